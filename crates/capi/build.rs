@@ -21,17 +21,17 @@ fn link_with(argument: &str) {
     println!("cargo::rustc-cdylib-link-arg={argument}");
 }
 
-/// A folder in which the compiler driver finds GNU ld before it finds the system's.
+/// A directory in which the compiler driver finds GNU ld before it finds the system's.
 ///
 /// rustc passes a version script of its own, without a node name. lld merges it with ours; GNU ld
 /// rejects ("anonymous version tag cannot be combined with other version tags"). So `ld` and
-/// `ld.bfd` in this folder start the real linker with a named node that also hides all other symbols.
-/// A driver that links with lld or mold looks for another name and never sees the folder.
+/// `ld.bfd` in this directory start the real linker with a named node that also hides all other symbols.
+/// A driver that links with lld or mold looks for another name and never sees the directory.
 fn gnu_ld_wrappers() -> PathBuf {
     let folder = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("gnu-ld");
-    fs::create_dir_all(&folder).expect("cargo's folder can be written");
+    fs::create_dir_all(&folder).expect("cargo's directory can be written");
     let hidden = folder.join("hidden.map");
-    fs::write(&hidden, "ROCI_HIDDEN { local: *; };\n").expect("the folder can be written");
+    fs::write(&hidden, "ROCI_HIDDEN { local: *; };\n").expect("the directory can be written");
     for name in ["ld", "ld.bfd"] {
         let wrapper = folder.join(name);
         fs::write(&wrapper, wrapper_text(&real_linker(name), &hidden)).expect("as above");

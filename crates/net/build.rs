@@ -27,7 +27,7 @@ fn main() {
         println!(
             "cargo::warning=without the watcher, peers won't learn when a process dies: {reason}"
         );
-        fs::write(&program, []).expect("cargo's own folder can be written");
+        fs::write(&program, []).expect("cargo's own directory can be written");
     }
 }
 

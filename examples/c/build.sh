@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the C programs beside their sources, or into the folder given as an argument.
+# Builds the C programs beside their sources, or into the directory given as an argument.
 #
 # They need a C compiler and the headers of libibverbs and librdmacm, of any version:
 #   apt-get install gcc libibverbs-dev librdmacm-dev

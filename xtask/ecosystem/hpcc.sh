@@ -1,5 +1,5 @@
 #!/bin/sh
-# HPC Challenge on small matrices, in a folder of its own: its input and output have fixed names.
+# HPC Challenge on small matrices, in a directory of its own: its input and output have fixed names.
 # Each of its tests checks its results, and it sums up in a line `Success=1`.
 set -e
 folder=$1

@@ -108,7 +108,7 @@ fn clippy_output(root: &Path, bans: &str) -> io::Result<String> {
     Ok(printed)
 }
 
-/// Next to this program, hence in the target folder wherever that is.
+/// Next to this program, hence in the target directory wherever that is.
 fn scratch_folder() -> io::Result<PathBuf> {
     Ok(env::current_exe()?.with_file_name("offences"))
 }

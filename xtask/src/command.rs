@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A cargo command with its environment, run from the workspace's root unless another folder is set.
+/// A cargo command with its environment, run from the workspace's root unless another directory is set.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandLine {
     arguments: Vec<String>,

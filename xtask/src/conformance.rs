@@ -1,4 +1,4 @@
-//! rdma-core's own test-suite on one of our devices, and the scoreboard in the docs.
+//! rdma-core's own test suite on one of our devices, and the scoreboard in the docs.
 
 mod huge_pages;
 mod newest;

@@ -48,7 +48,7 @@ fn chosen(targets: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>, Str
     }
 }
 
-/// A file in the folder is a target: no list to keep in step with it.
+/// A file in the directory is a target: no list to keep in step with it.
 fn targets(root: &Path) -> Result<Vec<String>, String> {
     let folder = root.join("fuzz/fuzz_targets");
     let names = || -> io::Result<Vec<String>> {
@@ -66,7 +66,7 @@ fn targets(root: &Path) -> Result<Vec<String>, String> {
 }
 
 fn command(root: &Path, target: &str, seconds: u32) -> Result<CommandLine, String> {
-    // libFuzzer writes what it finds into the first folder and only reads the others, so the
+    // libFuzzer writes what it finds into the first directory and only reads the others, so the
     // seeds under version control stay as they are.
     let corpus = format!("fuzz/corpus/{target}");
     fs::create_dir_all(root.join(&corpus)).map_err(|error| format!("{corpus}: {error}"))?;

@@ -24,14 +24,14 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/roci.fish"),
 ];
 
-/// The folders of what was built.
+/// The directories of what was built.
 pub(crate) struct Built {
     pub(crate) command: PathBuf,
     pub(crate) libraries: PathBuf,
 }
 
 impl Built {
-    /// All of it in one folder, as cargo leaves it.
+    /// All of it in one directory, as cargo leaves it.
     pub(crate) fn in_folder(folder: &Path) -> Self {
         Self {
             command: folder.to_owned(),
@@ -50,7 +50,7 @@ pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds everything. Returns the folder with the result.
+/// Builds everything. Returns the directory with the result.
 pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
     let build = CommandLine::cargo(BUILD);
     println!("$ {build}");
@@ -126,7 +126,7 @@ fn draft(to: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Beside the folder of the unoptimised build, in which we are.
+/// Beside the directory of the unoptimised build, in which we are.
 fn release_folder() -> io::Result<PathBuf> {
     let ours = std::env::current_exe()?;
     let target = ours.ancestors().nth(2);
@@ -141,7 +141,7 @@ mod tests {
     fn existing_files_are_replaced_atomically() {
         let base = std::env::temp_dir().join(format!("roci-install-{}", std::process::id()));
         let built = base.join("built");
-        fs::create_dir_all(&built).expect("a folder");
+        fs::create_dir_all(&built).expect("a directory");
         let names = ["librocinante_c.so", "librocinante_preload.so"];
         let script =
             "#!/bin/sh\ncase $1 in manual) echo page > $2/roci.1 ;; *) echo $1 for $2 ;; esac\n";
@@ -162,7 +162,7 @@ mod tests {
             );
             assert_eq!(read("share/man/man1/roci.1"), "page\n");
         }
-        let installed = fs::read_dir(prefix.join("lib/rocinante")).expect("a folder");
+        let installed = fs::read_dir(prefix.join("lib/rocinante")).expect("a directory");
         assert_eq!(installed.count(), 5, "no drafts are left behind");
         fs::remove_dir_all(&base).expect("removed");
     }

@@ -8,7 +8,7 @@ mod apt;
 mod architecture;
 mod backend;
 mod bench;
-pub(crate) mod build_folder;
+pub(crate) mod build_directory;
 mod checks;
 mod command_channel;
 mod device_files;
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::command::CommandLine;
-use build_folder::BuildFolder;
+use build_directory::BuildFolder;
 use evidence::{Tally, Traffic};
 use guest::Extra;
 use image::Image;
@@ -210,27 +210,27 @@ fn build(root: &Path) -> Result<(), String> {
 /// Everything that needs the outside world.
 fn prepare(
     root: &Path,
-    build_folder: &BuildFolder,
+    build_directory: &BuildFolder,
     backend: Backend,
     extras: &[Extra],
 ) -> Result<(), String> {
-    if build_folder.debian != Release::OURS {
+    if build_directory.debian != Release::OURS {
         // The programs of our side.
         unpack(&BuildFolder::find(Release::OURS)?, backend)?;
     }
-    let (packages, image) = unpack(build_folder, backend)?;
-    let overlay = guest::lay_out(root, build_folder, &image, extras)?;
-    image.add(build_folder, &overlay)?;
+    let (packages, image) = unpack(build_directory, backend)?;
+    let overlay = guest::lay_out(root, build_directory, &image, extras)?;
+    image.add(build_directory, &overlay)?;
     match backend {
         Backend::Qemu => Ok(()),
-        Backend::Uml => uml::build(build_folder, &image, &packages),
+        Backend::Uml => uml::build(build_directory, &image, &packages),
     }
 }
 
-fn unpack(build_folder: &BuildFolder, backend: Backend) -> Result<(Packages, Image), String> {
-    let packages = Packages::fetch(build_folder)?;
-    let image = Image::new(build_folder, &packages, backend);
-    image.build(build_folder, &packages)?;
+fn unpack(build_directory: &BuildFolder, backend: Backend) -> Result<(Packages, Image), String> {
+    let packages = Packages::fetch(build_directory)?;
+    let image = Image::new(build_directory, &packages, backend);
+    image.build(build_directory, &packages)?;
     Ok((packages, image))
 }
 
@@ -240,8 +240,8 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
         return bench::compare_inside(options.backend);
     }
     let start = Instant::now();
-    let build_folder = BuildFolder::find(options.kernel())?;
-    let (mut machine, image) = boot(&build_folder, options.backend)?;
+    let build_directory = BuildFolder::find(options.kernel())?;
+    let (mut machine, image) = boot(&build_directory, options.backend)?;
     println!(
         "Linux {} is up after {:.0?}",
         image.release,
@@ -250,7 +250,7 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     if options.wants_device_files() {
         device_files::check(root, &mut machine)?;
     }
-    let programs = Programs::new(&build_folder)?;
+    let programs = Programs::new(&build_directory)?;
     let mut matrix = Matrix::new(PairRunner::new(machine, programs)?, start, options.clone());
     matrix.run()?;
     let remarks = matrix.weigh_evidence(&image.release)?;
@@ -264,15 +264,15 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
 }
 
 /// Lays the cables and starts the machine.
-fn boot(build_folder: &BuildFolder, backend: Backend) -> Result<(Machine, Image), String> {
+fn boot(build_directory: &BuildFolder, backend: Backend) -> Result<(Machine, Image), String> {
     own_run_folder()?;
     network::lay()?;
     if backend == Backend::Uml {
         network::lay_control()?;
     }
-    let packages = Packages::fetch(build_folder)?;
-    let image = Image::new(build_folder, &packages, backend);
-    let machine = Machine::boot(build_folder, &image)?;
+    let packages = Packages::fetch(build_directory)?;
+    let image = Image::new(build_directory, &packages, backend);
+    let machine = Machine::boot(build_directory, &image)?;
     Ok((machine, image))
 }
 
@@ -282,7 +282,7 @@ fn own_run_folder() -> Result<(), String> {
     let status = Command::new("mount").args(mount).status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        _ => Err("a folder in memory can't be mounted".into()),
+        _ => Err("a directory in memory can't be mounted".into()),
     }
 }
 

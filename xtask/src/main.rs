@@ -79,12 +79,12 @@ enum Task {
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u32,
     },
-    /// Build the command and its libraries, and install them in a folder
+    /// Build the command and its libraries, and install them in a directory
     #[command(
         after_help = "The command goes to DIR/bin, the libraries to DIR/lib/rocinante, the rest to DIR/share."
     )]
     Install {
-        /// The folder, such as ~/.local or /usr/local
+        /// The directory, such as ~/.local or /usr/local
         #[arg(long, value_name = "DIR")]
         prefix: PathBuf,
     },
@@ -224,5 +224,5 @@ fn library_overhead() -> Step {
 fn workspace_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .expect("xtask is a folder of the workspace")
+        .expect("xtask is a directory of the workspace")
 }

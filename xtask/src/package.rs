@@ -1,6 +1,6 @@
 //! `cargo xtask package`: what `install` puts in place, as a Debian package or as an archive.
 //!
-//! The libraries stay in a folder of their own, where only `roci run` looks: the distribution's
+//! The libraries stay in a directory of their own, where only `roci run` looks: the distribution's
 //! libibverbs is neither replaced nor shadowed.
 
 mod suite;
@@ -17,7 +17,7 @@ use crate::install::{self, Built};
 pub(crate) use suite::Suite;
 pub(crate) use tarball::{build_static, make as make_tarball, missing as no_tarball};
 
-/// Below the folder of all builds.
+/// Below the directory of all builds.
 const FOLDER: &str = "debian";
 
 /// Debian's tools require an address, and the project has none: the builder of a package names its own.
@@ -57,7 +57,7 @@ pub(crate) fn package(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// The package of what was built in that folder, made below `folder`.
+/// The package of what was built in that directory, made below `folder`.
 pub(crate) fn make(
     root: &Path,
     built: &Path,
@@ -111,7 +111,7 @@ fn fill(root: &Path, built: &Path, tree: &Path, suite: Option<Suite>) -> io::Res
     fs::write(documents.join("changelog"), debian_changelog(suite))?;
     compress(&documents.join("changelog"))?;
     let shell = tree.join("usr/share/zsh");
-    // Debian's zsh leaves the other folder to the administrator.
+    // Debian's zsh leaves the other directory to the administrator.
     fs::rename(
         shell.join("site-functions"),
         shell.join("vendor-completions"),
@@ -229,7 +229,7 @@ Description: RDMA for any Linux machine, in user space
  A complete RoCEv2 device in user space, without RDMA hardware, kernel module,
  root or daemon. The command `roci run` lets unmodified RDMA programs use it.
  .
- The libraries are in a folder of their own: those of the distribution stay
+ The libraries are in a directory of their own: those of the distribution stay
  as they are, and are used by whatever is not run by roci.
 "
     ))

@@ -133,7 +133,7 @@ pub(crate) fn run_cargo(root: &Path, command: &CommandLine) -> Result<(), String
     }
 }
 
-/// We are in the folder of the unoptimised build ourselves.
+/// We are in the directory of the unoptimised build ourselves.
 pub(crate) fn program_beside_us(name: &str) -> Result<PathBuf, String> {
     let ours = std::env::current_exe().map_err(|error| error.to_string())?;
     Ok(ours.with_file_name(name))
@@ -224,7 +224,7 @@ pub(crate) fn judge(row: &Row, result: Result<(), String>) -> (Outcome, Option<S
     }
 }
 
-/// A folder for this run alone, with a short name: sockets live in it.
+/// A directory for this run alone, with a short name: sockets live in it.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {

@@ -55,7 +55,7 @@ tar --extract --file rocinante-*.tar.gz --directory 'any place'
 /// Where to run them.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// A folder with a Debian system that debootstrap made; without it, a copy of this machine's system
+    /// A directory with a Debian system that debootstrap made; without it, a copy of this machine's system
     #[arg(long, value_name = "DIR", default_value = "/")]
     system: PathBuf,
 }
@@ -137,14 +137,14 @@ impl Page {
     }
 }
 
-/// A folder with what a job finds: the package, the archive and the test.
+/// A directory with what a job finds: the package, the archive and the test.
 fn prepare(root: &Path, scratch: &Path, test: &str, archive: bool) -> Result<PathBuf, String> {
     let failed = |error: io::Error| format!("no job can be prepared: {error}");
     let job = scratch.join("job");
     fs::create_dir(&job).map_err(failed)?;
     fs::write(job.join(TEST), test).map_err(failed)?;
     let roci = program_beside_us("roci")?;
-    let built = roci.parent().ok_or("a program is in a folder")?;
+    let built = roci.parent().ok_or("a program is in a directory")?;
     let package = package::make(root, built, scratch, "gzip", None)?;
     let mut files = vec![package];
     if archive {

@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn every_published_crate_has_a_readme_and_both_licences() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
-        for entry in fs::read_dir(root).expect("the folder is there") {
+        for entry in fs::read_dir(root).expect("the directory is there") {
             let folder = entry.expect("it can be read").path();
             let package = published_package(&folder.join("Cargo.toml")).expect("complete");
             for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_manifest_that_lacks_a_field_is_rejected() {
         let folder = env::temp_dir().join(format!("roci-manifest-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder can be made");
+        fs::create_dir_all(&folder).expect("a directory can be made");
         let manifest = folder.join("Cargo.toml");
         let text = "[package]\nname = \"new\"\ndescription = \"x\"\n";
         fs::write(&manifest, text).expect("a file can be written");
@@ -196,6 +196,6 @@ mod tests {
         assert!(complaint.contains("add `keywords`"), "{complaint}");
         fs::write(&manifest, format!("{text}publish = false\n")).expect("a file can be written");
         assert_eq!(published_package(&manifest), Ok(None));
-        fs::remove_dir_all(&folder).expect("the folder can be removed");
+        fs::remove_dir_all(&folder).expect("the directory can be removed");
     }
 }

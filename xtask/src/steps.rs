@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_failing_command_names_itself() {
-        let nowhere = Path::new("/no/such/folder");
+        let nowhere = Path::new("/no/such/directory");
         let failing = CommandLine::cargo("--version").directory(nowhere);
         let steps = [step("bad", Work::Commands(vec![failing]))];
         let repeat = "cargo --version".to_owned();

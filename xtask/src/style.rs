@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Folders with source code.
+/// Directories with source code.
 const SOURCE_FOLDERS: [&str; 4] = ["crates", "xtask", "fuzz", "examples"];
 
-/// Folders in them that tools write.
+/// Directories in them that tools write.
 const BUILD_FOLDERS: [&str; 3] = ["target", "corpus", "artifacts"];
 
 const MAX_FILE_LINES: usize = 900;

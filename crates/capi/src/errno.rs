@@ -117,7 +117,7 @@ impl Errno {
     /// The number for a failed open. The number alone is not enough to find the cause, so the error is also
     /// printed to stderr.
     pub(crate) fn from_open_error(error: &OpenError) -> Self {
-        eprintln!("rocinante: {error}");
+        eprintln!("roci: {error}");
         let otherwise = match error {
             OpenError::Join(error) => Self::from_join_error(error),
             OpenError::System(_) => Self(libc::EIO),

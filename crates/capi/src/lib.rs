@@ -31,13 +31,13 @@
 //!
 //! # To run a program
 //!
-//! Cargo makes `librocinante_c.so`. A folder with the two links `libibverbs.so.1` and `librdmacm.so.1` to it,
+//! Cargo makes `librocinante_c.so`. A directory with the two links `libibverbs.so.1` and `librdmacm.so.1` to it,
 //! named in `LD_LIBRARY_PATH`, is all a program needs:
 //!
 //! ```text
-//! ln -s …/target/release/librocinante_c.so folder/libibverbs.so.1
-//! ln -s libibverbs.so.1 folder/librdmacm.so.1
-//! LD_LIBRARY_PATH=folder ibv_devinfo
+//! ln -s …/target/release/librocinante_c.so directory/libibverbs.so.1
+//! ln -s libibverbs.so.1 directory/librdmacm.so.1
+//! LD_LIBRARY_PATH=directory ibv_devinfo
 //! ```
 
 #![allow(unsafe_code, reason = "C programs pass pointers")]

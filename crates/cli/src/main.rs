@@ -68,10 +68,10 @@ Examples:
         /// The shell
         shell: Shell,
     },
-    /// Write the manual pages into a folder
+    /// Write the manual pages into a directory
     #[command(hide = true)]
     Manual {
-        /// The folder; it must exist
+        /// The directory; it must exist
         folder: PathBuf,
     },
     /// The second process of `roci demo`

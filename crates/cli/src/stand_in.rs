@@ -1,6 +1,6 @@
 //! Stand-ins: tools that programs and test suites call, with answers about our devices.
 //!
-//! `roci run` puts a folder in front of `PATH` in which these names are links to `roci`. The originals
+//! `roci run` puts a directory in front of `PATH` in which these names are links to `roci`. The originals
 //! ask the kernel, which does not know our devices.
 
 mod original;

@@ -64,7 +64,7 @@ impl CaptureAndFaults {
         if let Some(capture) = &self.capture {
             capture.flush();
             if let Some(error) = capture.take_error() {
-                eprintln!("rocinante: {error}; the program continues without the capture");
+                eprintln!("roci: {error}; the program continues without the capture");
             }
         }
     }

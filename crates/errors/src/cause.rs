@@ -182,7 +182,7 @@ causes! {
 
 // Peers that don't answer.
 causes! {
-    NOBODY_THERE:
+    NO_PROCESS_AT_ADDRESS:
         "No process uses the RoCE port (UDP 4791) at that address.",
         "Start the peer first, and compare the GID that it sent with `roci gids` on its machine.";
     NOT_THERE_NOW:
@@ -278,7 +278,7 @@ causes! {
         "The peer did not answer the connection request.",
         "Check that the server runs on this address and that firewalls allow UDP port 4791. A \
          server on another machine needs an RDMA device, too: a TCP server can't answer.";
-    NOBODY_LISTENS:
+    NO_LISTENER:
         "The peer is reachable, but no program listens on that port.",
         "Start the server first, and compare the port and the port space (`rdma_listen`, `-p PORT`).";
     LISTENS_AGAIN_LATER:

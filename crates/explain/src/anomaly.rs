@@ -77,7 +77,7 @@ macro_rules! kinds {
 kinds! {
     /// A key, an address range or an access right was wrong.
     RemoteAccess: "remote-access-error" Error,
-        "C9-222.1.1: a request that its key does not allow gets NAK 0x62 and breaks the queue pair.",
+        "C9-222.1.1: a request that its key does not allow gets NAK 0x62 and moves the queue pair to the ERROR state.",
         [
             "the rkey is not the one of the region: a stale one, or one of another protection domain",
             "the address or the length reaches outside of the region",
@@ -85,7 +85,7 @@ kinds! {
         ];
     /// A SEND, or a request that is not in the capture, was invalid for the responder.
     InvalidRequest: "invalid-request" Error,
-        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and breaks the queue pair.",
+        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and moves the queue pair to the ERROR state.",
         [
             "a SEND is longer than the receive that was posted for it",
             "the two ends have different path MTUs",
@@ -93,7 +93,7 @@ kinds! {
         ];
     /// A WRITE was invalid for the responder.
     InvalidWrite: "invalid-request" Error,
-        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and breaks the queue pair.",
+        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and moves the queue pair to the ERROR state.",
         [
             "the responder's queue pair does not allow writes: qp_access_flags without IBV_ACCESS_REMOTE_WRITE",
             "the two ends have different path MTUs",
@@ -101,14 +101,14 @@ kinds! {
         ];
     /// A READ was invalid for the responder.
     InvalidRead: "invalid-request" Error,
-        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and breaks the queue pair.",
+        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and moves the queue pair to the ERROR state.",
         [
             "the responder's queue pair does not allow reads: qp_access_flags without IBV_ACCESS_REMOTE_READ",
             "more reads and atomics are outstanding than the responder agreed to (max_dest_rd_atomic)"
         ];
     /// An atomic operation was invalid for the responder.
     InvalidAtomic: "invalid-request" Error,
-        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and breaks the queue pair.",
+        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and moves the queue pair to the ERROR state.",
         [
             "the responder's queue pair does not allow atomics: qp_access_flags without IBV_ACCESS_REMOTE_ATOMIC",
             "the address is not a multiple of 8",
@@ -116,7 +116,7 @@ kinds! {
         ];
     /// The responder had a local error.
     RemoteOperational: "remote-operational-error" Error,
-        "IBA vol. 1, 9.7: a responder that can't carry out a valid request says NAK 0x63 and breaks.",
+        "IBA vol. 1, 9.7: a responder that can't execute a valid request answers with NAK 0x63 and moves to the ERROR state.",
         [
             "a SEND is longer than the receive that was posted for it (Linux rdma_rxe answers like this)",
             "the receive's own buffer is not registered, or its lkey is wrong",
@@ -134,7 +134,7 @@ kinds! {
     RetriesExhausted: "retries-exhausted" Error,
         "IBA vol. 1, 9.9: a request without an answer is repeated retry_cnt times and then ends with \"retry exceeded\".",
         [
-            "no queue pair with this number is ready at the other end, or it broke before",
+            "no queue pair with this number is ready at the other end, or it is in the ERROR state",
             "the other end expects another PSN, which it answers with silence when it looks like a duplicate far back",
             "packets of this size do not get through: path MTU larger than the interface's",
             "the network or a firewall drops UDP port 4791"
@@ -148,8 +148,8 @@ kinds! {
             "the application is gone, or too busy to accept in time"
         ];
     /// The service has no listener.
-    NobodyListens: "nobody-listens" Error,
-        "IBA vol. 1, chapter 12: a REQ for a service id that nobody registered is rejected with reason 8.",
+    NoListener: "no-listener" Error,
+        "IBA vol. 1, chapter 12: a REQ for a service id without a listener is rejected with reason 8.",
         [
             "the server has not started yet, or has ended",
             "it listens on another port, or in another port space",
@@ -174,7 +174,7 @@ kinds! {
     DisconnectedAgain: "disconnected-again" Note,
         "IBA vol. 1, chapter 12: a DREQ is repeated until its DREP comes; one more after that finds no connection and gets a DREP as well.",
         [
-            "the process at that end died: its watcher sends the DREQ several times, because nobody waits for the answer",
+            "the process at that end died: its watcher sends the DREQ several times, because it does not wait for the answer",
             "the DREP was lost behind the place of the capture"
         ];
     /// A request was never answered.
@@ -210,7 +210,7 @@ kinds! {
         ];
     /// The receiver was not ready at first.
     ReceiverNotReady: "receiver-not-ready" Warning,
-        "IBA vol. 1, 9.7: without a receive the responder says RNR NAK; the requester waits for the time it names and sends again.",
+        "IBA vol. 1, 9.7: without a receive the responder answers with an RNR NAK; the requester waits for the time in it and sends again.",
         [
             "the receiving program posted its receive later than the sender sent",
             "too few receives are posted for the messages under way"
@@ -233,7 +233,7 @@ kinds! {
         ];
     /// A message of an unreliable connection lost a packet.
     UnreliableLoss: "unreliable-loss" Warning,
-        "IBA vol. 1, 9.8: an unreliable connection drops the whole message when one of its packets is missing, and nobody is told.",
+        "IBA vol. 1, 9.8: an unreliable connection drops the whole message when one of its packets is missing, without a report.",
         [
             "the network lost a packet",
             "the capture lost a packet, and the receiver did not"
@@ -262,7 +262,7 @@ kinds! {
         ];
     /// The network delivered a packet more than once.
     DeliveredTwice: "delivered-twice" Note,
-        "C9-105: a duplicate of a SEND or WRITE is acknowledged and not carried out again.",
+        "C9-105: a duplicate of a SEND or WRITE is acknowledged and not executed again.",
         [
             "the network makes copies: a loop in a bridge, a bond, a mirror port",
             "faults were injected on purpose"
@@ -276,7 +276,7 @@ kinds! {
         ];
     /// Congestion in the network.
     Congestion: "congestion" Note,
-        "RoCEv2 annex: who receives packets marked by a switch answers with a CNP, and the sender slows down.",
+        "RoCEv2 annex: the receiver of packets that a switch has marked answers with a CNP, and the sender slows down.",
         [
             "several senders share a link",
             "the switch marks early on purpose"

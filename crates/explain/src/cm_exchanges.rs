@@ -53,7 +53,7 @@ pub(crate) struct ExchangeMessage {
 pub(crate) struct Rejection {
     pub(crate) reason: u16,
     pub(crate) words: String,
-    pub(crate) nobody_listens: bool,
+    pub(crate) no_listener: bool,
 }
 
 /// All exchanges.
@@ -301,12 +301,12 @@ fn rejection(message: &Message) -> Option<Rejection> {
         Message::Reject(reject) => Some(Rejection {
             reason: reject.reason.code(),
             words: reject.reason.to_string(),
-            nobody_listens: reject.reason == RejectReason::InvalidServiceId,
+            no_listener: reject.reason == RejectReason::InvalidServiceId,
         }),
         Message::ServiceReply(reply) if reply.status != ServiceStatus::Valid => Some(Rejection {
             reason: reply.status.code().into(),
             words: reply.status.to_string(),
-            nobody_listens: reply.status == ServiceStatus::NotSupported,
+            no_listener: reply.status == ServiceStatus::NotSupported,
         }),
         _ => None,
     }

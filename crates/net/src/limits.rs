@@ -104,7 +104,7 @@ static REPORTED: [AtomicBool; Limit::ALL.len()] =
 /// Reports on stderr what happens instead, once per process.
 pub(crate) fn report(limit: Limit) {
     if !REPORTED[limit as usize].swap(true, Ordering::Relaxed) {
-        eprintln!("rocinante: {}; {}", limit.consequence(), limit.advice());
+        eprintln!("roci: {}; {}", limit.consequence(), limit.advice());
     }
 }
 

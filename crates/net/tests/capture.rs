@@ -12,13 +12,13 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::{Block, PcapNgReader};
 use wire::{Datagram, Flow, Fragmentation, Opcode, PacketHead, Psn, Qpn, icrc};
 
-/// A folder that disappears with the test.
+/// A directory that disappears with the test.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
+        fs::create_dir_all(&path).expect("a directory");
         Folder(path)
     }
 
@@ -198,9 +198,9 @@ fn an_existing_file_is_replaced() {
 
 #[test]
 fn a_file_that_cannot_be_created_is_named() {
-    let error = Capture::create("/no/such/folder/a.pcapng").unwrap_err();
+    let error = Capture::create("/no/such/directory/a.pcapng").unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("/no/such/folder/a.pcapng"), "{text}");
+    assert!(text.contains("/no/such/directory/a.pcapng"), "{text}");
 }
 
 #[test]

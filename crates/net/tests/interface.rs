@@ -347,7 +347,7 @@ fn an_impossible_link_is_not_added() {
 #[test]
 fn a_file_edited_by_hand_is_read_and_its_errors_have_a_line() {
     let (_scratch, links) = Scratch::new("edited");
-    std::fs::create_dir_all(links.path().parent().expect("a folder")).expect("created");
+    std::fs::create_dir_all(links.path().parent().expect("a directory")).expect("created");
     std::fs::write(links.path(), "# mine\n\n  a = lo  \n").expect("written");
     assert_eq!(links.list().expect("a file")[0].to_string(), "a=lo");
     std::fs::write(links.path(), "# mine\na=lo\neth0\n").expect("written");

@@ -203,9 +203,9 @@ mod tests {
             let name = format!("roci-walk-{name}-{}", std::process::id());
             let root = std::env::temp_dir().join(name);
             let device = root.join("sys/devices/pci5243:00/5243:00:00.0/infiniband/x");
-            fs::create_dir_all(device.join("ports/1")).expect("a folder");
-            fs::create_dir_all(root.join("sys/class/infiniband")).expect("a folder");
-            fs::create_dir_all(root.join("dev/infiniband")).expect("a folder");
+            fs::create_dir_all(device.join("ports/1")).expect("a directory");
+            fs::create_dir_all(root.join("sys/class/infiniband")).expect("a directory");
+            fs::create_dir_all(root.join("dev/infiniband")).expect("a directory");
             let link = |path: &str, target: &str| {
                 symlink(target, root.join(path)).expect("a link");
             };

@@ -24,7 +24,7 @@ struct Arguments {
     /// Number of packets in total.
     #[arg(long, default_value_t = 10_000_000)]
     packets: u64,
-    /// A folder with a folder of inputs for each target.
+    /// A directory with a directory of inputs for each target.
     #[arg(long, default_value = "fuzz/corpus")]
     corpus: PathBuf,
     /// Number of threads.

@@ -170,7 +170,7 @@ fn nobody_there_is_said_at_once() {
     // Somebody is at the address, but does not listen on this port.
     let _other = Listener::bind("127.54.3.1:7174").unwrap();
     let refused = connect("127.54.3.1:7175".parse().unwrap(), b"");
-    assert!(matches!(refused, Err(ConnectError::NobodyListens(_))));
+    assert!(matches!(refused, Err(ConnectError::NoListener(_))));
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn messages_are_formatted_in_one_line() {
     );
     assert_eq!(
         described("nolistener.pcap", 2),
-        "CM REJ id 0x00000000 peer 0x4a01c9d0 of REQ: nobody listens on this service id"
+        "CM REJ id 0x00000000 peer 0x4a01c9d0 of REQ: no program listens on this service id"
     );
     assert_eq!(
         described("udaddy.pcap", 2),

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 /// Far more than anything here needs, also on a busy machine.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A folder for the captures of one test.
+/// A directory for the captures of one test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("examples-{name}"));
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("the target folder can be written");
+        fs::create_dir_all(&path).expect("the target directory can be written");
         Self(path)
     }
 

@@ -1,4 +1,4 @@
-# Becomes a program in another system, which shares devices, network and two folders with this one.
+# Becomes a program in another system, which shares devices, network and two directories with this one.
 #
 # Usage: enter.sh SYSTEM FOLDER FOLDER PROGRAM ARGUMENT..., in a mount namespace of its own.
 

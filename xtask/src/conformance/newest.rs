@@ -1,4 +1,4 @@
-//! The newest rdma-core in Debian, with the libraries and the Python that it needs, in a folder.
+//! The newest rdma-core in Debian, with the libraries and the Python that it needs, in a directory.
 //!
 //! Nothing is configured there: its packages are unpacked, and that is enough for an interpreter.
 

@@ -142,7 +142,7 @@ impl Scoreboard {
 
 `cargo xtask conformance --newest` fetches the newest rdma-core of Debian (sid), with the libraries and the Python
 it needs, into `target/conformance`, and runs its suite there under `roci run`. It is fetched once; remove that
-folder for a newer one. This version asks `rdma link show -j` for the interface of its device; the `rdma` of
+directory for a newer one. This version asks `rdma link show -j` for the interface of its device; the `rdma` of
 `roci run` answers.
 
 Of {cases} cases that are for every device, **{here} pass here** and none fails. A further {of_vendors} are for the
@@ -166,9 +166,9 @@ cards of one maker.
 fn introduction(cases: usize, here: usize, kernel: usize, of_vendors: usize) -> String {
     format!(
         "\
-# rdma-core's own test-suite
+# rdma-core's own test suite
 
-`cargo xtask conformance` runs the test-suite of rdma-core 44, as Debian 12 ships it in `python3-pyverbs`, on a
+`cargo xtask conformance` runs the test suite of rdma-core 44, as Debian 12 ships it in `python3-pyverbs`, on a
 device of ours and writes this page. `cargo xtask test` runs it too, and fails when a case fails or when
 one that passes on this page no longer does.
 

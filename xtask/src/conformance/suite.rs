@@ -63,7 +63,7 @@ pub(super) fn run(root: &Path, part: &str, newest: Option<&Newest>) -> Result<Re
     let mut command = host.command("timeout");
     command.args(["--kill-after=5", SECONDS]);
     if let Some(newest) = newest {
-        let built = roci.parent().ok_or("a program is in a folder")?;
+        let built = roci.parent().ok_or("a program is in a directory")?;
         command
             .args(["unshare", "--mount", "sh"])
             .arg(root.join("xtask/src/conformance/enter.sh"))
@@ -120,7 +120,7 @@ fn suite_of_machine(folder: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Puts the suite into the folder, ready for the interpreter.
+/// Puts the suite into the directory, ready for the interpreter.
 fn unpack(tests: &Path, folder: &Path) -> Result<(), String> {
     let copy = folder.join("tests");
     let words = ["--recursive", "--dereference", "--no-target-directory"];

@@ -23,7 +23,7 @@ impl Environment {
         first.map_or("", |(_, version)| version)
     }
 
-    /// Makes it in the folder, unless it is there as it should be.
+    /// Makes it in the directory, unless it is there as it should be.
     pub(super) fn prepare(&self, folder: &Path) -> Result<(), String> {
         let path = folder.join(self.name);
         let wanted = self.packages.join("\n");

@@ -11,12 +11,12 @@ use crate::programs::report::Outcome;
 const INTRODUCTION: &str = "\
 # The wider ecosystem
 
-Does yours run? `cargo xtask ecosystem --full` runs these, unmodified, on Rocinante devices of two network namespaces
+`cargo xtask ecosystem --full` runs these programs, unmodified, on Rocinante devices of two network namespaces
 that are joined by a veth pair (10.77.0.1 and 10.77.0.2), and writes this page. Without `--full`, and in `cargo xtask test`,
-it runs those that are quick. What PyPI, crates.io or Debian don't give at the moment is left out.
+it runs the quick ones. A program that PyPI, crates.io or Debian does not provide at the moment is left out.
 
-A row works when all processes end well, the data is right as far as the row says that it is compared, and enough
-packets went over the device. Beside these there are the [programs of rdma-core and perftest](programs.md).
+A row works if all processes exit with success, the data is correct (where the row says that it is compared), and enough
+packets went over the device. There is also a page about the [programs of rdma-core and perftest](programs.md).
 
 ";
 
@@ -27,7 +27,7 @@ tools of Omni-Path.
 ## The commands
 
 Each runs under `roci run --devices roci0=10.77.0.N --`; where there are two, the first one is the server. Files that are
-no programs of the package are in [xtask/ecosystem](../xtask/ecosystem).
+not part of the package are in [xtask/ecosystem](../xtask/ecosystem).
 
 ";
 

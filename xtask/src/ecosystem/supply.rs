@@ -31,7 +31,7 @@ pub(super) struct LeftOut {
 
 /// What is there for the runs.
 pub(super) struct Supply {
-    /// The folder of everything that is built or copied.
+    /// The directory of everything that is built or copied.
     pub(super) folder: PathBuf,
     pub(super) entries: Vec<Entry>,
     pub(super) left_out: Vec<LeftOut>,

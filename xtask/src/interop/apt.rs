@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::architecture::Architecture;
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::host;
 use super::release::Release;
 
@@ -30,20 +30,20 @@ struct Archive {
 
 impl Apt {
     /// The machine's own lists if they have this release; else others, from the same mirror.
-    pub(crate) fn of(release: Release, build_folder: &BuildFolder) -> Result<Self, String> {
+    pub(crate) fn of(release: Release, build_directory: &BuildFolder) -> Result<Self, String> {
         let archives = machines_archives()?;
-        let (suite, architecture) = (release.suite(), build_folder.architecture);
+        let (suite, architecture) = (release.suite(), build_directory.architecture);
         let is_ours = architecture == Architecture::Amd64;
         if is_ours && archives.iter().any(|it| it.codename == suite) {
             return Ok(Self {
                 options: Vec::new(),
             });
         }
-        let folder = build_folder.file("apt");
+        let folder = build_directory.file("apt");
         Self::beside(&archives, suite, architecture, &folder)
     }
 
-    /// Lists of a suite in this folder, from the machine's mirror, as if nothing were installed.
+    /// Lists of a suite in this directory, from the machine's mirror, as if nothing were installed.
     pub(crate) fn of_suite(suite: &str, folder: &Path) -> Result<Self, String> {
         Self::beside(&machines_archives()?, suite, Architecture::Amd64, folder)
     }
@@ -91,7 +91,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Runs `apt-get` in a folder.
+    /// Runs `apt-get` in a directory.
     pub(crate) fn get(&self, words: &[&str], folder: &Path) -> Result<(), String> {
         let output = self
             .command("apt-get")

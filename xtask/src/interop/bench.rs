@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::guest::Extra;
 use super::image::run as run_tool;
 use super::machine::Machine;
@@ -58,8 +58,13 @@ pub(crate) fn compare(root: &Path, backend: Backend) -> Result<(), String> {
         return Err(format!("`{build}` failed"));
     }
     host::install(backend)?;
-    let build_folder = BuildFolder::find(Release::default())?;
-    prepare(root, &build_folder, backend, &libraries(&build_folder)?)?;
+    let build_directory = BuildFolder::find(Release::default())?;
+    prepare(
+        root,
+        &build_directory,
+        backend,
+        &libraries(&build_directory)?,
+    )?;
     let options = Options {
         backend,
         compare: true,
@@ -69,9 +74,9 @@ pub(crate) fn compare(root: &Path, backend: Backend) -> Result<(), String> {
 }
 
 /// Our library under both of its names, without what only debuggers read.
-fn libraries(build_folder: &BuildFolder) -> Result<Vec<Extra>, String> {
-    let stripped = build_folder.file("librocinante_c.so");
-    let built = build_folder.release().join("librocinante_c.so");
+fn libraries(build_directory: &BuildFolder) -> Result<Vec<Extra>, String> {
+    let stripped = build_directory.file("librocinante_c.so");
+    let built = build_directory.release().join("librocinante_c.so");
     run_tool(Command::new("strip").arg("-o").arg(&stripped).arg(&built))?;
     let extras = LIBRARIES.map(|path| Extra {
         file: stripped.clone(),
@@ -82,8 +87,8 @@ fn libraries(build_folder: &BuildFolder) -> Result<Vec<Extra>, String> {
 
 /// Inside the namespace: boots, measures, prints.
 pub(super) fn compare_inside(backend: Backend) -> Result<(), String> {
-    let build_folder = BuildFolder::find(Release::default())?;
-    let (mut machine, _) = boot(&build_folder, backend)?;
+    let build_directory = BuildFolder::find(Release::default())?;
+    let (mut machine, _) = boot(&build_directory, backend)?;
     make_tracks(&mut machine)?;
     let mut results = Results::default();
     for round in 1..=ROUNDS {

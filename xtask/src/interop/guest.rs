@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::image::{Image, fresh_folder, run, said};
 use super::release::Release;
 
@@ -32,27 +32,27 @@ pub(crate) struct Extra {
     pub(crate) path: &'static str,
 }
 
-/// The folder of C programs that are compiled here, for both sides.
-pub(crate) fn programs(build_folder: &BuildFolder) -> PathBuf {
-    build_folder.file("programs")
+/// The directory of C programs that are compiled here, for both sides.
+pub(crate) fn programs(build_directory: &BuildFolder) -> PathBuf {
+    build_directory.file("programs")
 }
 
-/// Lays everything out in a folder that becomes part of the machine's file system.
+/// Lays everything out in a directory that becomes part of the machine's file system.
 pub(crate) fn lay_out(
     root: &Path,
-    build_folder: &BuildFolder,
+    build_directory: &BuildFolder,
     image: &Image,
     extras: &[Extra],
 ) -> Result<PathBuf, String> {
-    let overlay = build_folder.file("overlay");
+    let overlay = build_directory.file("overlay");
     fresh_folder(&overlay)?;
     for (script, target) in SCRIPTS {
         let script = root.join("xtask/guest").join(script);
         put(&script, &overlay.join(target))?;
     }
-    fresh_folder(&programs(build_folder))?;
-    compile_all(root, build_folder, image)?;
-    for program in listed(&programs(build_folder), "")? {
+    fresh_folder(&programs(build_directory))?;
+    compile_all(root, build_directory, image)?;
+    for program in listed(&programs(build_directory), "")? {
         let name = program.file_name().expect("a file has a name");
         put(&program, &overlay.join("usr/bin").join(name))?;
     }
@@ -62,12 +62,12 @@ pub(crate) fn lay_out(
     Ok(overlay)
 }
 
-fn compile_all(root: &Path, build_folder: &BuildFolder, image: &Image) -> Result<(), String> {
+fn compile_all(root: &Path, build_directory: &BuildFolder, image: &Image) -> Result<(), String> {
     let ours = root.join("xtask/guest");
     let probe = listed(&ours.join("probe"), "c")?;
-    compile(build_folder, image, "probe", &probe)?;
+    compile(build_directory, image, "probe", &probe)?;
     compile(
-        build_folder,
+        build_directory,
         image,
         "loopback-bench",
         &[ours.join("loopback-bench.c")],
@@ -75,7 +75,7 @@ fn compile_all(root: &Path, build_folder: &BuildFolder, image: &Image) -> Result
     for source in listed(&root.join(LIBRARY_TESTS), "c")? {
         let name = source.file_stem().unwrap_or_default().to_string_lossy();
         let name = library_test(&name);
-        compile(build_folder, image, &name, std::slice::from_ref(&source))?;
+        compile(build_directory, image, &name, std::slice::from_ref(&source))?;
     }
     Ok(())
 }
@@ -90,19 +90,19 @@ fn definitions(release: Release) -> &'static [&'static str] {
 
 /// Against the headers and libraries that the kernel's side has.
 fn compile(
-    build_folder: &BuildFolder,
+    build_directory: &BuildFolder,
     image: &Image,
     name: &str,
     sources: &[PathBuf],
 ) -> Result<(), String> {
     run(Command::new("cc")
         .args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread"])
-        .args(definitions(build_folder.debian))
+        .args(definitions(build_directory.debian))
         .arg("-o")
-        .arg(programs(build_folder).join(name))
+        .arg(programs(build_directory).join(name))
         .args(sources)
         .arg("-I")
-        .arg(build_folder.file("headers/usr/include"))
+        .arg(build_directory.file("headers/usr/include"))
         .arg("-L")
         .arg(image.libraries())
         .args(["-l:libibverbs.so.1", "-l:librdmacm.so.1"])
@@ -110,9 +110,9 @@ fn compile(
         .arg("-Wl,--allow-shlib-undefined"))
 }
 
-/// Files of a folder in the order of their names; with this ending, if one is given.
+/// Files of a directory in the order of their names; with this ending, if one is given.
 pub(crate) fn listed(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(folder).map_err(said("a folder of programs"))?;
+    let entries = fs::read_dir(folder).map_err(said("a directory of programs"))?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = paths
         .filter(|path| ending.is_empty() || path.extension().is_some_and(|it| it == ending))
@@ -122,8 +122,8 @@ pub(crate) fn listed(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String
 }
 
 pub(crate) fn put(from: &Path, to: &Path) -> Result<(), String> {
-    let folder = to.parent().expect("a file is in a folder");
-    fs::create_dir_all(folder).map_err(said("a folder"))?;
+    let folder = to.parent().expect("a file is in a directory");
+    fs::create_dir_all(folder).map_err(said("a directory"))?;
     fs::copy(from, to).map_err(|error| format!("{}: {error}", from.display()))?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(said("a program"))
 }

@@ -90,7 +90,7 @@ pub(crate) fn may_install() -> bool {
     debian::are_we_root() && is_installed("apt-get")
 }
 
-/// PATH with the administrators' folders behind it.
+/// PATH with the administrators' directories behind it.
 pub(crate) fn search_path() -> String {
     let path = env::var("PATH").unwrap_or_default();
     format!("{path}:{}", MORE_FOLDERS.join(":"))

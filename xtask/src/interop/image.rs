@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::backend::Backend;
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::host;
 use super::packages::Packages;
 use super::release::Release;
@@ -47,27 +47,31 @@ pub(crate) struct Image {
 }
 
 /// Where a machine's file system is laid out.
-pub(crate) fn root(build_folder: &BuildFolder) -> PathBuf {
-    build_folder.file("root")
+pub(crate) fn root(build_directory: &BuildFolder) -> PathBuf {
+    build_directory.file("root")
 }
 
 impl Image {
-    pub(crate) fn new(build_folder: &BuildFolder, packages: &Packages, backend: Backend) -> Self {
+    pub(crate) fn new(
+        build_directory: &BuildFolder,
+        packages: &Packages,
+        backend: Backend,
+    ) -> Self {
         let release = packages
             .kernel
             .trim_start_matches("linux-image-")
             .to_owned();
         let kernel = match backend {
-            Backend::Qemu => build_folder
+            Backend::Qemu => build_directory
                 .file("kernel/boot")
                 .join(format!("vmlinuz-{release}")),
-            Backend::Uml => build_folder.file("linux-as-a-program"),
+            Backend::Uml => build_directory.file("linux-as-a-program"),
         };
         Self {
             backend,
             kernel,
-            initramfs: build_folder.file("initramfs.cpio"),
-            root: root(build_folder),
+            initramfs: build_directory.file("initramfs.cpio"),
+            root: root(build_directory),
             release,
         }
     }
@@ -75,43 +79,43 @@ impl Image {
     /// Unpacks and packs what an earlier run has not: the kernel, and the distribution's programs.
     pub(crate) fn build(
         &self,
-        build_folder: &BuildFolder,
+        build_directory: &BuildFolder,
         packages: &Packages,
     ) -> Result<(), String> {
-        let base = build_folder.file(BASE);
+        let base = build_directory.file(BASE);
         let contents = base.with_extension("modules");
         let modules = MODULES.join("\n");
         if base.is_file() && fs::read_to_string(&contents).is_ok_and(|it| it == modules) {
             return Ok(());
         }
         println!("unpacking the kernel and the programs");
-        self.unpack(build_folder, packages)?;
+        self.unpack(build_directory, packages)?;
         pack(&self.root, &base)?;
         fs::write(&contents, modules).map_err(said("the list of modules"))
     }
 
-    /// Puts a folder's files into what the machine starts with.
-    pub(crate) fn add(&self, build_folder: &BuildFolder, overlay: &Path) -> Result<(), String> {
-        let base = build_folder.file(BASE);
+    /// Puts a directory's files into what the machine starts with.
+    pub(crate) fn add(&self, build_directory: &BuildFolder, overlay: &Path) -> Result<(), String> {
+        let base = build_directory.file(BASE);
         // Ours are few and change: an archive behind the other.
-        let packed = build_folder.file("overlay.cpio");
+        let packed = build_directory.file("overlay.cpio");
         pack(overlay, &packed)?;
         concatenate(&[&base, &packed], &self.initramfs)
     }
 
-    fn unpack(&self, build_folder: &BuildFolder, packages: &Packages) -> Result<(), String> {
-        let kernel = build_folder.file("kernel");
+    fn unpack(&self, build_directory: &BuildFolder, packages: &Packages) -> Result<(), String> {
+        let kernel = build_directory.file("kernel");
         fresh_folder(&kernel)?;
         merge(&kernel)?;
         packages.unpack(&packages.kernel, &kernel)?;
-        let headers = build_folder.file("headers");
+        let headers = build_directory.file("headers");
         fresh_folder(&headers)?;
         packages.unpack_headers(&headers)?;
         lay_out_root(&self.root)?;
         for name in &packages.programs {
             packages.unpack(name, &self.root)?;
         }
-        if build_folder.debian != Release::OURS {
+        if build_directory.debian != Release::OURS {
             self.replace_perftest()?;
         }
         self.add_modules(&kernel)
@@ -142,7 +146,7 @@ impl Image {
             // One that is missing is built into the kernel.
             for file in with_needed(&needs, module) {
                 let copy = self.root.join(&modules).join(file);
-                let folder = copy.parent().expect("a file is in a folder");
+                let folder = copy.parent().expect("a file is in a directory");
                 fs::create_dir_all(folder).map_err(said(module))?;
                 fs::copy(kernel.join(&modules).join(file), &copy).map_err(said(module))?;
             }
@@ -156,7 +160,7 @@ impl Image {
     }
 }
 
-/// The folders and files that every machine has.
+/// The directories and files that every machine has.
 pub(crate) fn lay_out_root(root: &Path) -> Result<(), String> {
     fresh_folder(root)?;
     for name in ["proc", "sys", "dev", "tmp", "run", "etc", "root"] {
@@ -219,9 +223,9 @@ pub(crate) fn concatenate(parts: &[&Path], whole: &Path) -> Result<(), String> {
 
 pub(crate) fn fresh_folder(folder: &Path) -> Result<(), String> {
     if folder.exists() {
-        fs::remove_dir_all(folder).map_err(said("an old folder"))?;
+        fs::remove_dir_all(folder).map_err(said("an old directory"))?;
     }
-    fs::create_dir_all(folder).map_err(said("a folder"))
+    fs::create_dir_all(folder).map_err(said("a directory"))
 }
 
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::command_channel::{CommandChannel, Outcome};
 use super::image::Image;
 use super::network::{Family, LARGEST_MTU, Side};
@@ -32,11 +32,11 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Boots, and returns when commands are taken.
-    pub(crate) fn boot(build_folder: &BuildFolder, image: &Image) -> Result<Self, String> {
-        let capture = build_folder.file("cable.pcap");
+    pub(crate) fn boot(build_directory: &BuildFolder, image: &Image) -> Result<Self, String> {
+        let capture = build_directory.file("cable.pcap");
         let processes = match image.backend {
-            Backend::Qemu => vec![qemu::start(build_folder, image, &capture)?],
-            Backend::Uml => vec![uml::start(build_folder, image)?, uml::capture(&capture)?],
+            Backend::Qemu => vec![qemu::start(build_directory, image, &capture)?],
+            Backend::Uml => vec![uml::start(build_directory, image)?, uml::capture(&capture)?],
         };
         let mut machine = Self {
             backend: image.backend,
@@ -44,7 +44,7 @@ impl Machine {
             channels: Vec::new(),
             capture,
         };
-        let console = build_folder.file("console.log");
+        let console = build_directory.file("console.log");
         machine
             .open_channels()
             .map_err(|error| format!("{error}; the kernel's words are in {}", console.display()))?;

@@ -94,8 +94,8 @@ pub(crate) fn lay() -> Result<(), String> {
 pub(crate) fn lay_control() -> Result<(), String> {
     ip(&format!("tuntap add dev {CONTROL_TAP} mode tap"))?;
     ip(&format!("link set {CONTROL_TAP} up"))?;
-    let build_folder = Side::Ours.control_address();
-    ip(&format!("addr add {build_folder} dev {CONTROL_TAP}"))
+    let build_directory = Side::Ours.control_address();
+    ip(&format!("addr add {build_directory} dev {CONTROL_TAP}"))
 }
 
 /// Changes the longest packet at our end of the cable.

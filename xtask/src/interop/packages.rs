@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::apt::Apt;
 use super::architecture::Architecture;
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::host;
 
 /// What the kernel peer runs; the libraries that these need come along.
@@ -33,19 +33,19 @@ pub(crate) struct Packages {
 
 impl Packages {
     /// Those of an earlier run, or else those that apt knows now.
-    pub(crate) fn fetch(build_folder: &BuildFolder) -> Result<Self, String> {
-        let folder = build_folder.file("packages");
+    pub(crate) fn fetch(build_directory: &BuildFolder) -> Result<Self, String> {
+        let folder = build_directory.file("packages");
         let list = folder.join("list");
         if let Ok(known) = fs::read_to_string(&list) {
             return Ok(Self::from_list(folder, &known));
         }
-        let architecture = build_folder.architecture;
+        let architecture = build_directory.architecture;
         println!(
             "fetching Debian's kernel {} and programs for {}",
-            build_folder.debian.kernel(),
+            build_directory.debian.kernel(),
             architecture.name()
         );
-        let apt = Apt::of(build_folder.debian, build_folder)?;
+        let apt = Apt::of(build_directory.debian, build_directory)?;
         let kernel = newest_kernel(&apt, architecture)?;
         let mut wanted = vec![kernel];
         wanted.extend(with_libraries(&apt));
@@ -80,13 +80,13 @@ impl Packages {
     /// Fetches the source of this kernel and unpacks it.
     pub(crate) fn unpack_kernel_source(
         &self,
-        build_folder: &BuildFolder,
+        build_directory: &BuildFolder,
         target: &Path,
     ) -> Result<(), String> {
         let name = source_of(&self.kernel).ok_or("the kernel's name has no version")?;
         if self.file(&name).is_err() {
             println!("fetching {name}");
-            let apt = Apt::of(build_folder.debian, build_folder)?;
+            let apt = Apt::of(build_directory.debian, build_directory)?;
             download(&apt, &self.folder, std::slice::from_ref(&name))?;
         }
         self.unpack(&name, target)?;
@@ -145,7 +145,7 @@ impl Packages {
         });
         found.ok_or_else(|| {
             let folder = self.folder.display();
-            format!("{folder} lacks {name}: remove that folder and run again")
+            format!("{folder} lacks {name}: remove that directory and run again")
         })
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::command_channel::Outcome;
 use super::guest;
 use super::image;
@@ -43,22 +43,22 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    pub(crate) fn new(build_folder: &BuildFolder) -> Result<Self, String> {
+    pub(crate) fn new(build_directory: &BuildFolder) -> Result<Self, String> {
         let root = image::root(&BuildFolder::find(Release::OURS)?);
-        let outputs = build_folder.file("outputs");
+        let outputs = build_directory.file("outputs");
         fs::create_dir_all(&outputs).map_err(|error| error.to_string())?;
         let programs = Self {
-            roci: build_folder.roci(),
+            roci: build_directory.roci(),
             programs: root.join("usr/bin"),
-            libraries: build_folder.file("libraries"),
-            compiled: guest::programs(build_folder),
+            libraries: build_directory.file("libraries"),
+            compiled: guest::programs(build_directory),
             outputs,
         };
         programs.link_libraries(&root)?;
         Ok(programs)
     }
 
-    /// What perftest needs beside RDMA. Not the whole folder: its C library is not ours.
+    /// What perftest needs beside RDMA. Not the whole directory: its C library is not ours.
     fn link_libraries(&self, root: &Path) -> Result<(), String> {
         fs::create_dir_all(&self.libraries).map_err(|error| error.to_string())?;
         for name in ["libibumad.so.3", "libpci.so.3"] {

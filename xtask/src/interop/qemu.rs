@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::image::Image;
 use super::machine::{CHANNELS, addresses};
 use super::network::{LARGEST_MTU, TAP};
@@ -17,11 +17,12 @@ pub(crate) fn socket(channel: usize) -> PathBuf {
 }
 
 pub(crate) fn start(
-    build_folder: &BuildFolder,
+    build_directory: &BuildFolder,
     image: &Image,
     capture: &Path,
 ) -> Result<Child, String> {
-    let errors = File::create(build_folder.file("qemu.log")).map_err(|error| error.to_string())?;
+    let errors =
+        File::create(build_directory.file("qemu.log")).map_err(|error| error.to_string())?;
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args("-M pc -accel tcg,thread=multi -cpu max -smp 2 -m 768".split(' '))
@@ -33,7 +34,7 @@ pub(crate) fn start(
         .args(["-append", &kernel_command_line()])
         .args([
             "-serial",
-            &format!("file:{}", build_folder.file("console.log").display()),
+            &format!("file:{}", build_directory.file("console.log").display()),
         ])
         .args(["-device", "virtio-serial-pci"])
         .args(cable(capture));

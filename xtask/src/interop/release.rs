@@ -34,7 +34,7 @@ impl Release {
         }
     }
 
-    /// Its folder below ours.
+    /// Its directory below ours.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Release::Bookworm => "",

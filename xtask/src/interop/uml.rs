@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
-use super::build_folder::BuildFolder;
+use super::build_directory::BuildFolder;
 use super::host;
 use super::image::{Image, fresh_folder, run};
 use super::machine::addresses;
@@ -54,7 +54,7 @@ const CAPTURE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Builds the kernel that an earlier run has not built.
 pub(crate) fn build(
-    build_folder: &BuildFolder,
+    build_directory: &BuildFolder,
     image: &Image,
     packages: &Packages,
 ) -> Result<(), String> {
@@ -64,15 +64,15 @@ pub(crate) fn build(
         return Ok(());
     }
     println!("building User Mode Linux: this happens once, and takes some minutes");
-    let source = build_folder.file("kernel-source");
+    let source = build_directory.file("kernel-source");
     fresh_folder(&source)?;
-    packages.unpack_kernel_source(build_folder, &source)?;
+    packages.unpack_kernel_source(build_directory, &source)?;
     for (file, old, new) in PATCHES {
         patch(&source.join(file), old, new)?;
     }
     let wanted = source.join("wanted.config");
     fs::write(&wanted, CONFIGURATION).map_err(|error| error.to_string())?;
-    let log = build_folder.file("kernel-build.log");
+    let log = build_directory.file("kernel-build.log");
     let chosen = format!("KCONFIG_ALLCONFIG={}", wanted.display());
     make(&source, &[&chosen, "allnoconfig"], &log)?;
     has_rxe(&source.join(".config"))?;
@@ -120,9 +120,9 @@ fn has_rxe(configuration: &Path) -> Result<(), String> {
     }
 }
 
-pub(crate) fn start(build_folder: &BuildFolder, image: &Image) -> Result<Child, String> {
+pub(crate) fn start(build_directory: &BuildFolder, image: &Image) -> Result<Child, String> {
     let console =
-        File::create(build_folder.file("console.log")).map_err(|error| error.to_string())?;
+        File::create(build_directory.file("console.log")).map_err(|error| error.to_string())?;
     let errors = console.try_clone().map_err(|error| error.to_string())?;
     Command::new(&image.kernel)
         .args("umid=peer uml_dir=/run mem=1024M rdinit=/init quiet".split(' '))

@@ -1,4 +1,4 @@
-//! One archive for every distribution, which works in whatever folder it is unpacked.
+//! One archive for every distribution, which works in whatever directory it is unpacked.
 //!
 //! The command is linked statically, with musl: it runs wherever the kernel does. The libraries are loaded
 //! into programs of the distribution, so they use its glibc.
@@ -14,7 +14,7 @@ use crate::install::{self, Built};
 use crate::programs::cargo;
 use crate::targets;
 
-/// The one folder in the archive.
+/// The one directory in the archive.
 const TOP: &str = "rocinante";
 
 /// All files are from then: the same build makes the same bytes.
@@ -39,11 +39,11 @@ pub(crate) fn missing() -> Option<String> {
     targets::provide(&target()).err()
 }
 
-/// Builds the static command, and tells its folder: beside `built`, the folder of the usual build.
+/// Builds the static command, and tells its directory: beside `built`, the directory of the usual build.
 pub(crate) fn build_static(root: &Path, built: &Path, options: &str) -> Result<PathBuf, String> {
     let target = target();
     cargo(root, &format!("build -p roci --target {target} {options}"))?;
-    let profile = built.file_name().ok_or("a build has a folder")?;
+    let profile = built.file_name().ok_or("a build has a directory")?;
     Ok(built.with_file_name(target).join(profile))
 }
 

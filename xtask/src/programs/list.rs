@@ -15,7 +15,7 @@ const UDPONG_PORT: u16 = 7174;
 ///
 /// In command lines, `{device}` is the device, `{gid}` the index of its GID in the family of the run,
 /// `{address}` the server's address in that family, `{own}` the client's, `{v4}` the server's IPv4
-/// address whatever the family, `{roci}` the command under test, `{scripts}` the folder of our scripts, `{scratch}` one to write to.
+/// address whatever the family, `{roci}` the command under test, `{scripts}` the directory of our scripts, `{scratch}` one to write to.
 pub(crate) struct Row {
     pub(crate) program: &'static str,
     /// What is special about this run, for the table.

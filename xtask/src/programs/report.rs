@@ -20,7 +20,7 @@ const INTRODUCTION: &str = "\
 machine and on two network namespaces with a veth pair between them, and writes this table.
 `cargo xtask test` runs them all, too.
 
-A dash: the program has no such way to run, or its result would be the same.
+A dash means that the program can't run in this way, or that its result would be the same.
 
 ";
 

@@ -31,7 +31,7 @@ pub(crate) struct Tools {
     pub(crate) roci: PathBuf,
     /// Our Python scripts.
     pub(crate) scripts: PathBuf,
-    /// A folder for outputs, and for the processes to find each other.
+    /// A directory for outputs, and for the processes to find each other.
     pub(crate) scratch: PathBuf,
 }
 
@@ -287,7 +287,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether one of the registries in a folder names the process as one that listens.
+/// Whether one of the registries in a directory names the process as one that listens.
 pub(crate) fn registry_lists(registry: &Path, process: u32) -> bool {
     let files = fs::read_dir(registry).into_iter().flatten().flatten();
     files

@@ -33,7 +33,7 @@ pub(super) fn recipe(name: &'static str, file: &str) -> Result<Recipe, String> {
     Ok(recipe)
 }
 
-/// An archive is unpacked into the folder, which is made.
+/// An archive is unpacked into the directory, which is made.
 fn unpack(words: &str) -> Result<String, String> {
     let (archive, folder) = words.split_once(' ').ok_or("ADD wants two words")?;
     let archives = archive.ends_with(".tar.gz").then_some(archive);

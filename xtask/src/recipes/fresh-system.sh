@@ -2,7 +2,7 @@
 #
 # Usage: fresh-system.sh SYSTEM PLACE JOB, in a mount and a process namespace of its own.
 #
-# SYSTEM is the folder of the system, PLACE an empty folder, and JOB has the files of the job with two more:
+# SYSTEM is the directory of the system, PLACE an empty directory, and JOB has the files of the job with two more:
 # root.sh prepares the system as root, with the network as it is; user.sh is run by a user without any
 # privilege, who has a loopback interface and nothing else.
 

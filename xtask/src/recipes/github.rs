@@ -7,10 +7,10 @@ use yaml_rust2::Yaml;
 use super::Recipe;
 use super::gitlab::parse;
 
-/// A release as the action would find it, in a folder instead of on a server.
+/// A release as the action would find it, in a directory instead of on a server.
 const REPOSITORY: &str = "owner/rocinante";
 
-/// What GitHub gives every step, the runner's folder and its files first.
+/// What GitHub gives every step, the runner's directory and its files first.
 const RUNNER: &str = "\
 export RUNNER_TEMP=$PWD/runner GITHUB_SERVER_URL=file://$PWD/server
 export GITHUB_ENV=$RUNNER_TEMP/env GITHUB_PATH=$RUNNER_TEMP/path GITHUB_OUTPUT=$RUNNER_TEMP/output

@@ -14,7 +14,7 @@ pub(super) const MORTAL: &str = "received-mortal";
 pub(super) const STEADY_CLIENT: &str = "acknowledged-steady-";
 pub(super) const MORTAL_CLIENT: &str = "acknowledged-mortal-";
 
-/// Checks all files of a folder; how much was compared.
+/// Checks all files of a directory; how much was compared.
 pub(super) fn check(folder: &Path) -> Result<String, String> {
     let steady = received(&read(&folder.join(STEADY)))?;
     let mortal = received(&read(&folder.join(MORTAL)))?;

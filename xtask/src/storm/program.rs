@@ -41,7 +41,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts it with its output in files of the folder.
+    /// Starts it with its output in files of the directory.
     pub(super) fn start(
         mut command: Command,
         number: Number,

@@ -15,7 +15,7 @@ use super::console::Check;
 use super::provide;
 use crate::command::CommandLine;
 use crate::debian::{self, Package};
-use crate::interop::build_folder::BuildFolder;
+use crate::interop::build_directory::BuildFolder;
 use crate::interop::guest::{library_test, listed, put};
 use crate::interop::image::{concatenate, fresh_folder, lay_out_root, merge, pack, run};
 use crate::interop::packages::Packages;
@@ -134,7 +134,7 @@ fn unpack(folder: &BuildFolder, packages: &Packages) -> Result<(), String> {
     pack(&root, &base)
 }
 
-/// Builds our programs and tests into the machine's folder.
+/// Builds our programs and tests into the machine's directory.
 fn build(root: &Path, folder: &BuildFolder, overlay: &Path) -> Result<(), String> {
     cargo(root, CommandLine::cargo(PROGRAMS))?;
     must_be_of(&built(folder, "librocinante_c.so"), Linker::GnuLd)?;

@@ -29,10 +29,10 @@ echo "the pages ask cargo for something that their test does not know: cargo $*"
 exit 1
 "#;
 
-/// What a page finds in the folder where it is followed.
+/// What a page finds in the directory where it is followed.
 const FOLDERS: [&str; 2] = ["examples/c", "examples/python"];
 
-/// An empty folder, and a path on which our programs are found.
+/// An empty directory, and a path on which our programs are found.
 pub(super) struct Reader {
     folder: Scratch,
     path: String,
@@ -41,7 +41,7 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(root: &Path) -> Result<Self, String> {
         let folder = Scratch::new("tutorial")?;
-        let complain = |error: std::io::Error| format!("the reader's folder: {error}");
+        let complain = |error: std::io::Error| format!("the reader's directory: {error}");
         let tools = folder.0.join("bin");
         fs::create_dir(&tools).map_err(complain)?;
         write_program(&tools.join("cargo"), CARGO).map_err(complain)?;

@@ -101,7 +101,7 @@ fn warn_once_without_device() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         eprintln!(
-            "rocinante: there is no device, because no interface is up and has an address; bring loopback up \
+            "roci: there is no device, because no interface is up and has an address; bring loopback up \
              with `ip link set lo up`"
         );
     });

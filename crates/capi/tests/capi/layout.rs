@@ -51,7 +51,7 @@ fn structure_layouts_equal_those_of_the_headers() {
     assert!(layouts.len() > 50, "only {} structures", layouts.len());
     let folder = support::folder("layout");
     let (source, binary) = (folder.join("layout.c"), folder.join("layout"));
-    std::fs::write(&source, program(&layouts)).expect("the folder can be written");
+    std::fs::write(&source, program(&layouts)).expect("the directory can be written");
     support::compile(&source, &binary, None);
     let output = Command::new(&binary).output().expect("it was just made");
     let printed = String::from_utf8(output.stdout).expect("names and numbers");

@@ -1,7 +1,7 @@
 //! C programs of ours, each for one family of calls, compiled against the distribution's headers and
 //! run on our library. Each prints a line for each of its cases, and ends with 0 if all of them hold.
 //! `cargo xtask interop --only "C libraries"` runs the same programs on rdma-core's libraries, except for
-//! those in the folder `ours`: they do what would crash there, or what only a device without hardware
+//! those in the directory `ours`: they do what would crash there, or what only a device without hardware
 //! has to answer.
 
 use std::path::Path;
@@ -85,7 +85,7 @@ fn invalid_arguments() {
         return;
     };
     for words in [
-        "rejected receive (wr_id 0): the queue pair is in RESET.",
+        "rejected a receive (wr_id 0): the queue pair is in RESET.",
         "(RC) can't go from RESET to RTS: there is no such transition.",
         "can't be modified: 99 is not a valid value for IBV_QP_STATE.",
         "can't be modified: the mask has the unknown bits 0x40000000",

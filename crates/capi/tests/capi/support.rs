@@ -9,16 +9,16 @@ pub(crate) fn library() -> PathBuf {
         return PathBuf::from(library);
     }
     let test = std::env::current_exe().expect("a test knows where it is");
-    let folder = test.parent().expect("a file is in a folder");
+    let folder = test.parent().expect("a file is in a directory");
     let library = folder.join("librocinante_c.so");
     assert!(library.exists(), "cargo makes {} first", library.display());
     library
 }
 
-/// A folder of this test's own.
+/// A directory of this test's own.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).expect("the target folder can be written");
+    std::fs::create_dir_all(&folder).expect("the target directory can be written");
     folder
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn can_compile() -> bool {
     let source = folder.join("probe.c");
     let text =
         "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\nint main(void) { return 0; }\n";
-    std::fs::write(&source, text).expect("the folder can be written");
+    std::fs::write(&source, text).expect("the directory can be written");
     let compiled = Command::new("cc")
         .arg("-fsyntax-only")
         .arg(&source)
@@ -40,7 +40,7 @@ pub(crate) fn can_compile() -> bool {
     there
 }
 
-/// A folder with both names of our library, to be found by the linker and by the loader.
+/// A directory with both names of our library, to be found by the linker and by the loader.
 pub(crate) fn library_folder(name: &str) -> PathBuf {
     let folder = folder(name);
     for link in [
@@ -51,7 +51,7 @@ pub(crate) fn library_folder(name: &str) -> PathBuf {
     ] {
         let path = folder.join(link);
         let _ = std::fs::remove_file(&path);
-        std::os::unix::fs::symlink(library(), path).expect("the folder can be written");
+        std::os::unix::fs::symlink(library(), path).expect("the directory can be written");
     }
     folder
 }

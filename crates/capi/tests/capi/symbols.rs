@@ -168,7 +168,7 @@ fn the_matrix_is_that_of_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("MATRIX.md");
     let matrix = matrix();
     if std::env::var_os("ROCI_BLESS").is_some() {
-        std::fs::write(&path, &matrix).expect("the folder can be written");
+        std::fs::write(&path, &matrix).expect("the directory can be written");
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(

@@ -101,10 +101,10 @@ fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
             Verdict::Warn => styled(WARNING, "warn"),
             Verdict::Fail => styled(BAD, "fail"),
         };
-        let check = styled(STRONG, format_args!("{:<15}", finding.check));
+        let check = styled(STRONG, format_args!("{:<17}", finding.check));
         print_line(format_args!("{verdict}  {check}  {}", finding.finding))?;
         if let Some(advice) = &finding.advice {
-            print_line(styled(FAINT, format_args!("{:23}{advice}", "")))?;
+            print_line(styled(FAINT, format_args!("{:25}{advice}", "")))?;
         }
     }
     let of = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
@@ -114,6 +114,6 @@ fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
             "\nIt works; {} above.",
             count(warnings, "warning", "warnings")
         ),
-        (failures, _) => format!("\n{} not work.", count(failures, "thing does", "things do")),
+        (failures, _) => format!("\n{} failed.", count(failures, "check", "checks")),
     })
 }

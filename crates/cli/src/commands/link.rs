@@ -57,7 +57,7 @@ struct Row {
 /// Shows or changes the links.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let links = Links::of_user()
-        .context("there is no place to keep links; set HOME or XDG_CONFIG_HOME to a folder")?;
+        .context("there is no place to keep links; set HOME or XDG_CONFIG_HOME to a directory")?;
     match &options.action {
         None | Some(Action::Show) => show(&links, options.json),
         Some(Action::Add { name, netdev }) => {

@@ -62,11 +62,11 @@ mod tests {
     #[test]
     fn hidden_commands_have_no_manual_page() {
         let folder = std::env::temp_dir().join(format!("roci-manual-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        fs::create_dir_all(&folder).expect("a directory");
         let below = [Command::new("seen"), Command::new("unseen").hide(true)];
         write(Command::new("roci").subcommands(below), &folder).expect("written");
         let mut pages: Vec<_> = fs::read_dir(&folder)
-            .expect("a folder")
+            .expect("a directory")
             .map(|page| page.expect("a page").file_name())
             .collect();
         pages.sort();

@@ -90,7 +90,7 @@ fn an_unwritable_capture_is_reported_in_a_sentence() {
 #[test]
 fn a_capture_falls_back_to_the_users_own_folder() {
     let (shared, own) = (Folder::new("shared"), Folder::new("own"));
-    std::fs::create_dir(shared.path().join("roci-demo.pcapng")).expect("a folder");
+    std::fs::create_dir(shared.path().join("roci-demo.pcapng")).expect("a directory");
     let said = roci(["demo"])
         .within(Path::new("/proc"))
         .env("TMPDIR", shared.path())

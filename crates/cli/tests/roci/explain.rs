@@ -2,7 +2,7 @@
 
 use crate::run::{Folder, roci};
 
-/// A capture of the demo, in a folder of its own.
+/// A capture of the demo, in a directory of its own.
 fn captured(name: &str) -> (Folder, String) {
     let folder = Folder::new(name);
     roci(["demo", "--capture", "demo.pcapng"])

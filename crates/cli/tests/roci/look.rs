@@ -98,7 +98,7 @@ fn the_doctor_runs_every_check() {
     for check in [
         "device",
         "port",
-        "runtime folder",
+        "runtime directory",
         "receive buffer",
         "GSO and GRO",
         "RDMA ping",

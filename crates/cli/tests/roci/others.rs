@@ -150,9 +150,9 @@ fn specifications_are_rejected_before_the_program_starts() {
         devices.contains("there is no interface `nosuch0`"),
         "{devices}"
     );
-    let capture = rejected("--pcap", "/no/such/folder/file");
+    let capture = rejected("--pcap", "/no/such/directory/file");
     assert!(
-        capture.contains("there is no folder /no/such/folder"),
+        capture.contains("there is no directory /no/such/directory"),
         "{capture}"
     );
 }
@@ -180,7 +180,7 @@ fn options_become_variables() {
         .run()
         .success();
     let capture = fs::canonicalize(folder.path())
-        .expect("a folder")
+        .expect("a directory")
         .join("x.pcapng");
     assert_eq!(
         printed,
@@ -249,7 +249,7 @@ fn programs_that_cannot_load_the_libraries_are_explained() {
 fn a_program_with_other_rights_is_explained() {
     let folder = Folder::new("privileged");
     let path = altered(folder.path(), "privileged", &[]);
-    let ours = fs::metadata(folder.path()).expect("a folder").uid();
+    let ours = fs::metadata(folder.path()).expect("a directory").uid();
     let path = match ours {
         0 => {
             chown(&path, Some(NOBODY), None).expect("root may");
@@ -272,7 +272,7 @@ fn packets_are_written_where_the_user_wants_them() {
         .within(folder.path())
         .run()
         .success();
-    let written = fs::read_dir(folder.path()).expect("a folder").count();
+    let written = fs::read_dir(folder.path()).expect("a directory").count();
     assert!(written > 0, "no capture");
 }
 

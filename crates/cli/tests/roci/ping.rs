@@ -280,7 +280,7 @@ fn a_missing_listener_is_reported_at_once() {
     assert_eq!(
         complaint.complaint(),
         format!(
-            "roci: nobody listens at {there}:7175: start the server first, and check address and port"
+            "roci: no program listens at {there}:7175: start the server first, and check address and port"
         )
     );
     assert!(begin.elapsed() < Duration::from_secs(5));
@@ -293,7 +293,7 @@ fn a_busy_server_rejects_a_second_client() {
     let mut first = client(&address(67), &there, &["-v"]).start();
     first.line();
     let complaint = client(&address(68), &there, &["-C", "1"]).run().complaint();
-    assert!(complaint.contains("nobody listens at"), "{complaint}");
+    assert!(complaint.contains("no program listens at"), "{complaint}");
 }
 
 #[test]

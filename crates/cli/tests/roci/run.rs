@@ -180,13 +180,13 @@ fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// A folder that disappears with the test.
+/// A directory that disappears with the test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("roci-cli-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
+        fs::create_dir_all(&path).expect("a directory");
         Self(path)
     }
 

@@ -41,7 +41,7 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
             (7, "no response arrived.".to_owned(), &cause::PEER_SILENT)
         }
         EventKind::Unreachable(Unreachable::Rejected(status)) => {
-            (7, format!("{status}."), &cause::NOBODY_LISTENS)
+            (7, format!("{status}."), &cause::NO_LISTENER)
         }
         EventKind::Rejected { reason, .. } => {
             let code = u32::from(reason.code());

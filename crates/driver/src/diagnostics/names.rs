@@ -106,6 +106,16 @@ pub(super) const fn completed(work: CompletedWork) -> &'static str {
     }
 }
 
+/// A noun with its article: `a SEND`, `an RDMA WRITE`.
+pub(super) fn with_article(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'R']) {
+        "an"
+    } else {
+        "a"
+    };
+    format!("{article} {noun}")
+}
+
 pub(super) const fn operation(operation: Operation) -> &'static str {
     match operation {
         Operation::Send => "SEND",
@@ -138,5 +148,19 @@ pub(super) fn bytes(count: u64) -> String {
     match count {
         1 => "1 byte".to_owned(),
         _ => format!("{count} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn article_follows_the_sound_of_the_noun() {
+        let named = |work| with_article(completed(work));
+        assert_eq!(named(CompletedWork::Send), "a SEND");
+        assert_eq!(named(CompletedWork::Write), "an RDMA WRITE");
+        assert_eq!(named(CompletedWork::AtomicWrite), "an atomic write");
+        assert_eq!(named(CompletedWork::Receive), "a receive");
     }
 }

@@ -71,7 +71,7 @@ fn no_packet(
     match (probe_port(source, address), responses) {
         (Some(PortState::Closed), _) => (
             format!("{tried}: no process serves UDP port {ROCE_PORT} at {address}."),
-            &cause::NOBODY_THERE,
+            &cause::NO_PROCESS_AT_ADDRESS,
         ),
         (Some(PortState::Unreachable(error)), _) => (
             format!("{tried}: {address} is unreachable ({error})."),

@@ -137,7 +137,7 @@ fn address_of_row(device: &Device, index: u8) -> String {
     row.map_or(String::new(), |row| format!(" ({})", row.address))
 }
 
-/// Names the row of the GID table that reaches the peer, if there is one.
+/// The row of the GID table that reaches the peer, as a sentence.
 pub(super) fn better_row(device: &Device, peer: Option<IpAddr>) -> String {
     let Some(peer) = peer else {
         return String::new();
@@ -146,9 +146,9 @@ pub(super) fn better_row(device: &Device, peer: Option<IpAddr>) -> String {
         Some(row) => {
             let (index, address) = (row.index, row.address);
             let interface = &row.interface.name;
-            format!(" Index {index} ({address} on {interface}) can reach it.")
+            format!(" GID index {index} ({address} on {interface}) can reach the peer.")
         }
-        None => format!(" {} has no address that can.", device.name),
+        None => format!(" {} has no address that can reach the peer.", device.name),
     }
 }
 
@@ -219,7 +219,7 @@ pub(super) fn post(
         PostError::OpenedBeforeFork | PostError::Unknown => return None,
     };
     let about = names::queue_pair(queue_pair);
-    let work = names::completed(work);
+    let work = names::with_article(names::completed(work));
     let reason = match error {
         PostError::WrongState(_) => format!("the queue pair is in {}.", names::state(state)),
         PostError::QueueFull => "the queue is full.".to_owned(),
@@ -234,7 +234,7 @@ pub(super) fn post(
 fn full_receive_queue(queue_pair: Qpn, id: u64) -> Diagnostic {
     let about = names::queue_pair(queue_pair);
     let what = format!(
-        "{about} rejected receive (wr_id {id}): the queue is full. This is normal for a program that \
+        "{about} rejected a receive (wr_id {id}): the queue is full. This is normal for a program that \
          posts until the queue is full."
     );
     Diagnostic::new("receive queues".to_owned(), what, &cause::QUEUE_FULL).ordinary()

@@ -28,11 +28,11 @@ super::table! {
     7 "RDMA_CM_EVENT_UNREACHABLE" ("EventKind::Unreachable")
         "The peer did not answer: the status is -110. Or a datagram service rejected: the status is \
          its reason."
-        [PEER_SILENT, NOBODY_THERE];
+        [PEER_SILENT, NO_PROCESS_AT_ADDRESS];
     8 "RDMA_CM_EVENT_REJECTED" ("EventKind::Rejected")
         "The peer rejected the request, or timed out. The status is the reason: `roci explain \
          reject STATUS`."
-        [NOBODY_LISTENS, PEER_REFUSED, STALE_CONNECTION];
+        [NO_LISTENER, PEER_REFUSED, STALE_CONNECTION];
     9 "RDMA_CM_EVENT_ESTABLISHED" ("EventKind::Established")
         "The connection is established."
         [NORMAL];

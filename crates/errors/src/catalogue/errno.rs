@@ -62,8 +62,8 @@ super::table! {
         [PEER_SILENT, NO_ROUTE];
     111 "ECONNREFUSED"
         "The peer rejected, or no program listens on the port."
-        [NOBODY_LISTENS, NOBODY_THERE];
+        [NO_LISTENER, NO_PROCESS_AT_ADDRESS];
     113 "EHOSTUNREACH"
         "No machine answers ARP or neighbour discovery for the address."
-        [NO_ROUTE, NOBODY_THERE];
+        [NO_ROUTE, NO_PROCESS_AT_ADDRESS];
 }

@@ -114,9 +114,8 @@ fn report_outcome(
             };
             let kind = match said.rejection {
                 Some(Rejection {
-                    nobody_listens: true,
-                    ..
-                }) => Kind::NobodyListens,
+                    no_listener: true, ..
+                }) => Kind::NoListener,
                 _ => Kind::Rejected,
             };
             report(kind, said, &what, connection, context);
@@ -136,7 +135,7 @@ fn report_outcome(
                 .filter(|it| it.name == said.name)
                 .count() as u64;
             let what = format!(
-                "asked for {} {} and nobody answered{}",
+                "asked for {} {} and got no answer{}",
                 request(exchange),
                 times(asked),
                 spread(exchange, context)

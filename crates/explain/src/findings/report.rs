@@ -24,7 +24,7 @@ pub(super) fn rejection(
             Kind::RemoteAccess,
             "its key, its range or its right is wrong",
         ),
-        NakCode::RemoteOperational => (Kind::RemoteOperational, "it could not carry it out"),
+        NakCode::RemoteOperational => (Kind::RemoteOperational, "it could not execute the request"),
         NakCode::SequenceError | NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
             (invalid(message, context), "the request is not valid there")
         }
@@ -38,7 +38,7 @@ pub(super) fn rejection(
         kind,
         time: packet.time,
         sentence: format!(
-            "{rejecter} rejected {what} of {asker} at PSN {}{target} with NAK {:#04x} ({code}): {reason}. Both queue pairs are broken now.",
+            "{rejecter} rejected {what} of {asker} at PSN {}{target} with NAK {:#04x} ({code}): {reason}. Both queue pairs are in the ERROR state now.",
             packet.psn,
             0x60 | code as u8
         ),
@@ -249,7 +249,7 @@ pub(super) fn not_captured(stream: &Stream, recovery: &Recovery, context: &mut C
     let asker = context.name(stream.connection, stream.side);
     let range = psn_range(stream.psn_at(recovery.at), missing);
     let sentence = format!(
-        "{range} of the answer to a READ of {asker} is not in the capture, but nobody asked for it again: only the capture missed it."
+        "{range} of the answer to a READ of {asker} is not in the capture, but was not requested again: only the capture missed it."
     );
     report(Kind::NeverSeen, sentence, stream, recovery, context);
     if let Some(message) = recovery.message {
@@ -298,7 +298,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
         }
         Cause::Timeout { waited } => {
             let beginning = timed_out(stream, recovery, waited, context);
-            let end = format!("nobody answered, and {silence} later the capture ends");
+            let end = format!("there was no answer, and the capture ends {silence} later");
             (
                 Kind::RetriesExhausted,
                 Outcome::GivenUp,
@@ -339,7 +339,7 @@ fn missed(stream: &Stream, recovery: &Recovery, context: &Context<'_>) -> String
                 "{} in frame {}, {}",
                 describe(packet.opcode),
                 packet.frame,
-                fate(packet)
+                where_lost(packet)
             )
         }
         _ => "never seen: lost before the place of the capture, or not captured".to_owned(),
@@ -352,7 +352,7 @@ fn missed(stream: &Stream, recovery: &Recovery, context: &Context<'_>) -> String
 }
 
 /// What happened to a missing packet.
-fn fate(packet: &Packet) -> &'static str {
+fn where_lost(packet: &Packet) -> &'static str {
     if !packet.marks.contains(Marks::LOST) {
         "overtaken by later ones"
     } else if packet.marks.contains(Marks::LEFT_HERE) {

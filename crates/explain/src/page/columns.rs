@@ -164,7 +164,7 @@ fn outcome(outcome: Outcome) -> String {
     match outcome {
         Outcome::Unanswered => "no answer in the capture".to_owned(),
         Outcome::Done => "done".to_owned(),
-        Outcome::Unacknowledged => "sent; nobody acknowledges this service".to_owned(),
+        Outcome::Unacknowledged => "sent; this service has no acknowledgements".to_owned(),
         Outcome::Rejected(code) => format!("rejected: {code}"),
         Outcome::NotReady => "the receiver was not ready".to_owned(),
         Outcome::GivenUp => "given up".to_owned(),

@@ -68,7 +68,7 @@ fn known_by(connection: &Connection) -> String {
             None => "handshake".to_owned(),
         },
         (None, Pairing::SequenceNumbers) => "answers with the same PSNs".to_owned(),
-        (None, Pairing::OnlyChoice) => "nobody else there".to_owned(),
+        (None, Pairing::OnlyChoice) => "the only other end".to_owned(),
         (None, Pairing::Datagram) => "named in datagrams".to_owned(),
         (None, Pairing::Comment) => "named in comments".to_owned(),
         (None, Pairing::Handshake | Pairing::Alone) => "nothing came back".to_owned(),
@@ -107,7 +107,7 @@ fn steps(analysis: &Analysis, view: &View, id: ConnectionId, handshake: &Handsha
         }
         let data = described(&step.private_data);
         let who = analysis[analysis[id].ends[step.from.index()].endpoint].address;
-        let said = format!("    {who} says with its {}: {data}", step.name);
+        let said = format!("    {who} sent with its {}: {data}", step.name);
         text.push_str(&painted(FAINT, &cut(&said, view.width())));
     }
     text
@@ -126,7 +126,7 @@ fn outcome(handshake: &Handshake) -> (Style, String) {
         None => String::new(),
     };
     match &handshake.outcome {
-        HandshakeOutcome::Unanswered => (BAD, "nobody answered".to_owned()),
+        HandshakeOutcome::Unanswered => (BAD, "no answer".to_owned()),
         HandshakeOutcome::Unfinished => (plain, "not finished in this capture".to_owned()),
         HandshakeOutcome::Established => (plain, format!("established{within}")),
         HandshakeOutcome::Closed => (plain, format!("established{within}, then closed")),
@@ -152,10 +152,11 @@ pub(super) fn messages(analysis: &Analysis, view: &View) -> String {
         ("", Edge::Left),
         ("message", Edge::Left),
         ("size", Edge::Right),
-        ("fate", Edge::Left),
         ("answer after", Edge::Right),
         ("packets", Edge::Left),
         ("PSN", Edge::Left),
+        // Last, because a narrow terminal cuts the last column: a cut text can still be understood, a cut number can't.
+        ("outcome", Edge::Left),
     ]);
     for &id in wanted.iter().take(view.messages) {
         table.push(row(&analysis[id]));
@@ -185,22 +186,22 @@ fn row(message: &Message) -> Vec<Cell> {
         let _ = write!(packets, " + {}", grouped(message.answers.into()));
     }
     let answer = message.answer_time().map_or(String::new(), duration);
-    let (style, fate) = fate(message);
+    let (style, outcome) = outcome_of(message);
     vec![
         Cell::styled(FAINT, moment(message.begun)),
         Cell::new((message.connection.index() + 1).to_string()),
         Cell::new(arrow),
         Cell::new(message.name()),
         Cell::new(bytes(message.length)),
-        Cell::styled(style, fate),
         Cell::new(answer),
         Cell::new(packets),
         Cell::new(psn),
+        Cell::styled(style, outcome),
     ]
 }
 
 /// The outcome of a message.
-fn fate(message: &Message) -> (Style, String) {
+fn outcome_of(message: &Message) -> (Style, String) {
     let (style, mut text) = match message.outcome {
         Outcome::Done => (GOOD, "done".to_owned()),
         Outcome::Unacknowledged => (FAINT, "sent".to_owned()),

@@ -28,9 +28,9 @@ told! {
     a_receiver_that_is_never_ready: "gold-rnr";
     a_receiver_that_is_ready_late: "gold-rnrok";
     a_rejected_connection: "gold-reject";
-    nobody_listens: "nolistener";
-    nobody_answers_a_request: "vm-to-host-req-noanswer";
-    nobody_answers: "misc/noack-timeout14-retry2";
+    no_listener: "nolistener";
+    an_unanswered_request: "vm-to-host-req-noanswer";
+    an_unanswered_message: "misc/noack-timeout14-retry2";
     a_bad_icrc: "host-bad-icrc";
     a_datagram_service: "udaddy";
     an_unreliable_connection: "uc-pingpong";
@@ -57,6 +57,20 @@ fn lost_answers() {
         ..View::default()
     };
     insta::assert_snapshot!(text(&analysis("loss5-responses-read"), &view));
+}
+
+#[test]
+fn a_narrow_table_of_messages_cuts_the_outcome_and_not_the_psn() {
+    let view = View {
+        width: 80,
+        ladder: 0,
+        ..View::default()
+    };
+    let text = text(&analysis("gold-toolong"), &view);
+    let message = text.lines().find(|line| line.contains("→  SEND"));
+    let message = message.expect("the message");
+    assert!(message.contains(" 13478354 "), "{text}");
+    assert!(message.ends_with('…'), "{text}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Browser {
         browser
     }
 
-    /// The folder for the files that the browser opens.
+    /// The directory for the files that the browser opens.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -257,11 +257,11 @@ fn fresh_folder() -> PathBuf {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!("roci-browser-{}-{number}", std::process::id());
     let folder = std::env::temp_dir().join(name);
-    fs::create_dir(&folder).expect("a folder for the browser");
+    fs::create_dir(&folder).expect("a directory for the browser");
     folder
 }
 
 /// Creates a file with a buffered writer.
 pub(crate) fn create(path: &Path) -> std::io::BufWriter<File> {
-    std::io::BufWriter::new(File::create(path).expect("the folder is ours"))
+    std::io::BufWriter::new(File::create(path).expect("the directory is ours"))
 }

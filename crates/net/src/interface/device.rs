@@ -17,7 +17,7 @@ pub struct Device {
     pub mtu: u32,
     /// The largest payload of a packet that fits.
     pub active_mtu: PathMtu,
-    /// The entries of the GID table that are not empty, from index 0 on. All are RoCE v2.
+    /// The entries of the GID table that are not empty, from index 0 on. All are RoCEv2.
     pub gids: Vec<GidEntry>,
     /// Its own number, never 0 and always the same.
     pub guid: u64,

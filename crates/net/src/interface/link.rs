@@ -168,7 +168,7 @@ impl Links {
     }
 }
 
-/// Whether the file does not exist. A home that is not a folder, or that this user may not read,
+/// Whether the file does not exist. A home that is not a directory, or that this user may not read,
 /// has no links either.
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};

@@ -19,21 +19,21 @@ const SHORT: usize = 40;
 pub enum DirectoryError {
     /// Other users could read or change its content.
     #[error(
-        "the folder {path} must be a real folder that belongs to user {user} and is closed to all \
-         others (mode 0700): remove it, or set XDG_RUNTIME_DIR to a folder of your own"
+        "the directory {path} must be a real directory that belongs to user {user} and is closed to all \
+         others (mode 0700): remove it, or set XDG_RUNTIME_DIR to a directory of your own"
     )]
     NotPrivate {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// The user that needs it.
         user: u32,
     },
     /// It can't be created or inspected.
     #[error(
-        "the folder {path} can't be used: {source}; set XDG_RUNTIME_DIR to a folder of your own"
+        "the directory {path} can't be used: {source}; set XDG_RUNTIME_DIR to a directory of your own"
     )]
     Unusable {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -157,7 +157,7 @@ fn outside(map: &str, user: u32) -> u32 {
     map.lines().find_map(line).unwrap_or(user)
 }
 
-/// Whether all users can create folders in it that others can't remove, as in `/tmp`.
+/// Whether all users can create directories in it that others can't remove, as in `/tmp`.
 fn is_open_to_all(path: &Path) -> bool {
     const OPEN_AND_STICKY: u32 = 0o1777;
     fs::metadata(path)
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that is removed at the end of the test.
+    /// A directory that is removed at the end of the test.
     struct Base(PathBuf);
 
     impl Base {

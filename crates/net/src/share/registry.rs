@@ -89,7 +89,7 @@ impl Registry {
         }
     }
 
-    /// The registry of another address, in the same folder.
+    /// The registry of another address, in the same directory.
     pub(super) fn of_neighbour(&self, address: IpAddr) -> Self {
         Self {
             path: self.path.with_file_name(name(address)),

@@ -1,7 +1,7 @@
-//! Unix sockets in folders with long paths.
+//! Unix sockets in directories with long paths.
 //!
 //! The address of a Unix socket has room for a path of 107 bytes. A socket with a longer path is
-//! reached through the descriptor of its folder.
+//! reached through the descriptor of its directory.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,6 +1,6 @@
 //! System calls that the standard library and `socket2` do not offer, each behind a safe function.
 //!
-//! This is the only folder of the crate with unsafe code. Work that safe code can do, such as
+//! This is the only directory of the crate with unsafe code. Work that safe code can do, such as
 //! reading socket addresses and control messages from their bytes, is not done here with pointers.
 //!
 //! Datagrams are sent and received with `syscall` and not with the C library's functions of the

@@ -24,7 +24,7 @@ pub(crate) fn taken(member: &mut Member) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A folder for one test.
+/// A directory for one test.
 fn folder(name: &str) -> (PathBuf, RuntimeDirectory) {
     let path = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
     let directory = RuntimeDirectory::at(&path).unwrap();

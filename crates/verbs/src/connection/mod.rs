@@ -45,8 +45,8 @@ pub enum ConnectError {
     )]
     OtherDevice,
     /// No process listens at that address and port.
-    #[error("nobody listens at {0}: start the server first, and check address and port")]
-    NobodyListens(SocketAddr),
+    #[error("no program listens at {0}: start the server first, and check address and port")]
+    NoListener(SocketAddr),
     /// The peer rejected the connection.
     #[error("{peer} rejected the connection: {reason}{}", quoted(private_data))]
     Rejected {
@@ -175,7 +175,7 @@ fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
         EventKind::Rejected {
             reason: RejectReason::InvalidServiceId,
             ..
-        } => Some(ConnectError::NobodyListens(peer)),
+        } => Some(ConnectError::NoListener(peer)),
         EventKind::Rejected {
             reason,
             private_data,

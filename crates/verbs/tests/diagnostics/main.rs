@@ -65,13 +65,13 @@ macro_rules! prints {
 // Memory.
 prints! {
     a_write_without_the_right: "forbidden write"
-        ["rejected RDMA WRITE", "NAK 0x62", "without IBV_ACCESS_REMOTE_WRITE", "roci explain nak 0x62"]
+        ["rejected an RDMA WRITE", "NAK 0x62", "without IBV_ACCESS_REMOTE_WRITE", "roci explain nak 0x62"]
         ["wr_id 7", "IBV_WC_REM_ACCESS_ERR", "the peer rejected it", "roci explain wc 10"];
     a_read_without_the_right: "forbidden read"
-        ["rejected RDMA READ", "without IBV_ACCESS_REMOTE_READ"]
+        ["rejected an RDMA READ", "without IBV_ACCESS_REMOTE_READ"]
         ["RDMA READ (wr_id 7", "IBV_WC_REM_ACCESS_ERR"];
     an_atomic_without_the_right: "forbidden atomic"
-        ["rejected fetch-and-add", "without IBV_ACCESS_REMOTE_ATOMIC"]
+        ["rejected a fetch-and-add", "without IBV_ACCESS_REMOTE_ATOMIC"]
         ["fetch-and-add (wr_id 7, 8 bytes", "IBV_WC_REM_ACCESS_ERR"];
     a_queue_pair_that_forbids: "queue pair forbids"
         ["NAK 0x61", "qp_access_flags of this queue pair lack IBV_ACCESS_REMOTE_WRITE"]
@@ -92,7 +92,7 @@ prints! {
     a_segment_out_of_bounds: "local bounds"
         ["IBV_WC_LOC_PROT_ERR", "the segment of 128 bytes", "the key covers 64 bytes"];
     a_receive_that_is_too_small: "small receive"
-        ["rejected SEND", "receive (wr_id 3) has room for 16 bytes, but the message has 64 bytes or more"]
+        ["rejected a SEND", "receive (wr_id 3) has room for 16 bytes, but the message has 64 bytes or more"]
         ["IBV_WC_REM_INV_REQ_ERR"];
     a_receive_that_cannot_be_written: "unwritable receive"
         ["NAK 0x63", "receive (wr_id 3)", "without IBV_ACCESS_LOCAL_WRITE"]
@@ -105,7 +105,7 @@ prints! {
 prints! {
     no_receive_posted: "no receive"
         ["IBV_WC_RNR_RETRY_EXC_ERR", "at 127.57.2.2", "had no receive posted", "rnr_retry is 1"];
-    nobody_at_that_address: "nobody there"
+    an_address_without_a_process: "no process"
         ["IBV_WC_RETRY_EXC_ERR", "no process serves UDP port 4791 at 127.57.3.9", "retries"];
     an_unknown_number_at_the_same_device: "unknown number here"
         ["127.57.4.1 sends requests to QP 0x", "this queue pair never existed"]
@@ -128,8 +128,8 @@ prints! {
         ["IBV_WC_LOC_LEN_ERR", "a datagram carries at most 4096 bytes"];
     a_completion_queue_that_overruns: "overrun"
         ["Completion queue", "is full (1 completion)", "every queue pair of this queue is in the error state"];
-    a_port_that_nobody_listens_on: "nobody listens"
-        ["from 127.57.10.1", "to 127.57.10.2:7199", "reason 8: nobody listens", "roci explain reject 8"];
+    a_port_without_a_listener: "no listener"
+        ["from 127.57.10.1", "to 127.57.10.2:7199", "reason 8: no program listens", "roci explain reject 8"];
     a_server_that_refuses: "server refuses"
         ["to 127.57.11.2:7199", "reason 28: refused by the application"];
     an_address_of_no_device: "no device"
@@ -146,16 +146,16 @@ prints! {
     a_step_that_is_none: "illegal step"
         ["can't go from RESET to RTS", "Go RESET, INIT, RTR, RTS"];
     an_empty_row_of_the_gid_table: "empty gid"
-        ["from INIT to RTR: GID index 5 is empty", "Index 0 (127.57.21.1 on lo) can reach it",
+        ["from INIT to RTR: GID index 5 is empty", "GID index 0 (127.57.21.1 on lo) can reach the peer",
          "roci explain errno 61"];
     a_row_of_the_other_family: "other family"
         ["GID index 0 (127.57.22.1) can't reach the peer at 2001:db8::7", "has no address that can"];
     no_gid_of_the_peer: "no peer gid"
         ["the peer's GID is zero", "RoCE has only global addresses"];
     a_post_in_the_wrong_state: "early post"
-        ["rejected SEND (wr_id 7): the queue pair is in INIT", "sends only in RTS"];
+        ["rejected a SEND (wr_id 7): the queue pair is in INIT", "sends only in RTS"];
     a_queue_that_is_full: "full queue"
-        ["rejected SEND (wr_id 4)", "the queue is full.", "roci explain errno 12"]
+        ["rejected a SEND (wr_id 4)", "the queue is full.", "roci explain errno 12"]
         ["the same problem 10 times so far"];
 }
 

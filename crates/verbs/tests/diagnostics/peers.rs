@@ -18,7 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let request = Request::send().inline(b"anybody?");
         pair.fails(request, Status::ReceiverNotReady);
     }),
-    ("nobody there", || {
+    ("no process", || {
         let end = end("127.57.3.1");
         let prepared = end.prepare(short_timeouts());
         let peer = Endpoint {
@@ -92,7 +92,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let event = left.context.wait_event(TIMEOUT);
         assert!(event.is_some(), "no event");
     }),
-    ("nobody listens", || {
+    ("no listener", || {
         let _server = end("127.57.10.2");
         rejected("127.57.10.1", "127.57.10.2");
     }),

@@ -89,7 +89,7 @@ pub(crate) fn run() {
             assert_eq!(answer, port.to_string());
         }
         let nobody = ask(&context, 7004);
-        assert!(matches!(nobody, Err(ConnectError::NobodyListens(_))));
+        assert!(matches!(nobody, Err(ConnectError::NoListener(_))));
     }
     let second = Server::start(PORTS[0]);
     assert!(second.said.contains("taken"), "{}", second.said);

@@ -104,7 +104,7 @@ codes! {
         UnsupportedRequest = 5 "unsupported request",
         InvalidCommunicationId = 6 "invalid communication id",
         InvalidCommunicationInstance = 7 "invalid communication instance",
-        InvalidServiceId = 8 "nobody listens on this service id",
+        InvalidServiceId = 8 "no program listens on this service id",
         InvalidServiceType = 9 "invalid transport service type",
         StaleConnection = 10 "stale connection",
         NoReliableDatagramChannel = 11 "the reliable datagram channel does not exist",
@@ -136,7 +136,7 @@ codes! {
     /// The status of a service ID resolution.
     ServiceStatus: u8 {
         Valid = 0 "served",
-        NotSupported = 1 "nobody listens on this service id",
+        NotSupported = 1 "no program listens on this service id",
         Rejected = 2 "refused by the application",
         NoQueuePair = 3 "no queue pair available",
         Redirected = 4 "redirected to another connection manager",

@@ -40,7 +40,7 @@ pub(crate) fn intact() -> Vec<Capture> {
     let mut captures = Vec::new();
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder of captures") {
+        for entry in fs::read_dir(folder).expect("a directory of captures") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);

@@ -26,7 +26,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
             Ask::Received => channel.say(&peer.received()?)?,
             Ask::Pattern(seed) => channel.say(&peer.wrong_byte(seed))?,
             Ask::Counter => channel.say(&peer.counter())?,
-            Ask::Start(_) | Ask::Connect(_) => bail!("the demo asks for the wrong thing"),
+            Ask::Start(_) | Ask::Connect(_) => bail!("the demo sent an unexpected message"),
         }
     }
     Ok(())
@@ -66,7 +66,7 @@ impl Peer {
             memory: memory.remote(0).into(),
         })?;
         let Ask::Connect(endpoint) = channel.hear()? else {
-            bail!("the demo asks for the wrong thing");
+            bail!("the demo sent an unexpected message");
         };
         Ok(Self {
             _queue_pair: prepared.connect(endpoint.parse::<Endpoint>()?)?,

@@ -46,17 +46,17 @@ pub(super) fn segmentation() -> Finding {
     match largest_batch() {
         Ok(BATCH) => Finding::ok(
             check,
-            format!("{BATCH} packets sent and received in one go"),
+            format!("{BATCH} packets sent and received in one system call"),
         ),
         Ok(joined) => Finding::warn(
             check,
-            format!("of {BATCH} packets sent in one go, {joined} arrived together"),
+            format!("of {BATCH} packets sent in one system call, {joined} were received in one"),
             "bandwidth will be about a third; use Linux 5.0 or later without a UDP filter on lo",
         ),
         Err(error) => Finding::fail(
             check,
             error.to_string(),
-            "see whether a firewall blocks UDP on lo",
+            "check whether a firewall blocks UDP on lo",
         ),
     }
 }
@@ -122,7 +122,7 @@ fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
     let took = begin.elapsed();
     ensure!(
         memory.to_vec(0..128) == [0x52; 128],
-        "other bytes arrived than were sent"
+        "the received bytes differ from those sent"
     );
     Ok((address, took))
 }
@@ -139,10 +139,12 @@ pub(super) fn own_delivery() -> Finding {
     match net::interface::loopback_use() {
         None => Finding::ok(
             "own packets",
-            "a device's packets to itself are handed over in memory; nobody captures or shapes loopback",
+            "a device's packets to itself are handed over in memory; no program captures or shapes loopback",
         ),
         Some(LoopbackUse::Captured) => sent("a packet socket captures on loopback"),
         Some(LoopbackUse::Shaped) => sent("a queueing discipline shapes loopback"),
-        Some(LoopbackUse::Unknown) => sent("the system does not say who captures on loopback"),
+        Some(LoopbackUse::Unknown) => {
+            sent("the system does not tell whether a program captures on loopback")
+        }
     }
 }

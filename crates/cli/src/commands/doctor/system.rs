@@ -108,12 +108,12 @@ pub(super) fn kernel_module() -> Finding {
 
 /// The runtime directory, where processes that share an address find each other.
 pub(super) fn runtime_directory() -> Finding {
-    let check = "runtime folder";
+    let check = "runtime directory";
     match RuntimeDirectory::of_user() {
         Err(error) => Finding::fail(
             check,
             error.to_string(),
-            "no device can be opened without it; set XDG_RUNTIME_DIR to a folder of your own",
+            "no device can be opened without it; set XDG_RUNTIME_DIR to a directory of your own",
         ),
         Ok(directory) => {
             let path = directory.path();
@@ -125,7 +125,7 @@ pub(super) fn runtime_directory() -> Finding {
                 Err(error) => Finding::fail(
                     check,
                     format!("{} can't be written: {error}", path.display()),
-                    "free some space, or set XDG_RUNTIME_DIR to a folder of your own",
+                    "free some space, or set XDG_RUNTIME_DIR to a directory of your own",
                 ),
             }
         }
@@ -158,7 +158,7 @@ pub(super) fn watcher() -> Finding {
         Err(error) => Finding::warn(
             check,
             format!("peers are not notified when a process dies: {error}"),
-            "disconnect before a program ends, or its peers wait without end",
+            "disconnect before a program ends, or its peers wait forever",
         ),
     }
 }

@@ -74,7 +74,7 @@ impl Contents {
         let name = format!("{kind}-{:016x}", self.fingerprint());
         let path = directory.path().join(name);
         self.publish_at(&path)
-            .with_context(|| format!("the folder {} can't be made", path.display()))?;
+            .with_context(|| format!("the directory {} can't be made", path.display()))?;
         Ok(path)
     }
 
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn concurrent_callers_create_one_folder() {
-        let base = std::env::temp_dir().join(format!("roci-folder-test-{}", std::process::id()));
-        fs::create_dir_all(&base).expect("a folder");
+        let base = std::env::temp_dir().join(format!("roci-directory-test-{}", std::process::id()));
+        fs::create_dir_all(&base).expect("a directory");
         let path = base.join("published");
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -179,7 +179,7 @@ mod tests {
         let file = fs::read_to_string(path.join("file"));
         assert_eq!(file.expect("a file"), "here\n");
         assert!(path.join("empty").is_dir() && path.join("link").is_symlink());
-        let left = fs::read_dir(&base).expect("a folder").count();
+        let left = fs::read_dir(&base).expect("a directory").count();
         assert_eq!(left, 1, "no drafts are left behind");
         fs::remove_dir_all(&base).expect("removed");
     }

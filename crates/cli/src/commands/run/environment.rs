@@ -90,7 +90,7 @@ impl Settings {
         let path = std::path::absolute(name).context("the capture needs a name")?;
         match path.parent() {
             Some(folder) if !folder.is_dir() => bail!(
-                "there is no folder {} for the capture; make it, or choose another file",
+                "there is no directory {} for the capture; make it, or choose another file",
                 folder.display()
             ),
             _ => Ok(Some(path)),

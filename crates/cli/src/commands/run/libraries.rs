@@ -41,7 +41,7 @@ impl Libraries {
     /// The libraries of this `roci`: built next to it, or installed with it.
     pub(super) fn find() -> anyhow::Result<Self> {
         let program = env::current_exe().context("the path of the roci executable is unknown")?;
-        let here = program.parent().context("a program is in a folder")?;
+        let here = program.parent().context("a program is in a directory")?;
         let libraries = match (built(here, BUILT), built(here, SHIM)) {
             (Some(library), Some(shim)) => linked(&library, &shim)?,
             _ => installed(here)?,

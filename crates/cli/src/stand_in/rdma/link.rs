@@ -17,7 +17,8 @@ Usage: rdma link delete NAME
 /// The link type of Soft-RoCE.
 const OUR_TYPE: &str = "rxe";
 
-const NO_PLACE: &str = "there is no place to keep links; set HOME or XDG_CONFIG_HOME to a folder";
+const NO_PLACE: &str =
+    "there is no place to keep links; set HOME or XDG_CONFIG_HOME to a directory";
 
 pub(super) fn answer(words: &[&str], format: Format) -> anyhow::Result<Answer> {
     let Some((command, rest)) = words.split_first() else {

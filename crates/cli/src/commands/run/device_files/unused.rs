@@ -78,9 +78,9 @@ mod tests {
         let base = std::env::temp_dir().join(format!("roci-unused-{}", std::process::id()));
         let tree = |number: usize| base.join(format!("tree-{number}"));
         for number in 0..10 {
-            fs::create_dir_all(tree(number).join("sys")).expect("a folder");
+            fs::create_dir_all(tree(number).join("sys")).expect("a directory");
         }
-        fs::create_dir(base.join("lib-1")).expect("a folder");
+        fs::create_dir(base.join("lib-1")).expect("a directory");
         let mut user = Command::new("sleep")
             .arg("60")
             .env("ROCI_TREE", tree(1))

@@ -1,4 +1,4 @@
-//! The folders of the build.
+//! The directories of the build.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -6,7 +6,7 @@ use std::{env, fs};
 use super::architecture::Architecture;
 use super::release::Release;
 
-/// The build folder: it contains this program and what it needs.
+/// The build directory: it contains this program and what it needs.
 pub(crate) struct BuildFolder {
     built: PathBuf,
     folder: PathBuf,
@@ -17,12 +17,12 @@ pub(crate) struct BuildFolder {
 }
 
 impl BuildFolder {
-    /// Finds it, and creates the folder for this release.
+    /// Finds it, and creates the directory for this release.
     pub(crate) fn find(debian: Release) -> Result<Self, String> {
         Self::create(debian, Architecture::Amd64, debian.folder())
     }
 
-    /// The folder for packages of arm64.
+    /// The directory for packages of arm64.
     pub(crate) fn find_arm64() -> Result<Self, String> {
         Self::create(Release::Bookworm, Architecture::Arm64, "arm64")
     }
@@ -30,8 +30,8 @@ impl BuildFolder {
     fn create(debian: Release, architecture: Architecture, name: &str) -> Result<Self, String> {
         let program = env::current_exe()
             .map_err(|error| format!("the path of this program is unknown: {error}"))?;
-        let built = program.parent().ok_or("a program is in a folder")?;
-        let target = built.parent().ok_or("the build folder has a parent")?;
+        let built = program.parent().ok_or("a program is in a directory")?;
+        let target = built.parent().ok_or("the build directory has a parent")?;
         let folder = target.join("interop").join(name);
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Self {
@@ -52,12 +52,12 @@ impl BuildFolder {
         self.built.with_file_name(target).join("debug")
     }
 
-    /// The folder of the release build.
+    /// The directory of the release build.
     pub(crate) fn release(&self) -> PathBuf {
         self.built.with_file_name("release")
     }
 
-    /// A file in the folder for this release.
+    /// A file in the directory for this release.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
