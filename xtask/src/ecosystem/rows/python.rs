@@ -19,7 +19,7 @@ const MPICH: Environment = Environment {
 };
 const INTEL_MPI: Environment = Environment {
     name: "impi",
-    packages: &["impi-rt==2021.19.0"],
+    packages: &["impi-rt==2021.19.0", MPI4PY],
 };
 const MOONCAKE: Environment = Environment {
     name: "mooncake",
@@ -226,21 +226,32 @@ fn mpich() -> Vec<Entry> {
 
 fn intel_mpi() -> Vec<Entry> {
     const FOLDER: &str = "{scripts}/python/impi";
-    let line = format!(
-        "env LD_LIBRARY_PATH={FOLDER}/lib I_MPI_ROOT={FOLDER} I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER=verbs \
-         {FOLDER}/bin/mpiexec -n 2 {FOLDER}/bin/IMB-MPI1 -iter 20 -msglog 16 PingPong Sendrecv Allreduce Alltoall"
-    );
-    let row = Row {
-        client: Some(line),
+    let launch = |ranks: usize| {
+        format!(
+            "env LD_LIBRARY_PATH={FOLDER}/lib I_MPI_ROOT={FOLDER} I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER=verbs \
+             {FOLDER}/bin/mpiexec -n {ranks}"
+        )
+    };
+    let benchmarks = Row {
+        client: Some(format!(
+            "{} {FOLDER}/bin/IMB-MPI1 -iter 20 -msglog 16 PingPong Sendrecv Allreduce Alltoall",
+            launch(2)
+        )),
         ..Row::alone(
             "Intel MPI, IMB-MPI1",
             "libfabric verbs",
             "All processes entering MPI_Finalize",
         )
     };
+    let rings = |by, ranks| {
+        let launch = format!("{} {{bin}}/python", launch(ranks));
+        ring(&INTEL_MPI, "Intel MPI of PyPI", by, &launch).large()
+    };
     vec![
-        Entry::new(Mpi, Origin::Python(&INTEL_MPI), row)
+        Entry::new(Mpi, Origin::Python(&INTEL_MPI), benchmarks)
             .large()
             .checks("Intel's benchmarks PingPong, Sendrecv, Allreduce and Alltoall up to 64 KiB, with Debian's libfabric; they compare no data"),
+        rings("libfabric verbs, 2 ranks", 2),
+        rings("libfabric verbs, 4 ranks", 4),
     ]
 }
