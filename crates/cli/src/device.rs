@@ -5,6 +5,10 @@ use std::net::IpAddr;
 use anyhow::{Context as _, anyhow};
 use rocinante::{Device, GidEntry};
 
+/// Why the list is empty, and what to do.
+pub(crate) const NO_DEVICE: &str = "there is no device, because no interface is up and has an address; bring \
+                                    loopback up with `ip link set lo up`";
+
 /// Every device of this machine.
 pub(crate) fn all() -> anyhow::Result<Vec<Device>> {
     Ok(rocinante::devices()?)

@@ -72,10 +72,7 @@ pub enum OpenError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// No device has this name.
-    #[error(
-        "there is no device `{name}`; give an interface, an address or one of: {}",
-        known.join(", ")
-    )]
+    #[error("there is no device `{name}`{}", remedy(known))]
     Unknown {
         /// The requested name.
         name: String,
@@ -94,4 +91,12 @@ pub enum OpenError {
     /// A system call failed.
     #[error("the system does not provide a thread, a descriptor or random numbers: {0}")]
     System(#[source] io::Error),
+}
+
+fn remedy(known: &[String]) -> String {
+    if known.is_empty() {
+        return ", because no interface is up and has an address; bring loopback up with `ip link set lo up`".into();
+    }
+    let known = known.join(", ");
+    format!("; give an interface, an address or one of: {known}")
 }

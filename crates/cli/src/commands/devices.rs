@@ -5,7 +5,7 @@ use rocinante::{Device, LinkState};
 use serde::Serialize;
 
 use crate::device;
-use crate::output::{Table, print, print_json};
+use crate::output::{Table, print, print_json, remark};
 
 /// The options of `roci devices`.
 #[derive(Args)]
@@ -37,6 +37,9 @@ struct Row {
 /// Lists the devices.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let devices = device::all()?;
+    if devices.is_empty() {
+        remark(device::NO_DEVICE);
+    }
     let rows: Vec<Row> = devices.iter().map(row).collect();
     if options.json {
         return print_json(&rows);

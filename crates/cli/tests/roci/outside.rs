@@ -42,18 +42,20 @@ ip link set veth up
 #[test]
 fn without_devices_the_error_says_what_to_do() {
     let folder = Folder::new("no-device");
-    let output = Command::new("unshare")
-        .args(["--map-root-user", "--net", env!("CARGO_BIN_EXE_roci")])
-        .args(["run", "--", "true"])
-        .env("XDG_RUNTIME_DIR", folder.path())
-        .env("XDG_CONFIG_HOME", "/nonexistent")
-        .env_remove("ROCI_DEVICES")
-        .output()
-        .expect("unshare is everywhere");
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !said.contains("unshare failed") {
-        assert!(said.contains("`ip link set lo up`"), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+    for words in ["run -- true", "devices", "demo"] {
+        let output = Command::new("unshare")
+            .args(["--map-root-user", "--net", env!("CARGO_BIN_EXE_roci")])
+            .args(words.split(' '))
+            .env("XDG_RUNTIME_DIR", folder.path())
+            .env("XDG_CONFIG_HOME", "/nonexistent")
+            .env_remove("ROCI_DEVICES")
+            .output()
+            .expect("unshare is everywhere");
+        let said = String::from_utf8_lossy(&output.stderr);
+        if !said.contains("unshare failed") {
+            assert!(said.contains("`ip link set lo up`"), "{words}: {said}");
+            assert_eq!(said.lines().count(), 1, "{words}: {said}");
+        }
     }
 }
 

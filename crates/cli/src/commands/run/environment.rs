@@ -15,6 +15,7 @@ use net::interface::{self, DEVICES_VARIABLE, Device};
 use super::device_files::{self, Reader};
 use super::libraries::Libraries;
 use super::stand_ins;
+use crate::device::NO_DEVICE;
 use crate::output::remark;
 
 const PATH: &str = "PATH";
@@ -28,10 +29,6 @@ const RUN: &str = "ROCI_RUN";
 const PCAP: &str = "ROCI_PCAP";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
-
-/// The note if there is no device.
-const NO_DEVICE: &str = "there is no device, because no interface is up and has an address; bring \
-                         loopback up with `ip link set lo up`";
 
 /// The characters that end a path in each variable.
 const PATH_SEPARATORS: &[u8] = b":;";
