@@ -34,13 +34,13 @@ fn gnu_ld_wrappers() -> PathBuf {
     fs::write(&hidden, "ROCI_HIDDEN { local: *; };\n").expect("the directory can be written");
     for name in ["ld", "ld.bfd"] {
         let wrapper = folder.join(name);
-        fs::write(&wrapper, wrapper_text(&real_linker(name), &hidden)).expect("as above");
+        fs::write(&wrapper, wrapper_text(name, &real_linker(name), &hidden)).expect("as above");
         fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
     folder
 }
 
-/// What the compiler driver of this target starts under that name.
+/// What the compiler driver of this target starts under that name, for drivers that don't tell the wrapper who they are.
 fn real_linker(name: &str) -> String {
     let driver = std::env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
     let answer = Command::new(driver)
@@ -55,7 +55,10 @@ fn real_linker(name: &str) -> String {
 }
 
 /// Passes all arguments on, but for rustc's version script, which is a file named `list`.
-fn wrapper_text(linker: &str, hidden: &Path) -> String {
+///
+/// GCC's driver gives its name in `COLLECT_GCC`. It may be another one than when this was written: `cargo check` runs this
+/// program too, and needs no linker for another architecture. In `COMPILER_PATH` it would find the wrapper again.
+fn wrapper_text(name: &str, linker: &str, hidden: &Path) -> String {
     let hidden = hidden.display();
     format!(
         "#!/bin/sh\n\
@@ -66,6 +69,7 @@ fn wrapper_text(linker: &str, hidden: &Path) -> String {
              *) set -- \"$@\" \"$argument\" ;;\n\
              esac\n\
          done\n\
-         exec '{linker}' \"$@\"\n"
+         linker=$(env -u COMPILER_PATH \"${{COLLECT_GCC:-false}}\" -print-prog-name={name} 2>/dev/null)\n\
+         exec \"${{linker:-{linker}}}\" \"$@\"\n"
     )
 }
