@@ -5,7 +5,7 @@
 //! - [`share`]: several processes on one address, each with its own queue pair numbers;
 //! - [`poll`]: waiting for sockets, for a time, and for another thread;
 //! - [`interface`]: the interfaces of this machine, as devices;
-//! - [`limits`]: features that a system may forbid, and what happens then;
+//! - [`limits`]: features that a system may forbid, and what happens then; [`limit_check`] tests for them;
 //! - [`capture`]: every packet in a file that Wireshark reads;
 //! - [`fork`]: keeping sockets from forked children;
 //! - [`signal`]: the signals of the library's own threads;
@@ -17,6 +17,7 @@ mod direction;
 pub mod fault;
 pub mod fork;
 pub mod interface;
+pub mod limit_check;
 pub mod limits;
 pub mod poll;
 pub mod share;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use net::interface::{Device, LinkState};
+use net::limit_check;
 use net::limits::Limit;
 use net::share::RuntimeDirectory;
 use net::socket::{Receiver, SocketError};
@@ -135,7 +136,9 @@ pub(super) fn runtime_directory() -> Finding {
 /// What the system forbids, and what happens instead.
 pub(super) fn limits() -> Vec<Finding> {
     let check = "sandbox";
-    let limits = Limit::ALL.into_iter().filter(|limit| limit.holds());
+    let limits = Limit::ALL
+        .into_iter()
+        .filter(|limit| limit_check::exists(*limit));
     let findings: Vec<_> = limits
         .map(|limit| Finding::warn(check, limit.consequence(), limit.advice()))
         .collect();

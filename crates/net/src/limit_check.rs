@@ -1,0 +1,71 @@
+//! Tests which limits this system has, for `roci doctor`.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::interface;
+use crate::limits::Limit;
+use crate::share::accepts_everything;
+use crate::sys::{self, option, shared_memory};
+
+/// Whether the limit exists here.
+#[must_use]
+pub fn exists(limit: Limit) -> bool {
+    let tried = match limit {
+        Limit::Ipv6 => return interface::drops_ipv6_addresses(),
+        Limit::SharedPorts => shared_port().map(drop),
+        Limit::Steering => steered_port(),
+        Limit::MemoryFiles => shared_memory::probe(),
+    };
+    tried.is_err_and(|error| sys::is_forbidden(&error))
+}
+
+fn shared_port() -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM.cloexec(), Some(Protocol::UDP))?;
+    socket.set_reuse_port(true)?;
+    Ok(socket)
+}
+
+/// Without a shared port there is nothing to steer, and that is reported as another limit.
+fn steered_port() -> io::Result<()> {
+    let Ok(socket) = shared_port() else {
+        return Ok(());
+    };
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    option::attach_steering(socket.as_fd(), &accepts_everything())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::seccomp::{Forbidden, forbid};
+
+    /// The limits that a thread finds if a call with this value of an argument is forbidden.
+    fn found_without(call: libc::c_long, argument: u32, value: libc::c_int) -> Vec<Limit> {
+        let looks = move || {
+            forbid(Forbidden {
+                call,
+                argument,
+                value,
+                errno: libc::EPERM,
+            });
+            let limits = Limit::ALL.into_iter();
+            limits.filter(|limit| exists(*limit)).collect()
+        };
+        std::thread::spawn(looks).join().expect("no panic")
+    }
+
+    #[test]
+    fn each_limit_is_found_alone() {
+        let option = |option| found_without(libc::SYS_setsockopt, 2, option);
+        assert_eq!(option(libc::SO_REUSEPORT), [Limit::SharedPorts]);
+        assert_eq!(option(libc::SO_ATTACH_REUSEPORT_CBPF), [Limit::Steering]);
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let memory = found_without(libc::SYS_memfd_create, 1, flags.cast_signed());
+        assert_eq!(memory, [Limit::MemoryFiles]);
+        assert_eq!(option(-1), []);
+    }
+}
