@@ -2,6 +2,7 @@
 
 mod multicast;
 mod objects;
+mod pacing;
 mod queue_pairs;
 mod timers;
 
@@ -33,6 +34,7 @@ use crate::table::{Id, Table};
 use crate::transmit::{Batch, BatchLimits, OwnDelivery, Transmit, packets};
 use crate::work::{ReceiveRequest, SendRequest};
 use multicast::Groups;
+use pacing::Pacing;
 use queue_pairs::QueuePairs;
 use timers::Timers;
 
@@ -51,6 +53,9 @@ pub struct Config {
     pub batch: BatchLimits,
     /// The limits of the send window.
     pub window: WindowLimits,
+    /// How many bytes of UC and UD packets may be sent at once. Further ones are sent at the speed of the port.
+    /// `None`: they are not paced.
+    pub unreliable_burst: Option<u32>,
     /// Whether acknowledgements report end-to-end credits: how many receives are posted.
     pub advertise_credits: bool,
     /// The minimum acknowledgement timeout. It overrides shorter timeouts of queue pairs.
@@ -74,6 +79,7 @@ impl Default for Config {
             source_port: SourcePort::OfFlow,
             batch: BatchLimits::default(),
             window: WindowLimits::default(),
+            unreliable_burst: None,
             advertise_credits: true,
             min_ack_timeout: Duration::ZERO,
             max_responder_resources: 128,
@@ -108,6 +114,9 @@ pub struct Device {
     timers: Timers,
     /// Queue pairs that may have packets to send, in round-robin order.
     ready: VecDeque<Qpn>,
+    pacing: Pacing,
+    /// Whether packets are built without ICRC.
+    icrc_left_out: bool,
     /// Whether packets to own queue pairs are handled at once instead of being sent.
     own_delivery: bool,
     /// Whether the device rejects every call.
@@ -155,6 +164,8 @@ impl Device {
             icrc_generator: IcrcGenerator::new(),
             timers: Timers::default(),
             ready: VecDeque::new(),
+            pacing: Pacing::new(config.unreliable_burst),
+            icrc_left_out: false,
             own_delivery: false,
             opened_before_fork: false,
         }
@@ -380,13 +391,32 @@ impl Device {
                 return;
             }
         };
+        self.deliver(now, route, &packet, fragmentation, datagram);
+    }
+
+    /// Handles a datagram that has not left the machine's memory: its place for the ICRC is not read.
+    pub fn handle_without_icrc(&mut self, now: Instant, route: &Route, datagram: &[u8]) {
+        match Packet::parse(datagram) {
+            Ok(packet) => self.deliver(now, route, &packet, Fragmentation::NONE, datagram),
+            Err(_) => self.shared.counters.malformed += 1,
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        packet: &Packet<'_>,
+        fragmentation: Fragmentation,
+        datagram: &[u8],
+    ) {
         match packet.opcode.transport() {
             Transport::Cnp => self.shared.counters.congestion_notifications += 1,
             Transport::Ud => {
                 let header = network_header(route, fragmentation, datagram);
-                self.deliver_datagram(&packet, route, &header);
+                self.deliver_datagram(packet, route, &header);
             }
-            _ => self.deliver_packet(now, &packet, route),
+            _ => self.deliver_packet(now, packet, route),
         }
     }
 
@@ -395,13 +425,7 @@ impl Device {
         let route = &transmit.route;
         for datagram in packets(transmit, buffer) {
             self.shared.counters.delivered_to_self += 1;
-            let packet = Packet::parse(datagram).expect("the device builds valid packets");
-            if packet.opcode.transport() == Transport::Ud {
-                let header = network_header(route, Fragmentation::NONE, datagram);
-                self.deliver_datagram(&packet, route, &header);
-            } else {
-                self.deliver_packet(now, &packet, route);
-            }
+            self.handle_without_icrc(now, route, datagram);
         }
     }
 
@@ -465,6 +489,12 @@ impl Device {
         self.own_delivery = on;
     }
 
+    /// Sets whether packets are built without ICRC, because the driver adds it to those that leave the machine's
+    /// memory. See [`Transmit::has_icrc`].
+    pub fn leave_out_icrc(&mut self, left_out: bool) {
+        self.icrc_left_out = left_out;
+    }
+
     /// Whether [`poll_transmit`](Self::poll_transmit) must be called again: it returned `None` because it has
     /// delivered enough to own queue pairs for one call.
     #[must_use]
@@ -475,6 +505,7 @@ impl Device {
     /// Fills `buffer` with the packets of one send, if there is anything to send.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        self.ready.extend(self.pacing.take_due(now));
         let mut delivered = 0;
         while delivered < MAX_OWN_DELIVERY
             && let Some(number) = self.ready.pop_front()
@@ -483,12 +514,18 @@ impl Device {
             let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
                 continue;
             };
+            let paced = queue_pair.is_paced();
+            if paced && self.pacing.is_full(now) {
+                self.pacing.wait(number);
+                continue;
+            }
             queue_pair.queued = false;
             let own_delivery = self.own_delivery.then_some(OwnDelivery {
                 gids: &self.gids,
                 numbers,
             });
             let generator = &mut self.icrc_generator;
+            let generator = (!self.icrc_left_out).then_some(generator);
             let mut batch = Batch::new(buffer, generator, self.batch, own_delivery);
             queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
             let sent = !batch.is_empty();
@@ -503,6 +540,9 @@ impl Device {
                     delivered += buffer.len();
                     continue;
                 }
+                if paced {
+                    self.pacing.note_sent(now, buffer.len());
+                }
                 return transmit;
             }
             self.schedule_timer(number);
@@ -514,7 +554,8 @@ impl Device {
     /// The latest time at which [`handle_timeout`](Self::handle_timeout) must be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        let timer = self.timers.next();
+        timer.into_iter().chain(self.pacing.next()).min()
     }
 
     /// Handles expired timers. An early or repeated call has no effect.

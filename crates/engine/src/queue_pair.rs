@@ -218,6 +218,11 @@ impl QueuePair {
         }
     }
 
+    /// Whether its packets are sent no faster than the port's speed, because nothing acknowledges them.
+    pub(crate) fn is_paced(&self) -> bool {
+        matches!(self.init.kind, QueuePairType::Uc | QueuePairType::Ud)
+    }
+
     /// Adds packets to one send until it is full.
     pub(crate) fn transmit(
         &mut self,

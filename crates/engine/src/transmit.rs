@@ -37,6 +37,9 @@ pub struct Transmit {
     pub route: Route,
     /// The length of every packet except perhaps the last.
     pub segment_size: usize,
+    /// Whether the packets have an ICRC. Otherwise its place at the end of each packet is zero, and the driver
+    /// must fill it in ([`IcrcGenerator::fill`]) before the packets leave the machine's memory.
+    pub has_icrc: bool,
 }
 
 /// The packets that a device handles itself instead of sending them: those to its own queue pairs.
@@ -55,7 +58,8 @@ impl OwnDelivery<'_> {
 /// Fills a buffer with the packets of one send.
 pub(crate) struct Batch<'b> {
     buffer: &'b mut Vec<u8>,
-    icrc_generator: &'b mut IcrcGenerator,
+    /// `None` if packets get no ICRC.
+    icrc_generator: Option<&'b mut IcrcGenerator>,
     limits: BatchLimits,
     route: Option<Route>,
     segment_size: usize,
@@ -70,7 +74,7 @@ pub(crate) struct Batch<'b> {
 impl<'b> Batch<'b> {
     pub(crate) fn new(
         buffer: &'b mut Vec<u8>,
-        icrc_generator: &'b mut IcrcGenerator,
+        icrc_generator: Option<&'b mut IcrcGenerator>,
         limits: BatchLimits,
         own_delivery: Option<OwnDelivery<'b>>,
     ) -> Self {
@@ -106,6 +110,7 @@ impl<'b> Batch<'b> {
             queue_pair,
             route: self.route?,
             segment_size: self.segment_size,
+            has_icrc: self.icrc_generator.is_some() && !self.to_self,
         })
     }
 
@@ -146,15 +151,14 @@ impl<'b> Batch<'b> {
         }
         debug_assert_eq!(self.buffer.len() - start, head.bytes().len() + payload);
         self.buffer.extend_from_slice(&[0; 3][..pad]);
-        if self.stays(route, &head) {
-            self.buffer.extend_from_slice(&[0; ICRC_LENGTH]);
-        } else {
-            let packet = &self.buffer[start..];
-            let seal = self
-                .icrc_generator
-                .generate(&route.flow, self.packets as u16, packet);
-            self.buffer.extend_from_slice(&seal);
-        }
+        let icrc = match (self.stays(route, &head), &mut self.icrc_generator) {
+            (false, Some(generator)) => {
+                let packet = &self.buffer[start..];
+                generator.generate(&route.flow, self.packets as u16, packet)
+            }
+            _ => [0; ICRC_LENGTH],
+        };
+        self.buffer.extend_from_slice(&icrc);
         self.account(route, self.buffer.len() - start);
         Ok(())
     }

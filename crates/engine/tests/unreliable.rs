@@ -2,9 +2,11 @@
 
 mod conversation;
 
+use std::time::Duration;
+
 use conversation::*;
 use engine::{
-    Access, AsyncEvent, Attributes, CompletedWork, QueuePairType, ReceiveRequest, SendFlags,
+    Access, AsyncEvent, Attributes, CompletedWork, Config, QueuePairType, ReceiveRequest, SendFlags,
     SendRequest, State, Status, Work,
 };
 use wire::{Immediate, Key, Opcode, Psn, Reth};
@@ -287,4 +289,51 @@ fn draining_queue_finishes_the_begun_message_and_raises_an_event() {
     peer.raises([AsyncEvent::SendQueueDrained(number)]);
     peer.goes_to(State::ReadyToSend);
     peer.hears(at(1), ["send Only +100 4B"]);
+}
+
+/// A sender that may send a burst of 10,000 bytes, and the outgoing memory.
+fn paced() -> (Conversation, Region) {
+    let setup = Setup::default();
+    let mut peer = Conversation::with(Setup {
+        kind: QueuePairType::Uc,
+        config: Config {
+            unreliable_burst: Some(10_000),
+            ..setup.config.clone()
+        },
+        ..setup
+    });
+    let outbox = peer.registers(0x8000, &pattern(100 << 10));
+    (peer, outbox)
+}
+
+#[test]
+fn after_a_burst_messages_wait_for_the_link() {
+    let (mut peer, outbox) = paced();
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
+    peer.posts(SendRequest::new(2, Work::Send).with([outbox.all()]));
+    let mut sent = peer.listens(at(0)).len();
+    assert!((1..100).contains(&sent), "one batch fills the link: {sent}");
+    peer.completes([]);
+    let mut now = at(0);
+    while let Some(next) = peer.device.poll_timeout() {
+        assert!(next > now, "it waits");
+        now = next;
+        sent += peer.listens(now).len();
+    }
+    assert_eq!(sent, 200);
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+    // 200 KiB at 10 Gbit/s, without the burst and the last batch.
+    let took = now - at(0);
+    assert!((Duration::from_micros(90)..Duration::from_micros(180)).contains(&took));
+}
+
+#[test]
+fn queue_pair_that_waits_for_the_link_can_be_destroyed() {
+    let (mut peer, outbox) = paced();
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
+    peer.listens(at(0));
+    assert!(peer.device.poll_timeout().is_some(), "it waits");
+    peer.device.destroy_queue_pair(peer.number).expect("exists");
+    peer.hears_nothing(at(1));
+    assert_eq!(peer.device.poll_timeout(), None);
 }

@@ -126,7 +126,7 @@ pub struct IcrcGenerator {
 }
 
 impl IcrcGenerator {
-    /// A icrc_generator with an empty cache.
+    /// A generator with an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
@@ -138,6 +138,19 @@ impl IcrcGenerator {
     #[inline]
     pub fn generate(&mut self, flow: &Flow, identification: u16, packet: &[u8]) -> [u8; 4] {
         self.cache.crc(flow, identification, packet).to_le_bytes()
+    }
+
+    /// Fills in the ICRC of the packets of one send: `segment_size` bytes each, the last one perhaps fewer, with
+    /// the place of the ICRC at the end. Packet *i* gets the ICRC for the identification *i*.
+    ///
+    /// # Panics
+    /// As [`checksum`] does.
+    pub fn fill(&mut self, flow: &Flow, segment_size: usize, packets: &mut [u8]) {
+        for (index, packet) in packets.chunks_mut(segment_size).enumerate() {
+            if let Some((packet, icrc)) = packet.split_last_chunk_mut::<ICRC_LENGTH>() {
+                *icrc = self.generate(flow, index as u16, packet);
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Batches: packets of one send, which the kernel divides into segments of one size.
 
-use engine::{BatchLimits, Config, SendRequest, Work};
-use wire::Qpn;
+use engine::{BatchLimits, Config, SendRequest, Status, Work};
+use wire::{IcrcChecker, IcrcGenerator, Qpn, Route};
 
 use crate::conversation::*;
 
@@ -126,4 +126,39 @@ fn every_queue_pair_uses_the_source_port_that_the_kernel_would_choose() {
     let port = 0xc000 | (label ^ label >> 14) & 0x3fff;
     assert_eq!(u32::from(received[0].route.flow.source_port), port);
     assert_ne!(peer.number, Qpn::new(0));
+}
+
+#[test]
+fn icrc_that_is_left_out_can_be_filled_in_later() {
+    let (mut peer, outbox) = with_limits(BatchLimits::default());
+    peer.device.leave_out_icrc(true);
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(0, 5_000)]));
+    let mut buffer = Vec::new();
+    let transmit = peer.device.poll_transmit(at(0), &mut buffer);
+    let transmit = transmit.expect("five packets");
+    assert!(!transmit.has_icrc);
+    let flow = transmit.route.flow;
+    let intact = |buffer: &[u8]| {
+        let mut packets = buffer.chunks(transmit.segment_size);
+        packets.all(|it| IcrcChecker::new().check(&flow, it).is_ok())
+    };
+    assert!(!intact(&buffer));
+    IcrcGenerator::new().fill(&flow, transmit.segment_size, &mut buffer);
+    assert!(intact(&buffer));
+}
+
+#[test]
+fn packet_from_memory_needs_no_icrc() {
+    let (mut peer, _) = with_limits(BatchLimits::default());
+    let inbox = peer.registers(0x40_0000, &[0; 64]);
+    peer.receives(1, &inbox);
+    let mut datagram = send_only(PSN, b"hello").sealed(peer.number, &flow());
+    datagram.iter_mut().rev().take(4).for_each(|byte| *byte = 0);
+    let route = Route::new(flow());
+    peer.device.handle_datagram(at(0), &route, &datagram);
+    assert_eq!(peer.counters().bad_checksum, 1);
+    peer.device.handle_without_icrc(at(0), &route, &datagram);
+    peer.completes([(1, Status::Success)]);
+    peer.device.handle_without_icrc(at(0), &route, &datagram[..8]);
+    assert_eq!(peer.counters().malformed, 1);
 }
