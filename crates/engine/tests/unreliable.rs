@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use conversation::*;
 use engine::{
-    Access, AsyncEvent, Attributes, CompletedWork, Config, QueuePairType, ReceiveRequest, SendFlags,
-    SendRequest, State, Status, Work,
+    Access, AsyncEvent, Attributes, CompletedWork, Config, QueuePairType, ReceiveRequest,
+    SendFlags, SendRequest, State, Status, Work,
 };
 use wire::{Immediate, Key, Opcode, Psn, Reth};
 

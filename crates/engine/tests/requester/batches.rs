@@ -159,6 +159,7 @@ fn packet_from_memory_needs_no_icrc() {
     assert_eq!(peer.counters().bad_checksum, 1);
     peer.device.handle_without_icrc(at(0), &route, &datagram);
     peer.completes([(1, Status::Success)]);
-    peer.device.handle_without_icrc(at(0), &route, &datagram[..8]);
+    peer.device
+        .handle_without_icrc(at(0), &route, &datagram[..8]);
     assert_eq!(peer.counters().malformed, 1);
 }

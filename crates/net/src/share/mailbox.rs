@@ -155,10 +155,11 @@ impl Drop for Mailbox {
 /// Decodes the batch of a message.
 pub(super) fn decode(message: &[u8]) -> Option<Batch<'_>> {
     let (header, bytes) = message.split_first_chunk::<HEADER_LENGTH>()?;
-    let (route, segment_size) = parse(header);
+    let header = parse(header);
     Some(Batch {
-        route,
-        segment_size,
+        route: header.route,
+        segment_size: header.segment_size,
+        has_icrc: header.has_icrc,
         bytes,
     })
 }
@@ -166,33 +167,53 @@ pub(super) fn decode(message: &[u8]) -> Option<Batch<'_>> {
 /// Encodes a batch as a message.
 pub(super) fn encode(batch: &Batch<'_>) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER_LENGTH + batch.bytes.len());
-    message.extend(encode_header(&batch.route, batch.segment_size));
+    message.extend(Header::of(batch).encode());
     message.extend(batch.bytes);
     message
 }
 
-/// Encodes the header of a batch.
-pub(super) fn encode_header(route: &Route, segment_size: usize) -> [u8; HEADER_LENGTH] {
-    let flow = &route.flow;
-    let mut header = [0; HEADER_LENGTH];
-    header[0] = if flow.source.is_ipv4() { 4 } else { 6 };
-    header[1] = route.traffic_class;
-    header[2] = route.hop_limit;
-    header[4..6].copy_from_slice(&flow.source_port.to_be_bytes());
-    header[6..8].copy_from_slice(&flow.destination_port.to_be_bytes());
-    header[8..24].copy_from_slice(&wide(flow.source).octets());
-    header[24..40].copy_from_slice(&wide(flow.destination).octets());
-    // At most 64 KB.
-    header[40..].copy_from_slice(&(segment_size as u32).to_be_bytes());
-    header
+/// What a message tells about its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) route: Route,
+    /// The length of every packet, except perhaps the last.
+    pub(super) segment_size: usize,
+    pub(super) has_icrc: bool,
 }
 
-fn parse(header: &[u8; HEADER_LENGTH]) -> (Route, usize) {
+impl Header {
+    fn of(batch: &Batch<'_>) -> Self {
+        Self {
+            route: batch.route,
+            segment_size: batch.segment_size,
+            has_icrc: batch.has_icrc,
+        }
+    }
+
+    pub(super) fn encode(&self) -> [u8; HEADER_LENGTH] {
+        let route = &self.route;
+        let flow = &route.flow;
+        let mut header = [0; HEADER_LENGTH];
+        header[0] = if flow.source.is_ipv4() { 4 } else { 6 };
+        header[1] = route.traffic_class;
+        header[2] = route.hop_limit;
+        header[3] = u8::from(!self.has_icrc);
+        header[4..6].copy_from_slice(&flow.source_port.to_be_bytes());
+        header[6..8].copy_from_slice(&flow.destination_port.to_be_bytes());
+        header[8..24].copy_from_slice(&wide(flow.source).octets());
+        header[24..40].copy_from_slice(&wide(flow.destination).octets());
+        // At most 64 KB.
+        header[40..].copy_from_slice(&(self.segment_size as u32).to_be_bytes());
+        header
+    }
+}
+
+fn parse(header: &[u8; HEADER_LENGTH]) -> Header {
     let [
         family,
         traffic_class,
         hop_limit,
-        _,
+        without_icrc,
         s0,
         s1,
         d0,
@@ -214,7 +235,11 @@ fn parse(header: &[u8; HEADER_LENGTH]) -> (Route, usize) {
         traffic_class: *traffic_class,
         hop_limit: *hop_limit,
     };
-    (route, (u32::from_be_bytes(*size) as usize).max(1))
+    Header {
+        route,
+        segment_size: (u32::from_be_bytes(*size) as usize).max(1),
+        has_icrc: *without_icrc == 0,
+    }
 }
 
 fn wide(address: IpAddr) -> Ipv6Addr {
@@ -248,7 +273,14 @@ mod tests {
                 traffic_class: 0x68,
                 hop_limit: 3,
             };
-            assert_eq!(parse(&encode_header(&route, 4096)), (route, 4096));
+            for has_icrc in [false, true] {
+                let header = Header {
+                    route,
+                    segment_size: 4096,
+                    has_icrc,
+                };
+                assert_eq!(parse(&header.encode()), header);
+            }
         }
     }
 
@@ -300,6 +332,7 @@ mod tests {
                 destination_port: 2,
             }),
             segment_size: 20,
+            has_icrc: true,
             bytes: &[OFFER; 20],
         };
         assert_eq!(RingOffer::parse(&encode(&packets)), None);
@@ -317,7 +350,12 @@ mod tests {
             source_port: 1,
             destination_port: 2,
         });
-        assert_eq!(parse(&encode_header(&route, 0)), (route, 1));
+        let header = Header {
+            route,
+            segment_size: 0,
+            has_icrc: true,
+        };
+        assert_eq!(parse(&header.encode()).segment_size, 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use wire::{IcrcChecker, Qpn, ROCE_PORT};
+use wire::{IcrcChecker, IcrcGenerator, Qpn, ROCE_PORT};
 
 use super::allocation::free_block;
 use super::block::{NumberBlock, communication_number};
@@ -182,6 +182,7 @@ pub struct Member {
     pub(super) turn: u32,
     pub(super) cached_table: RefCell<CachedTable>,
     pub(super) checker: IcrcChecker,
+    pub(super) generator: IcrcGenerator,
     pub(super) copies: Copies,
 }
 
@@ -233,6 +234,7 @@ impl Member {
             turn: 0,
             cached_table: RefCell::new(CachedTable::new()),
             checker: IcrcChecker::new(),
+            generator: IcrcGenerator::new(),
             copies: Copies::default(),
         };
         let place_known = !someone_died && table.may_fill_all_places();
@@ -447,7 +449,7 @@ mod tests {
         let mut packet = [head.bytes(), b"four"].concat();
         packet.extend(icrc::checksum(&route.flow, 0, &packet));
         let size = packet.len();
-        from.send(&route, size, &mut packet).unwrap();
+        from.send(&route, size, true, &mut packet).unwrap();
     }
 
     fn received(member: &mut Member) -> usize {
@@ -463,7 +465,10 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("roci-dead-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&folder).unwrap();
         let mut members = addresses.map(|address| Member::join_in(&directory, address).unwrap());
-        members.iter_mut().for_each(Member::allow_shortcuts);
+        for member in &mut members {
+            member.allow_shortcuts();
+            member.enable_shortcuts(true);
+        }
         let [mut sender, mut reader] = members;
         send(&mut sender, &reader);
         assert_eq!(received(&mut reader), 1);

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use wire::{Qpn, Route};
 
 use super::block::NumberBlock;
-use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, MailboxMessage, decode, encode, encode_header};
+use super::mailbox::{HEADER_LENGTH, Header, MAX_MESSAGE, MailboxMessage, decode, encode};
 use super::member::Member;
 use super::outbox::QueuedMessage;
 use super::probe::Probe;
-use super::shortcut::Shortcuts;
+use super::shortcut::{Outcome, Shortcuts};
 use super::steering::MAX_MEMBERS;
 use crate::socket::{Batch, Inbox, SendError};
 
@@ -31,53 +31,80 @@ pub struct ReceivedPacket<'p> {
     pub route: Route,
     /// Its bytes, from the BTH on.
     pub packet: &'p [u8],
+    /// Whether it has an ICRC. One that has not left the machine's memory has none.
+    pub has_icrc: bool,
     /// Whether another member forwarded it.
     pub forwarded: bool,
 }
 
 impl Member {
-    /// Enables shortcuts: packets through shared memory, to and from other processes of this user and machine
-    /// that enable them, too.
+    /// Allows shortcuts: packets through shared memory, to and from other processes of this user and machine that
+    /// allow them, too. Nothing is sent that way before they are [enabled](Self::enable_shortcuts).
     pub fn allow_shortcuts(&mut self) {
         self.shortcuts = Some(Box::new(Shortcuts::new(self.process)));
     }
 
-    /// Sends packets of `segment_size` bytes each; see [`Sender::send`](crate::socket::Sender::send).
+    /// Sets whether packets are sent through shared memory, if that is allowed. The order of packets stays the
+    /// same.
+    pub fn enable_shortcuts(&mut self, enabled: bool) {
+        if let Some(shortcuts) = &mut self.shortcuts {
+            shortcuts.set_enabled(enabled);
+        }
+    }
+
+    /// Whether this member has sent packets to another process of this machine that could use shortcuts.
+    pub fn has_local_peer(&self) -> bool {
+        let shortcuts = self.shortcuts.as_ref();
+        shortcuts.is_some_and(|shortcuts| shortcuts.has_local_peer())
+    }
+
+    /// Sends packets of `segment_size` bytes each; see [`Sender::send`](crate::socket::Sender::send). If they have
+    /// no ICRC, it is filled in before they leave the machine's memory.
     pub fn send(
         &mut self,
         route: &Route,
         segment_size: usize,
+        has_icrc: bool,
         bytes: &mut [u8],
     ) -> Result<(), SendError> {
-        if self.sent_by_shortcut(route, segment_size, bytes) {
-            Ok(())
-        } else {
-            self.sender.send(route, segment_size, bytes)
+        let header = Header {
+            route: *route,
+            segment_size,
+            has_icrc,
+        };
+        match self.send_by_shortcut(header, bytes) {
+            Outcome::Sent => Ok(()),
+            Outcome::Full => Err(SendError::Full { sent: 0 }),
+            Outcome::NoRing => {
+                if !has_icrc {
+                    self.generator.fill(&route.flow, segment_size, bytes);
+                }
+                self.sender.send(route, segment_size, bytes)
+            }
         }
     }
 
-    fn sent_by_shortcut(&mut self, route: &Route, segment_size: usize, bytes: &[u8]) -> bool {
+    fn send_by_shortcut(&mut self, mut header: Header, bytes: &[u8]) -> Outcome {
         let Some(shortcuts) = &mut self.shortcuts else {
-            return false;
+            return Outcome::NoRing;
         };
         let number = destination(bytes).filter(|number| !NumberBlock::is_shared(*number));
         let Some(number) = number else {
-            return false;
+            return Outcome::NoRing;
         };
-        let address = route.flow.destination;
+        let address = header.route.flow.destination;
         let to_us = address == self.address && self.block.contains(number);
         if to_us || HEADER_LENGTH + bytes.len() > MAX_MESSAGE {
-            return false;
+            return Outcome::NoRing;
         }
-        let mut seen = *route;
-        if seen.hop_limit == 0 {
-            seen.hop_limit = Route::DEFAULT_HOP_LIMIT;
+        if header.route.hop_limit == 0 {
+            header.route.hop_limit = Route::DEFAULT_HOP_LIMIT;
         }
-        let heading = encode_header(&seen, segment_size);
+        let encoded = header.encode();
         let (registry, mailbox) = (&self.registry, &self.mailbox);
-        let sent = shortcuts.send((address, number), &heading, bytes, registry, mailbox);
-        if sent {
-            self.counters.by_shortcut += bytes.len().div_ceil(segment_size) as u64;
+        let sent = shortcuts.send((address, number), &encoded, bytes, registry, mailbox);
+        if sent == Outcome::Sent {
+            self.counters.by_shortcut += bytes.len().div_ceil(header.segment_size) as u64;
         }
         sent
     }
@@ -152,10 +179,28 @@ impl Member {
     ) -> io::Result<Received> {
         let mut received = Received::default();
         for batch in self.receiver.receive(inbox)? {
+            if received.datagrams == 0 {
+                received.packets += self.receive_older_by_shortcut(take);
+            }
             received.datagrams += 1;
             received.packets += self.sort_out(&batch, take);
         }
         Ok(received)
+    }
+
+    /// Receives what other processes sent through shared memory before they sent packets to the socket.
+    fn receive_older_by_shortcut(&mut self, take: &mut impl FnMut(ReceivedPacket<'_>)) -> usize {
+        let Some(mut shortcuts) = self.shortcuts.take_if(|it| it.has_sources()) else {
+            return 0;
+        };
+        let mut taken = 0;
+        shortcuts.receive_older(|message| {
+            if let Some(batch) = decode(message) {
+                taken += self.sort_out(&batch, take);
+            }
+        });
+        self.shortcuts = Some(shortcuts);
+        taken
     }
 
     /// Receives everything that is in the socket now. Returns how many packets are for this member.
@@ -210,6 +255,7 @@ impl Member {
         let batch = Batch {
             route: *route,
             segment_size: packet.len(),
+            has_icrc: true,
             bytes: packet,
         };
         self.send_to_mailbox(owner, 1, &batch);
@@ -235,6 +281,7 @@ impl Member {
                     take(ReceivedPacket {
                         route: batch.route,
                         packet,
+                        has_icrc: batch.has_icrc,
                         forwarded: false,
                     });
                     taken += 1;
@@ -318,12 +365,14 @@ impl Member {
             match self.mailbox.next()? {
                 Some(MailboxMessage::Packets(batch)) => {
                     let (route, segment_size) = (batch.route, batch.segment_size);
+                    let has_icrc = batch.has_icrc;
                     let bytes = batch.bytes.to_vec();
                     // Packets that the same sender sent earlier are in the socket already.
                     taken += self.empty_socket(inbox, take).unwrap_or(0);
                     let batch = Batch {
                         route,
                         segment_size,
+                        has_icrc,
                         bytes: &bytes,
                     };
                     taken += self.take_forwarded(&batch, take);
@@ -357,6 +406,7 @@ impl Member {
                 take(ReceivedPacket {
                     route: batch.route,
                     packet,
+                    has_icrc: batch.has_icrc,
                     forwarded: true,
                 });
                 taken += 1;

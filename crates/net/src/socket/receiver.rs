@@ -264,6 +264,8 @@ pub struct Batch<'i> {
     pub route: Route,
     /// The length of every packet, except perhaps the last.
     pub segment_size: usize,
+    /// Whether the packets have an ICRC. Those that have not left the machine's memory have none.
+    pub has_icrc: bool,
     /// The packets, one after the other.
     pub bytes: &'i [u8],
 }
@@ -286,6 +288,7 @@ impl<'i> Batch<'i> {
             }),
             // An empty datagram has no packets, but a chunk length must not be 0.
             segment_size: bytes.len().max(1),
+            has_icrc: true,
             bytes,
         };
         for (kind, data) in Incoming::new(slot.control()) {

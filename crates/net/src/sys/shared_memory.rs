@@ -12,6 +12,12 @@ use std::sync::atomic::AtomicU64;
 
 use super::check;
 
+/// The name of rings, with the version of their format: a process opens no ring of another version.
+const NAME: &CStr = c"roci-ring-2";
+
+/// Where the descriptor of a ring leads, as `/proc` shows it.
+pub(crate) const RING_LINK: &str = "/memfd:roci-ring-2 (deleted)";
+
 /// With these seals, no process can shrink the memory while others use it.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
@@ -114,7 +120,7 @@ pub(crate) fn probe() -> io::Result<()> {
 
 /// A file in memory with these seals.
 fn memory_file(length: usize, seals: libc::c_int) -> io::Result<File> {
-    named_file(c"roci-shortcut", length, seals)
+    named_file(NAME, length, seals)
 }
 
 fn named_file(name: &CStr, length: usize, seals: libc::c_int) -> io::Result<File> {

@@ -15,6 +15,7 @@ use crate::traffic::{Site, packet};
 fn join(site: &Site) -> Member {
     let mut member = Member::join(site.address).unwrap();
     member.allow_shortcuts();
+    member.enable_shortcuts(true);
     member
 }
 
@@ -39,7 +40,7 @@ impl Target {
     fn send(&self, from: &mut Member, number: u32) {
         let mut packet = self.packet(number);
         let size = packet.len();
-        from.send(&self.route, size, &mut packet).unwrap();
+        from.send(&self.route, size, true, &mut packet).unwrap();
     }
 
     /// The packet takes the long way, whatever else there is.
@@ -110,7 +111,7 @@ fn a_packet_over_the_mtu_is_rejected_through_memory_too() {
     let mut long = target.packet(1);
     long.resize((1 << 16) + 1, 0);
     let size = long.len();
-    let sent = one.send(&target.route, size, &mut long);
+    let sent = one.send(&target.route, size, true, &mut long);
     assert!(sent.is_err(), "{sent:?}");
     assert_eq!(one.counters().by_shortcut, 0);
     // The way is still open for the next.
@@ -239,4 +240,62 @@ fn sleep_until_packets(member: &mut Member) {
     let interests = member.fds().map(Interest::readable);
     let ready = wait(&interests, Some(Duration::from_secs(60))).unwrap();
     assert!((0..interests.len()).any(|door| ready.contains(door)));
+}
+
+#[test]
+fn packets_keep_their_order_when_shortcuts_are_turned_off_and_on() {
+    const TURNS: u32 = 20;
+    const PER_TURN: u32 = 25;
+    let sites = [Site::new(91), Site::new(92)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    make_acquaintance(&target, &mut one, &mut other);
+    let mut received = Vec::new();
+    let mut inbox = Inbox::new(4);
+    for turn in 0..TURNS {
+        one.enable_shortcuts(turn % 2 == 0);
+        for number in turn * PER_TURN..(turn + 1) * PER_TURN {
+            target.send(&mut one, number);
+        }
+        // The socket and the mailbox are polled now and then, in the middle of everything.
+        let take = |it: ReceivedPacket<'_>| received.push(it.packet.to_vec());
+        other.poll_mailbox_next();
+        other.receive(Instant::now(), &mut inbox, take).unwrap();
+    }
+    while let rest = taken(&mut other)
+        && !rest.is_empty()
+    {
+        received.extend(rest);
+    }
+    let all = TURNS * PER_TURN;
+    assert_eq!(received.len(), all as usize, "nothing is lost");
+    let sent: Vec<_> = (0..all).map(|number| target.packet(number)).collect();
+    assert!(received == sent, "the order is kept");
+    let by_shortcut = one.counters().by_shortcut;
+    assert!(by_shortcut > 0 && by_shortcut < u64::from(all));
+}
+
+#[test]
+fn packets_without_icrc_get_it_when_they_leave_the_memory() {
+    let sites = [Site::new(93), Site::new(94)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    let sealed = target.packet(1);
+    let mut open = sealed.clone();
+    let length = open.len();
+    open[length - 4..].fill(0);
+    let mut send_and_receive = || {
+        let mut bytes = open.clone();
+        let sent = one.send(&target.route, length, false, &mut bytes);
+        sent.unwrap();
+        let mut got = Vec::new();
+        let mut take = |it: ReceivedPacket<'_>| got.push((it.has_icrc, it.packet.to_vec()));
+        for _ in 0..16 {
+            let received = other.receive(Instant::now(), &mut Inbox::new(1), &mut take);
+            received.unwrap();
+        }
+        got
+    };
+    assert_eq!(send_and_receive(), [(true, sealed)], "over the socket");
+    assert_eq!(send_and_receive(), [(false, open.clone())]);
 }

@@ -1,23 +1,27 @@
 //! Shortcuts: packets through shared memory between two processes of one machine.
 //!
-//! Two processes of one user that use the same runtime directory can exchange packets through memory
-//! that both have mapped: the same packets as over the socket, in the same order, several times as
-//! fast. A capture on the interface does not show these packets, so both processes must enable it.
+//! Two processes of one user that use the same runtime directory exchange packets through memory that both have
+//! mapped: the same packets as over the socket, in the same order, several times as fast. A capture on the
+//! interface does not show these packets, so the driver turns them off while a program captures there.
 //!
 //! A sender looks up the owner of the queue pair in the registry of the destination, creates a
 //! [`ring`] and offers it to the owner by a message. Until the owner has opened it, and whenever
-//! there is no ring, packets go over the socket. Packets that were sent there before are already in
-//! the reader's socket, and the reader receives them before it begins to read a new ring.
+//! there is no ring, packets go over the socket. Packets keep their order:
+//!
+//! - Packets that were sent over the socket before are already in the reader's socket, and the reader receives
+//!   them before it begins to read a new ring.
+//! - A sender that returns to the socket never writes to that ring again. The reader empties the rings before it
+//!   handles packets from the socket.
 //!
 //! Numbers get a new owner when their owner leaves or dies. The registry changes then. The sender
 //! checks for that at most once per millisecond, and drops the routes to former owners.
 //!
 //! A reader that is about to sleep sets a flag in the ring, and the writer then wakes it through its
-//! mailbox.
+//! mailbox. A ring that is not used for some seconds is removed.
 
 mod ring;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
@@ -33,13 +37,17 @@ use super::process::Identity;
 use super::registry::{Registry, Stamp};
 use super::table::{Entry, Table};
 use crate::limits::{self, Limit};
+use crate::sys::shared_memory::RING_LINK;
 use ring::{Reader, State, Writer};
 
-/// How often a writer yields the CPU while the ring is full, before it drops the packet: about a millisecond.
-const MAX_FULL_RING_YIELDS: usize = 1000;
+/// How long a ring may be full before packets to its reader are dropped: a reader that is scheduled reads sooner.
+const FULL_RING_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// After how many maintenance rounds a route without a ring is forgotten: some seconds.
 const FORGET_AFTER: u32 = 16;
+
+/// After how many maintenance rounds an unused ring is removed: some seconds.
+const REMOVE_UNUSED_AFTER: u32 = 16;
 
 /// How many messages are read from one ring at a time.
 const MESSAGES_PER_POLL: usize = 8;
@@ -53,6 +61,17 @@ const MAX_ROUTES: usize = 4096;
 /// How often the registries are checked for new owners of numbers.
 const REGISTRY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
+/// What became of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// They are in the ring, or were dropped because the reader does not read.
+    Sent,
+    /// The ring is full. Offer the same packets again, before any later ones to this destination.
+    Full,
+    /// They must go over the socket.
+    NoRing,
+}
+
 /// A queue pair number at an address.
 type Destination = (IpAddr, Qpn);
 
@@ -60,11 +79,18 @@ type Destination = (IpAddr, Qpn);
 #[derive(Debug)]
 pub(super) struct Shortcuts {
     us: Identity,
+    /// Whether packets are sent through rings. They are always received.
+    enabled: bool,
+    /// Whether a packet had a destination on this machine.
+    has_local_peer: bool,
     /// Keyed by the address and the lowest number of the block that they lead to. Blocks don't
     /// overlap.
     routes: BTreeMap<(IpAddr, u32), Route>,
     /// The registries of the addresses that routes lead to, and the tables they were looked up in.
     registries: HashMap<IpAddr, (Registry, Option<Stamp>)>,
+    /// Addresses without a registry: those of other machines. They are checked again after a while.
+    remote: HashSet<IpAddr>,
+    rounds: u32,
     /// The current time as passed in, and when the registries were last checked.
     now: Option<Instant>,
     checked: Option<Instant>,
@@ -77,6 +103,8 @@ pub(super) struct Shortcuts {
 struct Route {
     /// The numbers of the owner.
     block: NumberBlock,
+    /// The owner, if it is a process of this machine and may still be offered a ring.
+    owner: Option<Entry>,
     /// `None` if packets go over the socket.
     ring: Option<Outlet>,
     /// The number of maintenance rounds.
@@ -91,6 +119,11 @@ struct Outlet {
     mailbox: PathBuf,
     /// The reader's position at the last maintenance.
     unread: Option<u64>,
+    /// How many bytes were written until the last maintenance, and for how many rounds none were added.
+    written: u64,
+    unused_rounds: u32,
+    /// Since when packets do not fit.
+    full_since: Option<Instant>,
 }
 
 /// A ring that another process writes.
@@ -104,8 +137,12 @@ impl Shortcuts {
     pub(super) fn new(us: Identity) -> Self {
         Self {
             us,
+            enabled: false,
+            has_local_peer: false,
             routes: BTreeMap::new(),
             registries: HashMap::new(),
+            remote: HashSet::new(),
+            rounds: 0,
             now: None,
             checked: None,
             sources: Vec::new(),
@@ -118,7 +155,21 @@ impl Shortcuts {
         self.now = Some(now);
     }
 
-    /// Writes packets to their owner's ring. Returns false if they must go over the socket.
+    /// Sets whether packets are sent through rings. Rings that are in use are closed; their readers read the
+    /// rest.
+    pub(super) fn set_enabled(&mut self, enabled: bool) {
+        if self.enabled && !enabled {
+            self.routes.clear();
+        }
+        self.enabled = enabled;
+    }
+
+    /// Whether a packet had a destination on this machine, so that it is worth while to enable this.
+    pub(super) fn has_local_peer(&self) -> bool {
+        self.has_local_peer
+    }
+
+    /// Writes packets to their owner's ring.
     pub(super) fn send(
         &mut self,
         to: Destination,
@@ -126,13 +177,29 @@ impl Shortcuts {
         packets: &[u8],
         registry: &Registry,
         mailbox: &Mailbox,
-    ) -> bool {
+    ) -> Outcome {
+        let undecided = !self.enabled && self.has_local_peer;
+        if undecided || self.remote.contains(&to.0) {
+            return Outcome::NoRing;
+        }
         self.drop_outdated_routes_if_due();
         if self.route(to).is_none() {
-            self.find_route(to, registry, mailbox);
+            self.find_route(to, registry);
         }
-        let ring = self.route(to).and_then(|route| route.ring.as_mut());
-        ring.is_some_and(|outlet| outlet.send(header, packets, mailbox))
+        let (us, enabled, now) = (self.us, self.enabled, self.now);
+        let Some(route) = self.route(to) else {
+            return Outcome::NoRing;
+        };
+        let local = route.owner.is_some();
+        if let Some(owner) = route.owner.take_if(|_| enabled) {
+            route.ring = offer(us, &owner, &registry.of_neighbour(to.0), mailbox);
+        }
+        let outcome = match &mut route.ring {
+            Some(outlet) => outlet.send(header, packets, mailbox, now),
+            None => Outcome::NoRing,
+        };
+        self.has_local_peer |= local;
+        outcome
     }
 
     fn route(&mut self, (address, number): Destination) -> Option<&mut Route> {
@@ -141,7 +208,7 @@ impl Shortcuts {
         (*at == address && route.block.contains(number)).then_some(route)
     }
 
-    fn find_route(&mut self, to: Destination, registry: &Registry, mailbox: &Mailbox) {
+    fn find_route(&mut self, to: Destination, registry: &Registry) {
         let (address, number) = to;
         if self.routes.len() >= MAX_ROUTES {
             return;
@@ -153,19 +220,27 @@ impl Shortcuts {
             (registry, stamp)
         });
         let table = registry.read().unwrap_or(Table::EMPTY);
+        if table.members.is_empty() {
+            self.registries.remove(&address);
+            if self.remote.len() < MAX_ROUTES {
+                self.remote.insert(address);
+            }
+            return;
+        }
         let owner = table.owner(number);
         let block = owner.map(|owner| owner.block);
         let Some(block) = block.or(NumberBlock::smallest_with(number)) else {
             return;
         };
-        let ring = owner.and_then(|owner| offer(self.us, owner, registry, mailbox));
+        let owner = owner.copied();
         let range = block.qpn_range();
         let inside = (self.routes).range((address, range.start)..(address, range.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
         inside.iter().for_each(|key| _ = self.routes.remove(key));
         let route = Route {
             block,
-            ring,
+            owner,
+            ring: None,
             age: 0,
         };
         self.routes.insert((address, block.first()), route);
@@ -191,9 +266,8 @@ impl Shortcuts {
             }
             *stamp = now;
             let table = registry.read().unwrap_or(Table::EMPTY);
-            self.routes.retain(|(at, _), route| {
-                at != address || route.ring.as_ref().is_some_and(|it| it.is_in(&table))
-            });
+            self.routes
+                .retain(|(at, _), route| at != address || route.is_in(&table));
         }
     }
 
@@ -220,19 +294,18 @@ impl Shortcuts {
         sources.any(|reader| reader.is_new() && reader.has_messages())
     }
 
-    /// Reads the messages in all rings.
+    /// Reads messages of all rings, of each only so many.
     pub(super) fn receive(&mut self, mut take: impl FnMut(&[u8])) {
         let buffer = &mut self.buffer;
+        (self.sources).retain_mut(|source| source.read(buffer, MESSAGES_PER_POLL, &mut take));
+    }
+
+    /// Reads all messages that are older than packets which have just arrived at the socket. A new ring has
+    /// only later ones.
+    pub(super) fn receive_older(&mut self, mut take: impl FnMut(&[u8])) {
+        let buffer = &mut self.buffer;
         self.sources.retain_mut(|source| {
-            for _ in 0..MESSAGES_PER_POLL {
-                match source.reader.read(buffer) {
-                    Ok(Some(length)) => take(&buffer[..length]),
-                    Ok(None) => break,
-                    // This closes the ring, and the writer uses the socket again.
-                    Err(ring::InvalidRing) => return false,
-                }
-            }
-            true
+            source.reader.is_new() || source.read(buffer, ring::MAX_MESSAGES, &mut take)
         });
     }
 
@@ -256,6 +329,10 @@ impl Shortcuts {
 
     /// Removes rings of processes that have ended. Called periodically.
     pub(super) fn maintain(&mut self) {
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(FORGET_AFTER) {
+            self.remote.clear();
+        }
         self.routes.retain(|_, route| route.is_worth_keeping());
         let routes = &self.routes;
         (self.registries).retain(|address, _| routes.keys().any(|(at, _)| at == address));
@@ -265,7 +342,27 @@ impl Shortcuts {
     }
 }
 
+impl Source {
+    /// Reads at most `limit` messages. Returns whether the ring is valid. Dropping an invalid one closes it, and
+    /// its writer uses the socket again.
+    fn read(&mut self, buffer: &mut [u8], limit: usize, take: &mut impl FnMut(&[u8])) -> bool {
+        for _ in 0..limit {
+            match self.reader.read(buffer) {
+                Ok(Some(length)) => take(&buffer[..length]),
+                Ok(None) => break,
+                Err(ring::InvalidRing) => return false,
+            }
+        }
+        true
+    }
+}
+
 impl Route {
+    /// Whether it still leads to the owner of its numbers.
+    fn is_in(&self, table: &Table) -> bool {
+        self.ring.as_ref().is_some_and(|it| it.is_in(table))
+    }
+
     /// A route without a ring is forgotten after a while, because the owner may enable shortcuts later.
     fn is_worth_keeping(&mut self) -> bool {
         self.age += 1;
@@ -273,7 +370,7 @@ impl Route {
             return self.age < FORGET_AFTER;
         };
         match outlet.writer.state() {
-            State::Open => !outlet.is_stuck() || outlet.reader.is_alive(),
+            State::Open => !outlet.is_unused() && (!outlet.is_stuck() || outlet.reader.is_alive()),
             State::Closed => false,
             State::Offered => {
                 if self.age == FORGET_AFTER / 2 {
@@ -292,29 +389,48 @@ impl Outlet {
         owner.is_some_and(|owner| owner.process == self.reader)
     }
 
-    fn send(&mut self, header: &[u8], packets: &[u8], mailbox: &Mailbox) -> bool {
+    fn send(
+        &mut self,
+        header: &[u8],
+        packets: &[u8],
+        mailbox: &Mailbox,
+        now: Option<Instant>,
+    ) -> Outcome {
         if self.writer.state() != State::Open {
-            return false;
+            return Outcome::NoRing;
         }
-        if !self.writer.write(header, packets) && !self.reader.is_current() {
-            self.write_when_there_is_room(header, packets);
+        if !self.writer.write(header, packets) {
+            return self.note_full(now);
         }
+        self.full_since = None;
         if self.writer.reader_sleeps() {
             // If this fails, the reader is dead, or wakes up by its own timer.
             let _ = mailbox.send(&self.mailbox, &[]);
         }
-        // A packet that does not fit is dropped: over the socket it would overtake the others.
-        true
+        Outcome::Sent
     }
 
-    /// Waits briefly for room. Not for a reader in this process, which may wait for this thread.
-    fn write_when_there_is_room(&mut self, header: &[u8], packets: &[u8]) {
-        for _ in 0..MAX_FULL_RING_YIELDS {
-            std::thread::yield_now();
-            if self.writer.state() != State::Open || self.writer.write(header, packets) {
-                return;
-            }
+    /// A packet that does not fit waits for a while, and is then dropped: over the socket it would overtake the
+    /// others.
+    fn note_full(&mut self, now: Option<Instant>) -> Outcome {
+        let Some(now) = now else {
+            return Outcome::Full;
+        };
+        let since = *self.full_since.get_or_insert(now);
+        if now.saturating_duration_since(since) < FULL_RING_TIMEOUT {
+            Outcome::Full
+        } else {
+            Outcome::Sent
         }
+    }
+
+    /// Whether everything is read, and nothing was written for a while.
+    fn is_unused(&mut self) -> bool {
+        let written = self.writer.written();
+        let unused = written == self.written && self.writer.unread().is_none();
+        self.written = written;
+        self.unused_rounds = if unused { self.unused_rounds + 1 } else { 0 };
+        self.unused_rounds >= REMOVE_UNUSED_AFTER
     }
 
     /// Whether the reader has not read since the last check, although there is something to read.
@@ -336,7 +452,7 @@ fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) ->
         .ok()?;
     let offer = RingOffer {
         from: us,
-        descriptor: writer.file().as_raw_fd(),
+        descriptor: writer.file()?.as_raw_fd(),
     };
     let outlet = Outlet {
         writer,
@@ -344,6 +460,9 @@ fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) ->
         reader,
         mailbox: registry.mailbox(block),
         unread: None,
+        written: 0,
+        unused_rounds: 0,
+        full_since: None,
     };
     mailbox.send(&outlet.mailbox, &offer.encode()).ok()?;
     Some(outlet)
@@ -357,7 +476,7 @@ fn open(offer: &RingOffer) -> io::Result<Reader> {
     }
     let path = format!("/proc/{pid}/fd/{}", offer.descriptor);
     // Open nothing but a memory file: opening anything else may have side effects.
-    if !fs::read_link(&path)?.starts_with("/memfd:roci-shortcut (deleted)") {
+    if !fs::read_link(&path)?.starts_with(RING_LINK) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let file = File::options().read(true).write(true).open(path)?;
@@ -370,6 +489,8 @@ mod tests {
     use crate::share::RuntimeDirectory;
     use crate::sys::shared_memory::SharedMemory;
 
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn offer_of(file: &File) -> RingOffer {
         RingOffer {
             from: Identity::current(),
@@ -378,7 +499,25 @@ mod tests {
     }
 
     fn shortcuts() -> Shortcuts {
-        Shortcuts::new(Identity::current())
+        let mut shortcuts = Shortcuts::new(Identity::current());
+        shortcuts.set_enabled(true);
+        shortcuts
+    }
+
+    /// The registry of an address in a new directory, and a mailbox there.
+    fn site(name: &str, address: IpAddr) -> (PathBuf, std::sync::Arc<Registry>, Mailbox) {
+        let path = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
+        let registry = std::sync::Arc::new(Registry::new(&directory, address));
+        let mailbox = Mailbox::open(registry.mailbox(entry().block)).unwrap();
+        (path, registry, mailbox)
+    }
+
+    /// A table with one member, this process.
+    fn table() -> Table {
+        let mut table = Table::EMPTY;
+        table.add(entry());
+        table
     }
 
     /// A process that does not exist.
@@ -406,6 +545,9 @@ mod tests {
             reader,
             mailbox: PathBuf::new(),
             unread: None,
+            written: 0,
+            unused_rounds: 0,
+            full_since: None,
         }
     }
 
@@ -414,7 +556,7 @@ mod tests {
         let writer = Writer::create().unwrap();
         let mut shortcuts = shortcuts();
         for _ in 0..=MAX_SOURCES {
-            shortcuts.accept(&offer_of(writer.file()));
+            shortcuts.accept(&offer_of(writer.file().unwrap()));
         }
         assert_eq!(shortcuts.sources.len(), MAX_SOURCES);
     }
@@ -422,7 +564,7 @@ mod tests {
     #[test]
     fn only_the_memory_of_a_living_process_is_opened() {
         let writer = Writer::create().unwrap();
-        let offer = offer_of(writer.file());
+        let offer = offer_of(writer.file().unwrap());
         open(&offer).unwrap();
         let from = nobody();
         open(&RingOffer { from, ..offer }).unwrap_err();
@@ -433,16 +575,13 @@ mod tests {
 
     #[test]
     fn no_more_routes_are_remembered_than_the_limit() {
-        let path = std::env::temp_dir().join(format!("roci-routes-{}", std::process::id()));
-        let directory = RuntimeDirectory::at(&path).unwrap();
-        let address = IpAddr::from([127, 0, 0, 1]);
-        let registry = Registry::new(&directory, address);
-        let mailbox = Mailbox::open(path.join("mailbox")).unwrap();
+        let (path, registry, mailbox) = site("routes", ADDRESS);
+        registry.lock().unwrap().write(&table()).unwrap();
         let mut shortcuts = shortcuts();
-        for number in (0x800..).step_by(0x800).take(MAX_ROUTES + 1) {
-            let to = (address, Qpn::new(number));
+        for number in (0x2000..).step_by(0x800).take(MAX_ROUTES + 1) {
+            let to = (ADDRESS, Qpn::new(number));
             let sent = shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
-            assert!(!sent, "nobody has the number");
+            assert_eq!(sent, Outcome::NoRing, "nobody has the number");
         }
         assert_eq!(shortcuts.routes.len(), MAX_ROUTES);
         // Routes without an owner are looked up again after a while.
@@ -450,6 +589,7 @@ mod tests {
             shortcuts.maintain();
         }
         assert!(shortcuts.routes.is_empty() && shortcuts.registries.is_empty());
+        drop(mailbox);
         fs::remove_dir_all(path).unwrap();
     }
 
@@ -476,10 +616,11 @@ mod tests {
     fn a_route_whose_reader_has_gone_is_forgotten() {
         let route = |reader| {
             let mut writer = Writer::create().unwrap();
-            let open = Reader::open(writer.file()).unwrap();
+            let open = Reader::open(writer.file().unwrap()).unwrap();
             assert!(writer.write(b"unread", &[]));
             let route = Route {
                 block: entry().block,
+                owner: None,
                 ring: Some(outlet(writer, reader)),
                 age: 0,
             };
@@ -498,7 +639,7 @@ mod tests {
     fn a_ring_is_read_to_its_end_and_then_closed() {
         let mut shortcuts = shortcuts();
         let mut writer = Writer::create().unwrap();
-        shortcuts.accept(&offer_of(writer.file()));
+        shortcuts.accept(&offer_of(writer.file().unwrap()));
         assert!(writer.write(b"last", &[]));
         drop(writer);
         shortcuts.maintain();
@@ -512,8 +653,8 @@ mod tests {
     #[test]
     fn a_ring_of_a_process_that_died_is_closed() {
         let mut shortcuts = shortcuts();
-        let writer = Writer::create().unwrap();
-        shortcuts.accept(&offer_of(writer.file()));
+        let mut writer = Writer::create().unwrap();
+        shortcuts.accept(&offer_of(writer.file().unwrap()));
         shortcuts.maintain();
         assert!(shortcuts.has_sources());
         shortcuts.sources[0].writer = nobody();
@@ -526,7 +667,7 @@ mod tests {
     fn an_invalid_ring_is_closed() {
         let mut shortcuts = shortcuts();
         let mut writer = Writer::create().unwrap();
-        shortcuts.accept(&offer_of(writer.file()));
+        shortcuts.accept(&offer_of(writer.file().unwrap()));
         assert!(
             writer.write(&vec![7; MAX_MESSAGE + 1], &[]),
             "longer than any message"
@@ -538,23 +679,120 @@ mod tests {
 
     #[test]
     fn the_route_to_an_owner_replaces_those_to_parts_of_its_numbers() {
-        let path = std::env::temp_dir().join(format!("roci-parts-{}", std::process::id()));
-        let directory = RuntimeDirectory::at(&path).unwrap();
-        let address = IpAddr::from([127, 0, 0, 1]);
-        let registry = std::sync::Arc::new(Registry::new(&directory, address));
-        let mailbox = Mailbox::open(registry.mailbox(entry().block)).unwrap();
+        let (path, registry, mailbox) = site("parts", ADDRESS);
+        let other = Entry {
+            block: NumberBlock::new(0x4000, 12).unwrap(),
+            ..entry()
+        };
+        let mut members = Table::EMPTY;
+        members.add(other);
+        registry.lock().unwrap().write(&members).unwrap();
         let mut shortcuts = shortcuts();
         let mut send = |number| {
-            let to = (address, Qpn::new(number));
+            let to = (ADDRESS, Qpn::new(number));
             shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
             shortcuts.routes.len()
         };
         assert_eq!(send(0x1800), 1, "nobody has it");
-        let mut table = Table::EMPTY;
-        table.add(entry());
-        registry.lock().unwrap().write(&table).unwrap();
+        members.add(entry());
+        registry.lock().unwrap().write(&members).unwrap();
         assert_eq!(send(0x1000), 1);
         drop(mailbox);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    /// A ring from one process to another, both this one, that is open.
+    fn open_ring() -> (Outlet, Reader) {
+        let writer = Writer::create().unwrap();
+        let reader = Reader::open(writer.file().unwrap()).unwrap();
+        (outlet(writer, Identity::current()), reader)
+    }
+
+    #[test]
+    fn a_full_ring_keeps_packets_waiting_and_drops_them_if_nothing_is_read() {
+        let (path, _registry, mailbox) = site("full", ADDRESS);
+        let (mut outlet, mut reader) = open_ring();
+        let packet = [7; 60_000];
+        let start = Instant::now();
+        let mut send = |after| outlet.send(&[], &packet, &mailbox, Some(start + after));
+        while send(Duration::ZERO) == Outcome::Sent {}
+        assert_eq!(send(FULL_RING_TIMEOUT / 2), Outcome::Full);
+        assert_eq!(send(FULL_RING_TIMEOUT), Outcome::Sent, "it is dropped");
+        let mut buffer = vec![0; MAX_MESSAGE];
+        for _ in 0..2 {
+            reader.read(&mut buffer).unwrap().unwrap();
+        }
+        assert_eq!(send(FULL_RING_TIMEOUT), Outcome::Sent, "there is room");
+        let waits = (0..3).any(|_| send(FULL_RING_TIMEOUT) == Outcome::Full);
+        assert!(waits, "the time begins again");
+        drop(mailbox);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_ring_that_is_not_used_is_removed() {
+        let (outlet, mut reader) = open_ring();
+        let mut route = Route {
+            block: outlet.block,
+            owner: None,
+            ring: Some(outlet),
+            age: 0,
+        };
+        let rounds_until_removed = |route: &mut Route| {
+            let rounds = (1..100).find(|_| !route.is_worth_keeping());
+            rounds.expect("it is removed")
+        };
+        let write = |route: &mut Route| {
+            let outlet = route.ring.as_mut().unwrap();
+            assert!(outlet.writer.write(b"packet", &[]));
+        };
+        for _ in 0..REMOVE_UNUSED_AFTER {
+            assert!(route.is_worth_keeping());
+            write(&mut route);
+            reader.read(&mut [0; 64]).unwrap().unwrap();
+        }
+        // The first round notices the last packet.
+        assert_eq!(rounds_until_removed(&mut route), REMOVE_UNUSED_AFTER + 1);
+    }
+
+    #[test]
+    fn packets_that_are_older_than_those_in_the_socket_are_read_first() {
+        let mut shortcuts = shortcuts();
+        let mut writer = Writer::create().unwrap();
+        shortcuts.accept(&offer_of(writer.file().unwrap()));
+        assert!(writer.write(b"0", &[]));
+        shortcuts.receive_older(|_| panic!("those of a new ring are later"));
+        shortcuts.receive(|message| assert_eq!(message, b"0"));
+        let messages = 2 * MESSAGES_PER_POLL;
+        for _ in 0..messages {
+            assert!(writer.write(b"1", &[]));
+        }
+        drop(writer);
+        let mut read = 0;
+        shortcuts.receive_older(|_| read += 1);
+        assert_eq!(read, messages);
+    }
+
+    #[test]
+    fn nothing_is_offered_before_it_is_enabled_but_a_local_peer_is_noticed() {
+        let (path, registry, mailbox) = site("enabled", ADDRESS);
+        registry.lock().unwrap().write(&table()).unwrap();
+        let mut shortcuts = Shortcuts::new(Identity::current());
+        let remote = IpAddr::from([10, 0, 0, 1]);
+        let send = |shortcuts: &mut Shortcuts, address, number| {
+            let to = (address, Qpn::new(number));
+            let sent = shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
+            assert_eq!(sent, Outcome::NoRing, "none is open yet");
+            shortcuts.routes.values().any(|route| route.ring.is_some())
+        };
+        assert!(!send(&mut shortcuts, remote, 0x1000));
+        assert!(!shortcuts.has_local_peer() && shortcuts.routes.is_empty());
+        assert!(!send(&mut shortcuts, ADDRESS, 0x1000));
+        assert!(shortcuts.has_local_peer());
+        shortcuts.set_enabled(true);
+        assert!(send(&mut shortcuts, ADDRESS, 0x1000));
+        shortcuts.set_enabled(false);
+        assert!(shortcuts.routes.is_empty(), "the ring is closed");
         fs::remove_dir_all(path).unwrap();
     }
 }

@@ -27,6 +27,9 @@ pub(super) const LENGTH: usize = DATA_OFFSET + CAPACITY as usize;
 /// The alignment of messages: a cache line.
 const LINE: u64 = 64;
 
+/// The maximum number of messages in a ring.
+pub(super) const MAX_MESSAGES: usize = (CAPACITY / LINE) as usize;
+
 /// Instead of a length: the next message is at the start of the ring.
 const WRAP_MARKER: u64 = u64::MAX;
 
@@ -84,7 +87,8 @@ impl Ring {
 #[derive(Debug)]
 pub(super) struct Writer {
     ring: Ring,
-    file: File,
+    /// The file from which the reader opens the ring; `None` when it has.
+    file: Option<File>,
     tail: u64,
     /// The last known position of the reader.
     head: u64,
@@ -96,18 +100,28 @@ impl Writer {
         let (memory, file) = SharedMemory::create(LENGTH)?;
         Ok(Self {
             ring: Ring(memory),
-            file,
+            file: Some(file),
             tail: 0,
             head: 0,
         })
     }
 
-    pub(super) fn file(&self) -> &File {
-        &self.file
+    pub(super) fn file(&self) -> Option<&File> {
+        self.file.as_ref()
     }
 
-    pub(super) fn state(&self) -> State {
-        self.ring.state()
+    /// The state. The file is closed when the reader has opened the ring.
+    pub(super) fn state(&mut self) -> State {
+        let state = self.ring.state();
+        if state != State::Offered {
+            self.file = None;
+        }
+        state
+    }
+
+    /// How many bytes were ever written.
+    pub(super) fn written(&self) -> u64 {
+        self.tail
     }
 
     /// The reader's position; `None` if everything is read.
@@ -302,10 +316,11 @@ mod tests {
     use super::*;
 
     fn pair() -> (Writer, Reader) {
-        let writer = Writer::create().unwrap();
+        let mut writer = Writer::create().unwrap();
         assert_eq!(writer.state(), State::Offered);
-        let reader = Reader::open(writer.file()).unwrap();
+        let reader = Reader::open(writer.file().unwrap()).unwrap();
         assert_eq!(writer.state(), State::Open);
+        assert!(writer.file().is_none(), "a descriptor less");
         (writer, reader)
     }
 
