@@ -6,6 +6,7 @@ mod commands;
 mod device;
 mod explain;
 mod json_channel;
+mod local_packets;
 mod loopback;
 mod output;
 mod perf;

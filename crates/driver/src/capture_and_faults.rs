@@ -92,7 +92,7 @@ impl CaptureAndFaults {
             );
         }
         let Some(faults) = &mut self.faults else {
-            return ports.send(transmit, buffer);
+            return ports.send(now, transmit, buffer);
         };
         let verdict = faults.apply(now, Direction::Transmit, buffer);
         let mut bytes = verdict.bytes(buffer).to_vec();
@@ -101,7 +101,7 @@ impl CaptureAndFaults {
                 Some(due) => self
                     .delayed
                     .push(due, Delayed::Outgoing(*transmit, bytes.clone())),
-                None => ports.send(transmit, &mut bytes)?,
+                None => ports.send(now, transmit, &mut bytes)?,
             }
         }
         Ok(())
@@ -127,7 +127,9 @@ impl CaptureAndFaults {
     pub(crate) fn release(&mut self, now: Instant, host: &mut Host, ports: &mut Ports) {
         while let Some(delayed) = self.delayed.poll_due(now) {
             match delayed {
-                Delayed::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
+                Delayed::Outgoing(transmit, mut bytes) => {
+                    drop(ports.send(now, &transmit, &mut bytes));
+                }
                 Delayed::Incoming(route, bytes) => self.hand_over(now, &route, &bytes, host),
             }
         }
@@ -135,10 +137,12 @@ impl CaptureAndFaults {
 
     /// Sends all packets that are held back, in the order of their times. A network would deliver them although
     /// their sender has exited.
-    pub(crate) fn send_delayed(&mut self, ports: &mut Ports) {
+    pub(crate) fn send_delayed(&mut self, now: Instant, ports: &mut Ports) {
         while let Some(delayed) = self.delayed.pop() {
             match delayed {
-                Delayed::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
+                Delayed::Outgoing(transmit, mut bytes) => {
+                    drop(ports.send(now, &transmit, &mut bytes));
+                }
                 // The device does not handle packets any more.
                 Delayed::Incoming(..) => {}
             }

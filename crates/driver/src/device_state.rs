@@ -17,10 +17,10 @@ use engine::{
 };
 use host::{Host, Owner, is_management};
 use net::interface::Interface;
-use net::share::ServiceError;
+use net::share::{ReceivedPacket, ServiceError};
 use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
-use wire::{Gid, Route};
+use wire::{Gid, IcrcGenerator};
 
 use crate::alarms::Alarms;
 use crate::capture_and_faults::CaptureAndFaults;
@@ -30,10 +30,9 @@ use crate::diagnostics::Problem;
 use crate::exit_notices::ExitNotices;
 use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
-use crate::own_delivery::OwnDelivery;
-use crate::pacing::Pacer;
 use crate::packet_wakeups::{AtReadable, PacketWakeups};
 use crate::port::{PollScope, PollSources, Ports};
+use crate::shortcut::Decision;
 use crate::wait_set::WaitSet;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
@@ -45,7 +44,6 @@ pub(crate) struct DeviceState {
     connections: Connections,
     alarms: Alarms,
     exit_notices: ExitNotices,
-    pacer: Pacer,
     ports: Ports,
     capture_and_faults: Option<CaptureAndFaults>,
     inbox: Inbox,
@@ -59,7 +57,7 @@ pub(crate) struct DeviceState {
     unsent: bool,
     /// Whether responses stay deferred when the next poll finds nothing.
     may_wait_once: bool,
-    own_delivery: OwnDelivery,
+    shortcut: Decision,
     /// Whether packets that the device sent to itself have not been received yet.
     sent_to_self: bool,
     /// When to deliver more packets to own queue pairs, because one call delivers only so many.
@@ -91,7 +89,6 @@ impl DeviceState {
         options: &OpenOptions,
     ) -> Result<Self, OpenError> {
         let capture_and_faults = CaptureAndFaults::new(options)?;
-        let intercepts = capture_and_faults.is_some();
         if !options.segmentation {
             ports.set_segmentation(false);
         }
@@ -112,6 +109,7 @@ impl DeviceState {
                 BatchLimits::default()
             },
             window,
+            unreliable_burst: Some(window.max),
             incidents: options.explain,
             seed: random_seed()?,
             ..Config::default()
@@ -136,7 +134,6 @@ impl DeviceState {
             connections: Connections::new(device, options.explain),
             alarms: Alarms::default(),
             exit_notices: ExitNotices::default(),
-            pacer: Pacer::new(window.max),
             ports,
             capture_and_faults,
             inbox: Inbox::default(),
@@ -146,7 +143,7 @@ impl DeviceState {
             segmentation,
             unsent: false,
             may_wait_once: false,
-            own_delivery: OwnDelivery::new(options.in_memory && !intercepts),
+            shortcut: Decision::new(options.shortcut),
             sent_to_self: false,
             deliver_more_at: None,
             arrivals: 0,
@@ -269,7 +266,7 @@ impl DeviceState {
             {
                 return;
             }
-            take(now, host, capture_and_faults.as_mut(), &it.route, it.packet);
+            take(now, host, capture_and_faults.as_mut(), &it);
         });
         *dense = arrived > MAX_SPARSE;
         self.arrivals += arrived as u64;
@@ -291,13 +288,13 @@ impl DeviceState {
             };
             if let Some(ours) = self.host.finish_lookup(now, message, owner) {
                 let capture_and_faults = self.capture_and_faults.as_mut();
-                take(
-                    now,
-                    &mut self.host,
-                    capture_and_faults,
-                    &ours.route,
-                    &ours.packet,
-                );
+                let packet = ReceivedPacket {
+                    route: ours.route,
+                    packet: &ours.packet,
+                    has_icrc: true,
+                    forwarded: false,
+                };
+                take(now, &mut self.host, capture_and_faults, &packet);
             }
         }
     }
@@ -305,9 +302,10 @@ impl DeviceState {
     /// Sends all packets of the engine and dispatches its events.
     pub(crate) fn transmit(&mut self, now: Instant) {
         self.unsent = false;
-        if self.own_delivery.is_due(now) {
-            self.update_own_delivery(now);
+        if self.shortcut.is_due(now) {
+            self.update_shortcut(now);
         }
+        self.ports.retry_stalled(now);
         self.transmit_messages(now);
         while self.host.manager().has_output() {
             let hold = !self.unpolled.is_empty();
@@ -330,35 +328,41 @@ impl DeviceState {
     }
 
     fn transmit_packets(&mut self, now: Instant) {
-        while let Some(transmit) = self.host.poll_transmit(now, &mut self.outbox) {
+        while !self.ports.is_congested()
+            && let Some(transmit) = self.host.poll_transmit(now, &mut self.outbox)
+        {
             self.send(now, &transmit);
         }
-        let more = self.host.device().has_more_to_deliver();
+        let more = !self.ports.is_congested() && self.host.device().has_more_to_deliver();
         self.deliver_more_at = more.then_some(now);
     }
 
-    /// Decides how packets to own queue pairs travel. Before they overtake packets in the sockets, those are
-    /// received.
-    fn update_own_delivery(&mut self, now: Instant) {
-        let Some(in_memory) = self.own_delivery.decide(now) else {
+    /// Decides how packets to queue pairs of this machine travel. Before own ones overtake packets in the sockets,
+    /// those are received. Captures and faults need every packet, with its ICRC.
+    fn update_shortcut(&mut self, now: Instant) {
+        let Some(in_memory) = self.shortcut.decide(now) else {
             return;
         };
+        self.ports.enable_shortcuts(in_memory);
+        if self.capture_and_faults.is_some() {
+            return;
+        }
         if in_memory {
             self.empty_sockets(now);
         }
         self.host.device_mut().set_own_delivery(in_memory);
+        self.host.device_mut().leave_out_icrc(in_memory);
     }
 
     fn send(&mut self, now: Instant, transmit: &Transmit) {
         #[cfg(feature = "tracing")]
         crate::trace::sent(transmit, &self.outbox);
-        self.pacer.wait_for(&self.outbox);
         if self
             .ports
             .is_own(transmit.route.flow.destination, &self.outbox)
         {
             self.sent_to_self = true;
-            self.own_delivery.note_used();
+            self.shortcut.note_needed();
         }
         // A packet that cannot be sent counts as lost: the protocol retransmits it.
         let sent = match &mut self.capture_and_faults {
@@ -369,8 +373,11 @@ impl DeviceState {
                 self.host.device(),
                 &mut self.ports,
             ),
-            None => self.ports.send(transmit, &mut self.outbox),
+            None => self.ports.send(now, transmit, &mut self.outbox),
         };
+        if self.ports.has_local_peer() {
+            self.shortcut.note_needed();
+        }
         if let Err(error) = sent {
             self.note_unsent(transmit, error);
         }
@@ -453,8 +460,9 @@ impl DeviceState {
     pub(crate) fn flush_before_exit(&mut self, now: Instant) {
         self.send_waiting(now);
         if let Some(capture_and_faults) = &mut self.capture_and_faults {
-            capture_and_faults.send_delayed(&mut self.ports);
+            capture_and_faults.send_delayed(now, &mut self.ports);
         }
+        self.ports.flush_stalled(now);
     }
 
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {
@@ -506,14 +514,20 @@ fn take(
     now: Instant,
     host: &mut Host,
     capture_and_faults: Option<&mut CaptureAndFaults>,
-    route: &Route,
-    packet: &[u8],
+    received: &ReceivedPacket<'_>,
 ) {
+    let (route, packet) = (&received.route, received.packet);
     #[cfg(feature = "tracing")]
     crate::trace::received(route, packet);
     match capture_and_faults {
-        None => host.handle_datagram(now, route, packet),
-        Some(capture_and_faults) => capture_and_faults.receive(now, route, packet, host),
+        None if received.has_icrc => host.handle_datagram(now, route, packet),
+        None => host.handle_without_icrc(now, route, packet),
+        Some(intercept) if received.has_icrc => intercept.receive(now, route, packet, host),
+        Some(intercept) => {
+            let mut packet = packet.to_vec();
+            IcrcGenerator::new().fill(&route.flow, packet.len().max(1), &mut packet);
+            intercept.receive(now, route, &packet, host);
+        }
     }
 }
 

@@ -26,12 +26,12 @@ mod driver;
 mod exit_notices;
 mod notifier;
 mod options;
-mod own_delivery;
-mod pacing;
 mod packet_wakeups;
 mod port;
 pub mod rdma_cm;
 mod shared;
+mod shortcut;
+mod stalled;
 mod thread;
 #[cfg(feature = "tracing")]
 mod trace;
@@ -44,6 +44,7 @@ pub use driver::Driver;
 pub use notifier::Notifier;
 pub use options::{OpenError, OpenOptions};
 pub use shared::Awaited;
+pub use shortcut::Shortcut;
 pub use wait_set::WaitSet;
 
 /// Compiles and runs the example of the front page in the registry.

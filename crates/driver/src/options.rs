@@ -8,7 +8,9 @@ use net::fault::FaultError;
 use net::interface::DeviceError;
 use net::share::JoinError;
 
-/// OpenOptions to open a device.
+use crate::shortcut::Shortcut;
+
+/// The options to open a device.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// The capture file for all packets.
@@ -17,13 +19,8 @@ pub struct OpenOptions {
     pub faults: Option<String>,
     /// Whether the kernel segments batches into packets, which is much faster.
     pub segmentation: bool,
-    /// Whether packets to other processes of this user and machine may go through shared memory instead of
-    /// sockets, if those processes allow it, too. It is several times as fast, but captures on the interface
-    /// do not show these packets.
-    pub shortcut: bool,
-    /// Whether packets from a device to its own queue pairs are handed over in memory, without the kernel, while
-    /// no program captures or shapes packets on the loopback interface.
-    pub in_memory: bool,
+    /// When packets to queue pairs of this machine go through memory instead of sockets.
+    pub shortcut: Shortcut,
     /// Whether to explain failures on stderr: what happened, why, and what to do. See
     /// [`enable_explanations`](crate::enable_explanations()) for all devices of a process.
     pub explain: bool,
@@ -38,8 +35,7 @@ impl Default for OpenOptions {
             capture: None,
             faults: None,
             segmentation: true,
-            shortcut: false,
-            in_memory: true,
+            shortcut: Shortcut::Auto,
             explain: false,
             watcher: true,
         }
@@ -47,7 +43,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// OpenOptions from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
+    /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
     /// `ROCI_WATCHER=0`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
     #[must_use]
     pub fn from_env() -> Self {
@@ -56,8 +52,7 @@ impl OpenOptions {
             capture: text("ROCI_PCAP").map(PathBuf::from),
             faults: text("ROCI_FAULT"),
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
-            shortcut: text("ROCI_SHORTCUT").is_some_and(|value| value != "0"),
-            in_memory: text("ROCI_SHORTCUT").is_none_or(|value| value != "0"),
+            shortcut: Shortcut::from_text(text("ROCI_SHORTCUT").as_deref()),
             explain: crate::diagnostics::is_enabled(),
             watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
         }

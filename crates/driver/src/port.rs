@@ -10,12 +10,14 @@ use cm::Recipient;
 use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
-use net::poll::{Interest, PollSet, wait};
+use net::poll::{Interest, PollSet};
 use net::share::{Member, ReceivedPacket, ServiceError, join_all};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT};
 
 use crate::options::OpenError;
+use crate::shortcut::Shortcut;
+use crate::stalled::Stalled;
 
 /// Which sockets to poll. Polling a socket is a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,9 @@ pub(crate) enum PollScope {
 
 /// Every how many polls all sockets are polled.
 const ALL_SOCKETS_INTERVAL: u32 = 8;
+
+/// How often a device that closes yields the CPU while packets wait.
+const MAX_CLOSING_YIELDS: usize = 1000;
 
 /// The share of this process in each address of a device.
 pub(crate) struct Ports {
@@ -47,6 +52,7 @@ pub(crate) struct Ports {
     polls: u32,
     /// When the members' maintenance is due.
     maintenance_at: Option<Instant>,
+    stalled: Stalled,
 }
 
 /// A multicast group, received on every interface address of its family.
@@ -75,10 +81,13 @@ impl PollSources {
 }
 
 impl Ports {
-    pub(crate) fn open(device: &net::interface::Device, shortcut: bool) -> Result<Self, OpenError> {
+    pub(crate) fn open(
+        device: &net::interface::Device,
+        shortcut: Shortcut,
+    ) -> Result<Self, OpenError> {
         let addresses: Vec<IpAddr> = device.gids.iter().map(|entry| entry.address).collect();
         let mut members = join_all(&addresses)?;
-        if shortcut {
+        if shortcut != Shortcut::Never {
             members.iter_mut().for_each(Member::allow_shortcuts);
         }
         let gids = device.gids.iter().map(|entry| entry.gid);
@@ -91,6 +100,7 @@ impl Ports {
             last_active: 0,
             polls: 0,
             maintenance_at: None,
+            stalled: Stalled::default(),
         })
     }
 
@@ -221,27 +231,67 @@ impl Ports {
         buffers.min().unwrap_or(0)
     }
 
-    /// Sends the packets of one batch; waits while the kernel's buffer is full.
+    /// Sends the packets of one batch. While a socket or ring is full, they wait, and this never does.
     pub(crate) fn send(
         &mut self,
+        now: Instant,
         transmit: &Transmit,
-        mut bytes: &mut [u8],
+        bytes: &mut [u8],
     ) -> Result<(), SendError> {
-        let route = &transmit.route;
-        let source = route.flow.source;
-        let mut members = self.members.iter_mut();
-        let Some(member) = members.find(|member| member.address() == source) else {
+        if self.stalled.blocks(transmit) {
+            self.stalled.push(now, transmit, bytes);
             return Ok(());
-        };
-        loop {
-            match member.send(route, transmit.segment_size, bytes) {
-                Err(SendError::Full { sent }) => {
-                    bytes = &mut bytes[sent..];
-                    let _ = wait(&[Interest::writable(member.sender().as_fd())], None);
-                }
-                outcome => return outcome,
-            }
         }
+        match try_send(&mut self.members, now, transmit, bytes) {
+            Err(SendError::Full { sent }) => {
+                self.stalled.push(now, transmit, &bytes[sent..]);
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Sends packets that wait, as far as there is room.
+    pub(crate) fn retry_stalled(&mut self, now: Instant) {
+        if !self.stalled.is_empty() {
+            let members = &mut self.members;
+            (self.stalled).retry(now, |transmit, bytes| {
+                try_send(members, now, transmit, bytes)
+            });
+        }
+    }
+
+    /// Sends packets that wait, for a device that closes. Gives up after about a millisecond.
+    pub(crate) fn flush_stalled(&mut self, now: Instant) {
+        for _ in 0..MAX_CLOSING_YIELDS {
+            self.retry_stalled(now);
+            if self.stalled.is_empty() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether so many packets wait that the device must build no more.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.stalled.is_full()
+    }
+
+    /// When to retry packets that wait.
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
+        self.stalled.retry_at()
+    }
+
+    /// Sets whether packets to other processes of this machine go through shared memory.
+    pub(crate) fn enable_shortcuts(&mut self, enabled: bool) {
+        for member in &mut self.members {
+            member.enable_shortcuts(enabled);
+        }
+    }
+
+    /// Whether this device has sent to another process of this machine that could use shared memory.
+    pub(crate) fn has_local_peer(&self) -> bool {
+        self.members.iter().any(Member::has_local_peer)
     }
 
     /// Passes the packets that have arrived to `take`. Returns how many.
@@ -277,6 +327,7 @@ impl Ports {
                     take(ReceivedPacket {
                         route: batch.route,
                         packet,
+                        has_icrc: batch.has_icrc,
                         forwarded: false,
                     });
                     taken += 1;
@@ -398,6 +449,21 @@ impl Ports {
     }
 }
 
+fn try_send(
+    members: &mut [Member],
+    now: Instant,
+    transmit: &Transmit,
+    bytes: &mut [u8],
+) -> Result<(), SendError> {
+    let source = transmit.route.flow.source;
+    let mut members = members.iter_mut();
+    let Some(member) = members.find(|member| member.address() == source) else {
+        return Ok(());
+    };
+    let (segment_size, has_icrc) = (transmit.segment_size, transmit.has_icrc);
+    member.send(now, &transmit.route, segment_size, has_icrc, bytes)
+}
+
 /// Whether a member has this address; true for `None`.
 fn is_at(member: &Member, address: Option<IpAddr>) -> bool {
     address.is_none_or(|address| member.address() == address)
@@ -418,7 +484,7 @@ mod tests {
 
     fn ports(address: &str) -> Ports {
         let device = device(address).expect("a loopback address");
-        Ports::open(&device, false).expect("it is free")
+        Ports::open(&device, Shortcut::Never).expect("it is free")
     }
 
     #[test]

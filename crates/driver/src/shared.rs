@@ -25,7 +25,7 @@ pub(crate) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
 /// How long to spin on the shared-memory rings before sleeping. A reply through a ring takes a few
 /// microseconds; going to sleep and waking up takes longer.
-const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
+pub(crate) const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
 
 /// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
 pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);

@@ -11,7 +11,7 @@ use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
 use crate::clock::now;
-use crate::shared::{CLOSED_PAUSE, Locked, POLLED_RECENTLY, Shared, earliest};
+use crate::shared::{CLOSED_PAUSE, Locked, POLLED_RECENTLY, SHORTCUT_SPIN_TIME, Shared, earliest};
 
 /// The thread. Dropping this stops it.
 pub(crate) struct Thread {
@@ -69,6 +69,9 @@ fn serve(shared: &Shared) {
                 Some(state) => {
                     progress = make_progress(shared, state, duty, now);
                     backoff.learn(woken.by_packets, progress.arrived);
+                    if progress.arrived > 0 && spin_on_rings(shared, now) {
+                        continue;
+                    }
                 }
                 None => duty = Duty::Standby(now + backoff.time),
             },
@@ -224,6 +227,31 @@ fn make_progress(shared: &Shared, mut state: Locked<'_>, duty: Duty, now: Instan
     // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
     shared.set_thread_deadline(next);
     Progress { next, arrived }
+}
+
+/// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread
+/// is asleep. Returns whether more packets arrived.
+fn spin_on_rings(shared: &Shared, begin: Instant) -> bool {
+    const LONGEST: Duration = Duration::from_millis(1);
+    let mut last_arrival = begin;
+    loop {
+        let Some(mut state) = shared.try_lock() else {
+            break;
+        };
+        let now = now();
+        if !state.has_shortcuts()
+            || now > last_arrival + SHORTCUT_SPIN_TIME
+            || now > begin + LONGEST
+        {
+            break;
+        }
+        if state.progress_by_rings(now) > 0 {
+            last_arrival = now;
+        }
+        drop(state);
+        std::hint::spin_loop();
+    }
+    last_arrival != begin
 }
 
 /// What the thread must serve.

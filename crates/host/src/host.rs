@@ -137,6 +137,14 @@ impl Host {
         }
     }
 
+    /// Handles a packet that has not left the machine's memory, and has no ICRC.
+    pub fn handle_without_icrc(&mut self, now: Instant, route: &Route, packet: &[u8]) {
+        self.device.handle_without_icrc(now, route, packet);
+        if is_management(packet) {
+            self.read_messages(now);
+        }
+    }
+
     /// Runs the timers that are due. An early or repeated call has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.device.poll_timeout().is_some_and(|at| at <= now) {

@@ -137,7 +137,7 @@
 //! | `ROCI_PCAP` | the capture file; `%p` is the process id |
 //! | `ROCI_FAULT` | faults to inject, such as `loss=1%,seed=7` |
 //! | `ROCI_EXPLAIN` | `1`: failures are explained on stderr |
-//! | `ROCI_SHORTCUT` | `1`: packets to other processes of this user go through shared memory; `0`: every packet goes through a socket |
+//! | `ROCI_SHORTCUT` | `0`: packets to queue pairs of this machine go through sockets; `1`: through memory, even while a program captures on loopback; not set: through memory while none does |
 //! | `ROCI_WATCHER` | `0`: no second process that tells peers when this one dies |
 //! | `ROCI_GSO` | `0`: the kernel does not segment batches of packets |
 //! | `XDG_RUNTIME_DIR` | where the processes of an address find each other |
@@ -198,7 +198,9 @@ pub use xrc::{
     PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
 };
 
-pub use driver::{Driver, OpenError, OpenOptions, device, device_at, devices, enable_explanations};
+pub use driver::{
+    Driver, OpenError, OpenOptions, Shortcut, device, device_at, devices, enable_explanations,
+};
 pub use engine::{
     Access, Address, AddressError, AsyncEvent, Attribute, Attributes, CompletedWork, Completion,
     Counters, MemoryError, ModifyError, MulticastError, Notify, ObjectError, OwnedMemory,

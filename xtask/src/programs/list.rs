@@ -190,12 +190,12 @@ fn connections() -> Vec<Row> {
         Row::pair(
             "rping",
             ends(
-                "env ROCI_SHORTCUT=1 rping -s -a {address} -v -V -C 500",
+                "env ROCI_SHORTCUT=0 rping -s -a {address} -v -V -C 500",
                 Service,
             ),
-            "env ROCI_SHORTCUT=1 rping -c -a {address} -v -V -C 500",
+            "env ROCI_SHORTCUT=0 rping -c -a {address} -v -V -C 500",
         )
-        .options("ROCI_SHORTCUT=1")
+        .options("ROCI_SHORTCUT=0")
         .says("rdma-ping-499"),
         // A server that gets two requests at once forgets the first, with any library.
         Row::pair(
@@ -329,10 +329,10 @@ fn perftest() -> Vec<Row> {
 }
 
 fn through_memory(program: &'static str) -> Row {
-    let line = format!("env ROCI_SHORTCUT=1 {program} -d {{device}} -x {{gid}} -F -n 5000");
+    let line = format!("env ROCI_SHORTCUT=0 {program} -d {{device}} -x {{gid}} -F -n 5000");
     let client = format!("{line} {{v4}}");
     Row::pair(program, ends(&line, Ready::Tcp(EXCHANGE_PORT)), &client)
-        .options("ROCI_SHORTCUT=1")
+        .options("ROCI_SHORTCUT=0")
         .says("#bytes")
         .only_v4()
 }

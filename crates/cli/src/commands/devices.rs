@@ -5,6 +5,7 @@ use rocinante::{Device, LinkState};
 use serde::Serialize;
 
 use crate::device;
+use crate::local_packets::Way;
 use crate::output::{Table, print, print_json, remark};
 
 /// The options of `roci devices`.
@@ -32,6 +33,8 @@ struct Row {
     node_guid: String,
     active_mtu: usize,
     addresses: Vec<String>,
+    /// The way of packets to other processes of this machine: `memory` or `sockets`.
+    local_packets: &'static str,
 }
 
 /// Lists the devices.
@@ -40,7 +43,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if devices.is_empty() {
         remark(device::NO_DEVICE);
     }
-    let rows: Vec<Row> = devices.iter().map(row).collect();
+    let way = Way::now();
+    let rows: Vec<Row> = devices.iter().map(|it| row(it, &way)).collect();
     if options.json {
         return print_json(&rows);
     }
@@ -62,10 +66,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             row.addresses.join(" "),
         ]);
     }
-    print(table)
+    print(format_args!("{table}\n{}.\n", way.text()))
 }
 
-fn row(device: &Device) -> Row {
+fn row(device: &Device, way: &Way) -> Row {
     let addresses = device.gids.iter().map(|entry| entry.address.to_string());
     Row {
         name: device.name.clone(),
@@ -77,6 +81,7 @@ fn row(device: &Device) -> Row {
         node_guid: guid(device.guid),
         active_mtu: device.active_mtu.bytes(),
         addresses: addresses.collect(),
+        local_packets: way.through,
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     findings.push(system::watcher());
     findings.push(network::receive_buffer());
     findings.push(network::segmentation());
-    findings.push(network::own_delivery());
+    findings.push(network::local_packets());
     findings.push(network::ping());
     if options.json {
         print_json(&findings)?;

@@ -18,7 +18,17 @@ fn devices_are_listed() {
             "{line}"
         );
     }
+    assert_eq!(lines.next(), Some(""));
+    let way = lines.next().expect("a sentence");
+    assert!(way.starts_with("Packets between processes"), "{way}");
     assert_eq!(lines.next(), None);
+}
+
+#[test]
+fn devices_list_says_why_packets_use_sockets() {
+    let text = roci(["devices"]).env("ROCI_SHORTCUT", "0").run().success();
+    let sentence = "go through sockets, because ROCI_SHORTCUT is 0.";
+    assert!(text.ends_with(&format!("{sentence}\n")), "{text}");
 }
 
 #[test]
@@ -27,6 +37,8 @@ fn devices_are_listed_for_scripts() {
     assert_eq!(devices[0]["name"], "a");
     assert_eq!(devices[0]["state"], "active");
     assert_eq!(devices[1]["addresses"][0], address(2));
+    let way = devices[0]["local_packets"].as_str();
+    assert!(matches!(way, Some("memory" | "sockets")), "{way:?}");
 }
 
 #[test]

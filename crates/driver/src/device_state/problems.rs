@@ -99,6 +99,7 @@ mod tests {
                 hop_limit: 64,
             },
             segment_size: 256,
+            has_icrc: true,
         };
         let mut state = driver.shared.lock();
         for _ in 0..=MAX_UNSENDABLE {

@@ -145,6 +145,16 @@ impl DeviceState {
         self.ports.has_shortcuts()
     }
 
+    /// Handles packets that have arrived in the rings. Returns how many.
+    pub(crate) fn progress_by_rings(&mut self, now: Instant) -> usize {
+        let arrived = self.receive(now, PollScope::LastActive);
+        if arrived > 0 {
+            self.serve_timers(now);
+            self.transmit(now);
+        }
+        arrived
+    }
+
     /// Makes progress for a thread that is about to sleep. Returns whether the awaited object is ready.
     pub(crate) fn poll_shortcuts(&mut self, now: Instant, awaited: &Awaited<'_>) -> bool {
         if self.receive(now, PollScope::LastActive) > 0 {
@@ -227,6 +237,7 @@ impl DeviceState {
         let due = earliest(due, self.deliver_more_at);
         let due = earliest(due, self.next_release());
         let due = earliest(due, self.alarms.next());
+        let due = earliest(due, self.ports.retry_at());
         earliest(due, self.ports.maintenance_at())
     }
 

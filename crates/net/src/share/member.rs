@@ -449,7 +449,8 @@ mod tests {
         let mut packet = [head.bytes(), b"four"].concat();
         packet.extend(icrc::checksum(&route.flow, 0, &packet));
         let size = packet.len();
-        from.send(&route, size, true, &mut packet).unwrap();
+        from.send(Instant::now(), &route, size, true, &mut packet)
+            .unwrap();
     }
 
     fn received(member: &mut Member) -> usize {

@@ -62,11 +62,13 @@ impl Member {
     /// no ICRC, it is filled in before they leave the machine's memory.
     pub fn send(
         &mut self,
+        now: Instant,
         route: &Route,
         segment_size: usize,
         has_icrc: bool,
         bytes: &mut [u8],
     ) -> Result<(), SendError> {
+        self.tell_time(now);
         let header = Header {
             route: *route,
             segment_size,

@@ -277,8 +277,10 @@ fn over_ipv6_members_share_as_well() {
     {
         let mut packet = packet(&flow, 0, block.qpn_range().start);
         let length = packet.len();
-        let route = Route::new(flow);
-        members[0].send(&route, length, true, &mut packet).unwrap();
+        let route = wire::Route::new(flow);
+        members[0]
+            .send(Instant::now(), &route, length, true, &mut packet)
+            .unwrap();
         for (other, member) in members.iter_mut().enumerate() {
             assert_eq!(taken(member).len(), usize::from(other == number));
         }

@@ -40,7 +40,8 @@ impl Target {
     fn send(&self, from: &mut Member, number: u32) {
         let mut packet = self.packet(number);
         let size = packet.len();
-        from.send(&self.route, size, true, &mut packet).unwrap();
+        from.send(Instant::now(), &self.route, size, true, &mut packet)
+            .unwrap();
     }
 
     /// The packet takes the long way, whatever else there is.
@@ -111,7 +112,7 @@ fn a_packet_over_the_mtu_is_rejected_through_memory_too() {
     let mut long = target.packet(1);
     long.resize((1 << 16) + 1, 0);
     let size = long.len();
-    let sent = one.send(&target.route, size, true, &mut long);
+    let sent = one.send(Instant::now(), &target.route, size, true, &mut long);
     assert!(sent.is_err(), "{sent:?}");
     assert_eq!(one.counters().by_shortcut, 0);
     // The way is still open for the next.
@@ -286,7 +287,7 @@ fn packets_without_icrc_get_it_when_they_leave_the_memory() {
     open[length - 4..].fill(0);
     let mut send_and_receive = || {
         let mut bytes = open.clone();
-        let sent = one.send(&target.route, length, false, &mut bytes);
+        let sent = one.send(Instant::now(), &target.route, length, false, &mut bytes);
         sent.unwrap();
         let mut got = Vec::new();
         let mut take = |it: ReceivedPacket<'_>| got.push((it.has_icrc, it.packet.to_vec()));

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use rocinante::{Access, Context, MemoryRegion, OpenOptions, QueuePair, Request, Status};
+use rocinante::{Access, Context, MemoryRegion, OpenOptions, QueuePair, Request, Shortcut, Status};
 
 use crate::spread::{Spread, in_turn};
 
@@ -25,7 +25,11 @@ struct Loop {
 impl Loop {
     fn open(address: &str, in_memory: bool) -> Self {
         let options = OpenOptions {
-            in_memory,
+            shortcut: if in_memory {
+                Shortcut::Auto
+            } else {
+                Shortcut::Never
+            },
             ..OpenOptions::default()
         };
         let context = Context::open_with(address, &options).expect("a loopback address");

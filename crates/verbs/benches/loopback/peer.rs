@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use driver::Notifier;
 use rocinante::{
     Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify,
-    OpenOptions, QueuePair, RemoteMemory, Request, Status,
+    OpenOptions, QueuePair, RemoteMemory, Request, Shortcut, Status,
 };
 
 pub(crate) const ADDRESS: &str = "127.61.0.1";
@@ -31,7 +31,7 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Way::Sockets => "over loopback",
-            Way::Shortcut => "by shortcut (TCP and UDP over loopback)",
+            Way::Shortcut => "by default, through memory (TCP and UDP over loopback)",
         })
     }
 }
@@ -211,11 +211,14 @@ impl Drop for Process {
 
 impl Peer {
     pub(crate) fn start(way: Way) -> Self {
-        let shortcut = way == Way::Shortcut;
+        let (shortcut, variable) = match way {
+            Way::Shortcut => (Shortcut::Auto, ""),
+            Way::Sockets => (Shortcut::Never, "0"),
+        };
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
             .arg("peer")
-            .env("ROCI_SHORTCUT", if shortcut { "1" } else { "0" })
+            .env("ROCI_SHORTCUT", variable)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

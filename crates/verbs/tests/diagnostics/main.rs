@@ -184,7 +184,9 @@ fn packets_that_are_too_long_for_the_interface() {
         command.args(["--user", "--map-root-user", "--net", "sh", "-c", script]);
         command
             .env("SCENARIO", "lowered MTU")
-            .env("ROCI_EXPLAIN", "1");
+            .env("ROCI_EXPLAIN", "1")
+            // The MTU of an interface does not apply to packets through memory.
+            .env("ROCI_SHORTCUT", "0");
         command.output()
     };
     if !namespace(setup).is_ok_and(|output| output.status.success()) {

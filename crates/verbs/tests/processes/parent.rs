@@ -183,7 +183,7 @@ impl Parent {
         for process in self.processes.values() {
             let maps = format!("/proc/{}/maps", process.child.id());
             let maps = std::fs::read_to_string(maps).expect("our own child");
-            assert_eq!(maps.contains("roci-shortcut"), self.shortcut, "{maps}");
+            assert_eq!(maps.contains("roci-ring"), self.shortcut, "{maps}");
         }
     }
 

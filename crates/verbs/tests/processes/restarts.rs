@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rocinante::{
     Access, CompletionQueue, Connection, Connector, Context, Key, Listener, MemoryRegion,
-    OpenOptions, RemoteMemory, Request, Status,
+    OpenOptions, RemoteMemory, Request, Shortcut, Status,
 };
 
 use crate::exits::{Peer, at, here, queue_pair};
@@ -116,7 +116,7 @@ impl Line {
 /// The dead ones had no watcher, and their sender goes on trying to reach them.
 fn the_ring_of_a_dead_reader_delays_nobody() {
     let options = OpenOptions {
-        shortcut: true,
+        shortcut: Shortcut::Always,
         ..OpenOptions::default()
     };
     let context = Context::open_with(SENDER, &options).expect("an address of this machine");
@@ -150,5 +150,5 @@ fn the_ring_of_a_dead_reader_delays_nobody() {
 
 fn has_ring() -> bool {
     let maps = fs::read_to_string("/proc/self/maps").expect("this is Linux");
-    maps.contains("memfd:roci-shortcut")
+    maps.contains("memfd:roci-ring")
 }

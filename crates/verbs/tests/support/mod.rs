@@ -3,6 +3,8 @@
 // Each test file is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod packet_socket;
+
 use std::time::Duration;
 
 use rocinante::{

@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use net::interface::LoopbackUse;
 use net::poll::{Interest, wait};
 use net::socket::{Inbox, Receiver, Sender};
 use rocinante::{Access, OpenOptions, Request, Status};
@@ -12,6 +11,7 @@ use std::os::fd::AsFd;
 use wire::Route;
 
 use super::Finding;
+use crate::local_packets::Way;
 use crate::loopback;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -127,24 +127,7 @@ fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
     Ok((address, took))
 }
 
-/// How packets of a device to its own queue pairs travel.
-pub(super) fn own_delivery() -> Finding {
-    let sent = |reason: &str| {
-        let text = format!("a device's packets to itself go through sockets, because {reason}");
-        Finding::ok("own packets", text)
-    };
-    if !OpenOptions::from_env().in_memory {
-        return sent("ROCI_SHORTCUT is 0");
-    }
-    match net::interface::loopback_use() {
-        None => Finding::ok(
-            "own packets",
-            "a device's packets to itself are handed over in memory; no program captures or shapes loopback",
-        ),
-        Some(LoopbackUse::Captured) => sent("a packet socket captures on loopback"),
-        Some(LoopbackUse::Shaped) => sent("a queueing discipline shapes loopback"),
-        Some(LoopbackUse::Unknown) => {
-            sent("the system does not tell whether a program captures on loopback")
-        }
-    }
+/// How packets between queue pairs of this machine travel.
+pub(super) fn local_packets() -> Finding {
+    Finding::ok("local packets", Way::now().text())
 }

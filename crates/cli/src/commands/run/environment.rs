@@ -53,10 +53,31 @@ pub(crate) struct Settings {
     /// Explain errors on stderr, as ROCI_EXPLAIN=1 does
     #[arg(long)]
     explain: bool,
-    /// Use shared memory between processes on this machine, as ROCI_SHORTCUT=1 does: faster, but the packets
-    /// are not visible on the interface; both processes need it
-    #[arg(long)]
-    shortcut: bool,
+    /// When packets between processes of this machine go through memory: auto (while no program captures or
+    /// shapes loopback), always (as ROCI_SHORTCUT=1), never (as ROCI_SHORTCUT=0)
+    #[arg(long, value_name = "WHEN", require_equals = true, num_args = 0..=1,
+          default_missing_value = "always")]
+    shortcut: Option<WhenShortcut>,
+}
+
+/// When packets go through memory.
+#[derive(clap::ValueEnum, Debug, Clone, Copy)]
+enum WhenShortcut {
+    Auto,
+    Always,
+    Never,
+}
+
+impl WhenShortcut {
+    /// The value of the environment variable. An empty one counts as not set.
+    fn value(self) -> OsString {
+        match self {
+            Self::Auto => "",
+            Self::Always => "1",
+            Self::Never => "0",
+        }
+        .into()
+    }
 }
 
 impl Settings {
@@ -129,7 +150,7 @@ impl Environment {
         let given = [
             (PCAP, capture.map(OsString::from)),
             (EXPLAIN, settings.explain.then(|| "1".into())),
-            (SHORTCUT, settings.shortcut.then(|| "1".into())),
+            (SHORTCUT, settings.shortcut.map(WhenShortcut::value)),
             (FAULT_VARIABLE, settings.fault.as_ref().map(OsString::from)),
             (
                 DEVICES_VARIABLE,

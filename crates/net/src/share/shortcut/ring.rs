@@ -18,6 +18,9 @@ const CAPACITY: u64 = 8 << 20;
 /// While the reader keeps up, only this many bytes are used, so that they stay in the CPU caches.
 const CACHED_CAPACITY: u64 = 256 << 10;
 
+/// A reader that is less than this many bytes behind keeps up.
+const MAX_BACKLOG: u64 = CACHED_CAPACITY / 2;
+
 /// The offset of the messages. The control words are before them.
 const DATA_OFFSET: usize = 4096;
 
@@ -76,6 +79,14 @@ impl Ring {
             1 => State::Open,
             _ => State::Closed,
         }
+    }
+
+    /// Opens the ring, unless its writer has closed it meanwhile.
+    fn open(&self) {
+        let (offered, open) = (State::Offered as u64, State::Open as u64);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        // A failure means that it is not offered any more.
+        let _ = (self.0.word(STATE)).compare_exchange(offered, open, success, failure);
     }
 
     fn set_state(&self, state: State) {
@@ -151,28 +162,47 @@ impl Writer {
         true
     }
 
-    /// How many bytes to skip to continue at the start, because a message does not fit before the end or
-    /// because everything is read.
-    fn bytes_to_skip(&self, needed: u64) -> u64 {
+    /// How many bytes to skip to continue at the start, because a message does not fit before the end, or because
+    /// the reader keeps up.
+    fn bytes_to_skip(&mut self, needed: u64) -> u64 {
         let used = self.tail % CAPACITY;
         let to_the_end = CAPACITY - used;
-        let from_the_start =
-            needed > to_the_end || used >= CACHED_CAPACITY && self.unread().is_none();
-        if from_the_start { to_the_end } else { 0 }
+        if needed > to_the_end
+            || used >= CACHED_CAPACITY
+                && self.is_read_up_to(MAX_BACKLOG)
+                && self.has_room(to_the_end + needed)
+        {
+            to_the_end
+        } else {
+            0
+        }
+    }
+
+    /// Whether at most this many bytes are unread.
+    fn is_read_up_to(&mut self, backlog: u64) -> bool {
+        if self.tail - self.head <= backlog {
+            return true;
+        }
+        self.update_head() && self.tail - self.head <= backlog
     }
 
     fn has_room(&mut self, needed: u64) -> bool {
         if self.tail + needed - self.head <= CAPACITY {
             return true;
         }
+        self.update_head() && self.tail + needed - self.head <= CAPACITY
+    }
+
+    /// Reads the reader's position. One beyond the writer's is invalid: nothing more is written then, and this
+    /// returns false.
+    fn update_head(&mut self) -> bool {
         let head = self.ring.head().load(Ordering::Acquire);
-        // A reader position beyond the writer's is invalid: write nothing more.
         if head > self.tail || head < self.head {
             self.ring.set_state(State::Closed);
             return false;
         }
         self.head = head;
-        self.tail + needed - head <= CAPACITY
+        true
     }
 
     fn write_length(&self, length: u64) {
@@ -210,7 +240,7 @@ impl Reader {
     /// Opens a ring that a writer has created.
     pub(super) fn open(file: &File) -> io::Result<Self> {
         let ring = Ring(SharedMemory::open(file, LENGTH)?);
-        ring.set_state(State::Open);
+        ring.open();
         Ok(Self {
             ring,
             head: 0,
@@ -390,6 +420,20 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_is_a_little_behind_keeps_the_ring_short() {
+        let (mut writer, mut reader) = pair();
+        let mut buffer = vec![0; 1 << 16];
+        let message = |turn: u32| [&turn.to_ne_bytes()[..], &[7; 60_000]].concat();
+        assert!(writer.write(&message(0), &[]));
+        for turn in 1..1000 {
+            assert!(writer.write(&message(turn), &[]));
+            let length = reader.read(&mut buffer).unwrap().unwrap();
+            assert!(buffer[..length] == message(turn - 1));
+            assert!(reader.head % CAPACITY < CACHED_CAPACITY + (2 << 16));
+        }
+    }
+
+    #[test]
     fn a_sleeping_reader_is_woken_once() {
         let (mut writer, mut reader) = pair();
         assert!(!writer.reader_sleeps() && !reader.was_woken());
@@ -410,6 +454,14 @@ mod tests {
         drop(reader);
         assert_eq!(writer.state(), State::Closed);
         assert!(writer.write(b"into the void", &[]));
+    }
+
+    #[test]
+    fn a_ring_that_its_writer_has_closed_is_not_opened() {
+        let mut writer = Writer::create().unwrap();
+        let file = writer.file().unwrap().try_clone().unwrap();
+        drop(writer);
+        assert!(Reader::open(&file).unwrap().is_over());
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! Packets between two devices of this machine, which go through memory while nobody captures them.
+
+mod support;
+
+use std::thread::sleep;
+
+use rocinante::{AckTimeout, ConnectOptions, OpenOptions, Request, Shortcut};
+use support::Couple;
+use support::packet_socket::{NOTICED, capture, captured};
+
+/// Two connected ends. A lost packet is retransmitted late, so that a busy machine does not look like a loss.
+fn couple(left: &str, right: &str, options: &OpenOptions) -> Couple {
+    let connect_options = ConnectOptions {
+        ack_timeout: AckTimeout::new(20).expect("a five-bit code"),
+        ..ConnectOptions::default()
+    };
+    Couple::with(left, right, options, connect_options)
+}
+
+/// Sends this many messages of several packets from left to right, and checks their data.
+fn send(couple: &Couple, messages: u8) {
+    const LENGTH: usize = 10_000;
+    for number in 0..messages {
+        couple.left.memory.write(0, &[number; LENGTH]);
+        let room = couple.right.memory.slice(0..LENGTH);
+        couple.from_right.post_receive(1, [room]).expect("room");
+        let data = couple.left.memory.slice(0..LENGTH);
+        couple
+            .from_left
+            .post(Request::send().data(data))
+            .expect("room");
+        couple.left.success();
+        couple.right.success();
+        let received = couple.right.memory.to_vec(0..LENGTH);
+        assert!(received == [number; LENGTH]);
+    }
+}
+
+/// Asserts that no packet was lost, reordered or damaged.
+fn nothing_was_repeated(couple: &Couple) {
+    for end in [&couple.left, &couple.right] {
+        let counters = end.context.counters();
+        let wrong = counters.retransmitted
+            + counters.out_of_sequence
+            + counters.duplicate_requests
+            + counters.bad_checksum;
+        assert_eq!(wrong, 0, "{counters:?}");
+    }
+}
+
+fn has_ring() -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("this is Linux");
+    maps.contains("memfd:roci-ring")
+}
+
+#[test]
+fn packets_go_through_memory_while_nobody_captures_and_through_sockets_otherwise() {
+    const MESSAGES: u8 = 20;
+    let address = [127, 55, 3, 2];
+    let couple = couple("127.55.3.1", "127.55.3.2", &OpenOptions::default());
+    for _ in 0..3 {
+        let Some(socket) = capture(address) else {
+            eprintln!("left out: only root may open a packet socket");
+            return;
+        };
+        sleep(NOTICED);
+        for _ in 0..MESSAGES {
+            send(&couple, 1);
+            assert!(captured(&socket, address) > 0, "a message is not captured");
+        }
+        drop(socket);
+        sleep(NOTICED);
+        send(&couple, MESSAGES);
+        // Another test may capture meanwhile.
+        let others_capture = net::interface::loopback_use().is_some();
+        assert!(has_ring() || others_capture);
+    }
+    nothing_was_repeated(&couple);
+}
+
+#[test]
+fn a_stream_changes_its_way_without_loss() {
+    let couple = couple("127.55.3.3", "127.55.3.4", &OpenOptions::default());
+    let socket = capture([127, 55, 3, 4]);
+    if socket.is_none() {
+        eprintln!("left out: only root may open a packet socket");
+        return;
+    }
+    std::thread::scope(|scope| {
+        let toggle = scope.spawn(|| {
+            drop(socket);
+            for _ in 0..4 {
+                sleep(NOTICED);
+                let socket = capture([127, 55, 3, 4]);
+                sleep(NOTICED);
+                drop(socket);
+            }
+        });
+        while !toggle.is_finished() {
+            send(&couple, 50);
+        }
+    });
+    nothing_was_repeated(&couple);
+}
+
+#[test]
+fn packets_go_through_memory_although_somebody_captures_if_that_is_wanted() {
+    let always = OpenOptions {
+        shortcut: Shortcut::Always,
+        ..OpenOptions::default()
+    };
+    let _socket = capture([127, 55, 3, 8]);
+    let couple = couple("127.55.3.7", "127.55.3.8", &always);
+    send(&couple, 20);
+    assert!(has_ring());
+    nothing_was_repeated(&couple);
+}
