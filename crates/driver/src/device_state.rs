@@ -235,12 +235,17 @@ impl DeviceState {
     /// Receives packets and returns how many arrived. If they may have woken a program that must get a
     /// notification, it gets one.
     fn receive(&mut self, now: Instant, scope: PollScope) -> usize {
-        let owed = self.packet_wakeups.owe_notification();
+        if !self.packet_wakeups.has_promise_open() {
+            return self.take_packets(now, scope);
+        }
+        let waited = self.packet_wakeups.packets_wait();
+        let reads = self.ports.descriptor_reads();
         let arrived = self.take_packets(now, scope);
-        // Packets that this device drops may have woken it, too.
-        let taken =
-            || arrived > 0 || scope == PollScope::AllSockets || !self.packet_wakeups.packets_wait();
-        if owed && taken() {
+        // A packet may have arrived after the check above. Packets that this device drops may have woken the
+        // program, too.
+        let read = self.ports.descriptor_reads() != reads;
+        let taken = || scope == PollScope::AllSockets || !self.packet_wakeups.packets_wait();
+        if read || waited && (arrived > 0 || taken()) {
             self.dispatch_events();
             self.packet_wakeups.note_taken();
         }

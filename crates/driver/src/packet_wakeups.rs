@@ -86,11 +86,10 @@ impl PacketWakeups {
         }
     }
 
-    /// Whether packets that are received now may have woken a program that must get a notification.
-    pub(crate) fn owe_notification(&self) -> bool {
+    /// Whether a program waits that must get a notification if packets wake it.
+    pub(crate) fn has_promise_open(&self) -> bool {
         self.notifier()
             .is_some_and(|notifier| notifier.has_promise_open())
-            && self.packets_wait()
     }
 
     /// Whether the sockets are readable.
@@ -182,6 +181,11 @@ mod tests {
         !ready.expect("a descriptor").is_empty()
     }
 
+    /// Whether a packet may have woken a program that must get a notification.
+    fn owes(wakeups: &PacketWakeups) -> bool {
+        wakeups.has_promise_open() && wakeups.packets_wait()
+    }
+
     /// A descriptor at which a packet waits.
     fn packet() -> Waker {
         let packet = Waker::new().expect("a descriptor");
@@ -246,12 +250,12 @@ mod tests {
         channel.notify(7);
         assert_eq!(channel.take(), Some(7));
         wakeups.offer(&channel, AtReadable::Notification, packets);
-        assert!(readable(&channel) && wakeups.owe_notification());
+        assert!(readable(&channel) && owes(&wakeups));
         packet.clear();
         wakeups.note_taken();
-        assert!(readable(&channel) && !wakeups.owe_notification());
+        assert!(readable(&channel) && !owes(&wakeups));
         assert_eq!(channel.take(), Some(7), "an extra one");
-        assert!(!readable(&channel) && !wakeups.owe_notification());
+        assert!(!readable(&channel) && !owes(&wakeups));
     }
 
     #[test]
@@ -265,7 +269,7 @@ mod tests {
         wakeups.offer(&channel, AtReadable::Notification, packets);
         let look = |wakeups: &mut PacketWakeups| {
             channel.take_after(|| {
-                if wakeups.owe_notification() {
+                if owes(wakeups) {
                     packet.clear();
                     wakeups.note_taken();
                 }

@@ -53,6 +53,8 @@ pub(crate) struct Ports {
     /// When the members' maintenance is due.
     maintenance_at: Option<Instant>,
     stalled: Stalled,
+    /// How many datagrams were received from the sockets of groups.
+    group_reads: u64,
 }
 
 /// A multicast group, received on every interface address of its family.
@@ -101,6 +103,7 @@ impl Ports {
             polls: 0,
             maintenance_at: None,
             stalled: Stalled::default(),
+            group_reads: 0,
         })
     }
 
@@ -323,6 +326,7 @@ impl Ports {
                 continue;
             };
             for batch in batches {
+                self.group_reads += 1;
                 for packet in batch.packets() {
                     take(ReceivedPacket {
                         route: batch.route,
@@ -335,6 +339,13 @@ impl Ports {
             }
         }
         taken
+    }
+
+    /// How often something was read from the descriptors of packets. A program that waits for them may have been
+    /// woken by that.
+    pub(crate) fn descriptor_reads(&self) -> u64 {
+        let members = self.members.iter().map(Member::descriptor_reads);
+        members.sum::<u64>() + self.group_reads
     }
 
     /// Makes the next poll of all sockets include the mailboxes.

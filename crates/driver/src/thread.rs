@@ -239,7 +239,10 @@ fn spin_on_rings(shared: &Shared, begin: Instant) -> bool {
             break;
         };
         let now = now();
-        if !state.has_shortcuts()
+        // A program that packets wake receives them itself.
+        let left_to_program = state.packet_wakeups.are_used();
+        if left_to_program
+            || !state.has_shortcuts()
             || now > last_arrival + SHORTCUT_SPIN_TIME
             || now > begin + LONGEST
         {

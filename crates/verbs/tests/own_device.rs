@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rocinante::{
     AckTimeout, CompletionQueue, ConnectOptions, OpenOptions, QueuePair, Request, Shortcut, Status,

@@ -180,6 +180,7 @@ pub struct Member {
     pub(super) shortcuts: Option<Box<Shortcuts>>,
     /// How many times packets were polled for.
     pub(super) turn: u32,
+    pub(super) descriptor_reads: u64,
     pub(super) cached_table: RefCell<CachedTable>,
     pub(super) checker: IcrcChecker,
     pub(super) generator: IcrcGenerator,
@@ -232,6 +233,7 @@ impl Member {
             counters: Counters::default(),
             shortcuts: None,
             turn: 0,
+            descriptor_reads: 0,
             cached_table: RefCell::new(CachedTable::new()),
             checker: IcrcChecker::new(),
             generator: IcrcGenerator::new(),

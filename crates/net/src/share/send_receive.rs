@@ -168,6 +168,12 @@ impl Member {
         shortcuts.is_some_and(|shortcuts| shortcuts.has_sources())
     }
 
+    /// How often something was read from one of the [descriptors](Self::fds). A thread that waits for them may have
+    /// been woken by that.
+    pub fn descriptor_reads(&self) -> u64 {
+        self.descriptor_reads
+    }
+
     /// Prepares to sleep on [`fds`](Self::fds). Returns whether there is already something to receive.
     pub fn prepare_sleep(&mut self) -> bool {
         let shortcuts = self.shortcuts.as_mut();
@@ -185,6 +191,7 @@ impl Member {
                 received.packets += self.receive_older_by_shortcut(take);
             }
             received.datagrams += 1;
+            self.descriptor_reads += 1;
             received.packets += self.sort_out(&batch, take);
         }
         Ok(received)
@@ -364,7 +371,9 @@ impl Member {
     ) -> io::Result<usize> {
         let mut taken = 0;
         for _ in 0..MAILBOX_BATCH {
-            match self.mailbox.next()? {
+            let message = self.mailbox.next()?;
+            self.descriptor_reads += u64::from(message.is_some());
+            match message {
                 Some(MailboxMessage::Packets(batch)) => {
                     let (route, segment_size) = (batch.route, batch.segment_size);
                     let has_icrc = batch.has_icrc;

@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_its_writer_has_closed_is_not_opened() {
-        let mut writer = Writer::create().unwrap();
+        let writer = Writer::create().unwrap();
         let file = writer.file().unwrap().try_clone().unwrap();
         drop(writer);
         assert!(Reader::open(&file).unwrap().is_over());
