@@ -153,6 +153,7 @@ fn run(root: &Path, wanted: impl Fn(&Entry) -> bool) -> Result<Results, String> 
         roci: programs::program_beside_us("roci")?,
         scripts: folder,
         scratch: scratch.0.clone(),
+        sockets_only: true,
     };
     let test_networks = TestNetworks::with_namespaces(0)?;
     let mut networks = test_networks.networks.iter();

@@ -101,6 +101,7 @@ fn run(root: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Results, String> {
         roci: program_beside_us("roci")?,
         scripts: root.join("xtask/src/programs/pyverbs"),
         scratch: scratch.0.clone(),
+        sockets_only: false,
     };
     let started = Instant::now();
     let (outcomes, failures) = run_rows(&tools, &rows)?;

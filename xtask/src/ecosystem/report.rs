@@ -16,7 +16,7 @@ that are joined by a veth pair (10.77.0.1 and 10.77.0.2), and writes this page. 
 it runs the quick ones. A program that PyPI, crates.io or Debian does not provide at the moment is left out.
 
 A row works if all processes exit with success, the data is correct (where the row says that it is compared), and enough
-packets went over the device. There is also a page about the [programs of rdma-core and perftest](programs.md).
+packets went over the device. For that count, processes of one host use sockets, too (`ROCI_SHORTCUT=0`). There is also a page about the [programs of rdma-core and perftest](programs.md).
 
 ";
 

@@ -33,6 +33,8 @@ pub(crate) struct Tools {
     pub(crate) scripts: PathBuf,
     /// A directory for outputs, and for the processes to find each other.
     pub(crate) scratch: PathBuf,
+    /// Whether processes of one host use sockets, too, so that their packets can be counted.
+    pub(crate) sockets_only: bool,
 }
 
 /// A row over one network and one family.
@@ -169,6 +171,7 @@ impl Session<'_> {
             .arg("--")
             .args(line.split_whitespace())
             .env("XDG_RUNTIME_DIR", &self.tools.scratch)
+            .envs(self.tools.sockets_only.then_some(("ROCI_SHORTCUT", "0")))
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(output)
