@@ -158,6 +158,8 @@ pub struct Counters {
     pub rounds: u64,
     /// Packets that this member sent through shared memory.
     pub by_shortcut: u64,
+    /// Packets that were dropped because their receiver did not read from shared memory for too long.
+    pub dropped_at_full_ring: u64,
 }
 
 /// A context's share of an address: its block of queue pair numbers, and its sockets.

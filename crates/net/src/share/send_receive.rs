@@ -75,7 +75,7 @@ impl Member {
             has_icrc,
         };
         match self.send_by_shortcut(header, bytes) {
-            Outcome::Sent => Ok(()),
+            Outcome::Sent | Outcome::Dropped => Ok(()),
             Outcome::Full => Err(SendError::Full { sent: 0 }),
             Outcome::NoRing => {
                 if !has_icrc {
@@ -105,8 +105,11 @@ impl Member {
         let encoded = header.encode();
         let (registry, mailbox) = (&self.registry, &self.mailbox);
         let sent = shortcuts.send((address, number), &encoded, bytes, registry, mailbox);
-        if sent == Outcome::Sent {
-            self.counters.by_shortcut += bytes.len().div_ceil(header.segment_size) as u64;
+        let packets = bytes.len().div_ceil(header.segment_size) as u64;
+        match sent {
+            Outcome::Sent => self.counters.by_shortcut += packets,
+            Outcome::Dropped => self.counters.dropped_at_full_ring += packets,
+            Outcome::Full | Outcome::NoRing => {}
         }
         sent
     }

@@ -64,8 +64,10 @@ const REGISTRY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// What became of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// They are in the ring, or were dropped because the reader does not read.
+    /// They are in the ring.
     Sent,
+    /// The ring was full for so long that they were dropped, as a network drops them.
+    Dropped,
     /// The ring is full. Offer the same packets again, before any later ones to this destination.
     Full,
     /// They must go over the socket.
@@ -420,7 +422,7 @@ impl Outlet {
         if now.saturating_duration_since(since) < FULL_RING_TIMEOUT {
             Outcome::Full
         } else {
-            Outcome::Sent
+            Outcome::Dropped
         }
     }
 
@@ -717,7 +719,7 @@ mod tests {
         let mut send = |after| outlet.send(&[], &packet, &mailbox, Some(start + after));
         while send(Duration::ZERO) == Outcome::Sent {}
         assert_eq!(send(FULL_RING_TIMEOUT / 2), Outcome::Full);
-        assert_eq!(send(FULL_RING_TIMEOUT), Outcome::Sent, "it is dropped");
+        assert_eq!(send(FULL_RING_TIMEOUT), Outcome::Dropped);
         let mut buffer = vec![0; MAX_MESSAGE];
         for _ in 0..2 {
             reader.read(&mut buffer).unwrap().unwrap();
