@@ -11,6 +11,9 @@ mod exits;
 mod listeners;
 mod parent;
 mod restarts;
+#[path = "../support/rings.rs"]
+#[allow(unreachable_pub)] // the other test files use it as a part of `support`
+mod rings;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod packet_socket;
+pub mod rings;
 
 use std::time::Duration;
 
