@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use wire::{Gid, PathMtu};
+use wire::PathMtu;
 
-use super::{Interface, gid};
+use super::Interface;
+use super::gid::{self, GidEntry, InterfaceId};
 
 /// The description of a device that may be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,28 +26,6 @@ pub struct Device {
     pub state: LinkState,
 }
 
-/// A GID and its address.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GidEntry {
-    /// Its index in the table.
-    pub index: usize,
-    /// The GID.
-    pub gid: Gid,
-    /// Its address.
-    pub address: IpAddr,
-    /// The interface of the address.
-    pub interface: InterfaceId,
-}
-
-/// An interface by name and index.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct InterfaceId {
-    /// The name.
-    pub name: String,
-    /// The index, which is also the scope of link-local addresses.
-    pub index: u32,
-}
-
 /// The state of a device's only port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LinkState {
@@ -54,15 +33,6 @@ pub enum LinkState {
     Active,
     /// No interface has a carrier.
     Down,
-}
-
-impl InterfaceId {
-    pub(super) fn of(interface: &Interface) -> Self {
-        InterfaceId {
-            name: interface.name.clone(),
-            index: interface.index,
-        }
-    }
 }
 
 impl Device {
@@ -90,9 +60,10 @@ impl Device {
     /// Whether it has this address. A link-local address is a different one on every interface.
     pub(super) fn has(&self, address: IpAddr, interface: u32) -> bool {
         let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        let same_place = |entry: &GidEntry| !is_link_local || entry.interface.index == interface;
+        let same_interface =
+            |entry: &GidEntry| !is_link_local || entry.interface.index == interface;
         let mut entries = self.gids.iter();
-        entries.any(|entry| entry.address == address && same_place(entry))
+        entries.any(|entry| entry.address == address && same_interface(entry))
     }
 
     /// A device with these addresses; `None` if no payload fits the MTU.

@@ -1,13 +1,44 @@
-//! Builds the GID table from addresses.
+//! The GID table, which is built from addresses.
 
 use std::net::IpAddr;
 
-use super::Interface;
-use super::device::{GidEntry, InterfaceId};
 use wire::Gid;
+
+use super::Interface;
 
 /// The number of entries of every GID table. Most entries are empty, as programs expect.
 pub(super) const TABLE_LENGTH: usize = 256;
+
+/// A GID and its address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GidEntry {
+    /// Its index in the table.
+    pub index: usize,
+    /// The GID.
+    pub gid: Gid,
+    /// Its address.
+    pub address: IpAddr,
+    /// The interface of the address.
+    pub interface: InterfaceId,
+}
+
+/// An interface by name and index.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct InterfaceId {
+    /// The name.
+    pub name: String,
+    /// The index, which is also the scope of link-local addresses.
+    pub index: u32,
+}
+
+impl InterfaceId {
+    pub(super) fn of(interface: &Interface) -> Self {
+        InterfaceId {
+            name: interface.name.clone(),
+            index: interface.index,
+        }
+    }
+}
 
 /// The table of a device with these addresses: link-local IPv6 first, then IPv4, then the other
 /// IPv6 addresses, each kind in the kernel's order. The tables of the kernel's RoCE devices begin

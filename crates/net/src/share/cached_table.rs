@@ -83,7 +83,7 @@ mod tests {
     fn the_table_is_read_again_only_when_it_has_changed() {
         let path = std::env::temp_dir().join(format!("roci-cached-table-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&path).unwrap();
-        let registry = Arc::new(Registry::new(&directory, [127, 0, 0, 1].into()));
+        let registry = Arc::new(Registry::new(directory.path(), [127, 0, 0, 1].into()));
         let mut table = Table::EMPTY;
         let mut cached_table = CachedTable::new();
         for round in 1..200 {

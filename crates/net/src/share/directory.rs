@@ -55,7 +55,7 @@ impl RuntimeDirectory {
     /// first, or that can't be written, is skipped, so that no user can block another.
     pub fn of_user() -> Result<Self, DirectoryError> {
         let directory = Places::of_user().choose()?;
-        stale_files::remove_if_due(&directory);
+        stale_files::remove_if_due(directory.path());
         Ok(directory)
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::member::Wanted;
+use super::join::Wanted;
 use super::{JoinError, Member, NumberBlock, RuntimeDirectory};
 
 /// How many blocks of one size are tried before smaller ones.

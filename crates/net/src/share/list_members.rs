@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::directory::RuntimeDirectory;
-use super::member::JoinError;
+use super::join_error::JoinError;
 use super::registry::Registry;
 
 /// A context at an address.
@@ -25,7 +25,7 @@ fn list_members_in(
     directory: &RuntimeDirectory,
     address: IpAddr,
 ) -> Result<Vec<ListedMember>, JoinError> {
-    let table = Arc::new(Registry::new(directory, address)).read()?;
+    let table = Arc::new(Registry::new(directory.path(), address)).read()?;
     let living = (table.members.iter()).filter(|it| !it.withdrawn && it.process.is_alive());
     let present = living.map(|member| {
         let services = table.listeners.iter();

@@ -35,11 +35,14 @@ pub struct Listeners<'m> {
     member: &'m Member,
 }
 
-impl<'m> Listeners<'m> {
-    pub(super) fn new(member: &'m Member) -> Self {
-        Self { member }
+impl Member {
+    /// The services that the members of this address listen for.
+    pub fn listeners(&self) -> Listeners<'_> {
+        Listeners { member: self }
     }
+}
 
+impl Listeners<'_> {
     /// Claims a service for this member.
     pub fn claim(&self, service: u64) -> Result<(), ServiceError> {
         self.change(|table| match holder(table, service) {

@@ -9,13 +9,12 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::block::NumberBlock;
-use super::directory::RuntimeDirectory;
 use super::table::{Seen, Table};
 
 /// How long to wait before a held lock is tried again.
@@ -72,19 +71,19 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn new(directory: &RuntimeDirectory, address: IpAddr) -> Self {
+    pub(super) fn new(directory: &Path, address: IpAddr) -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self {
-            path: directory.path().join(name(address)),
+            path: directory.join(name(address)),
             boot: boot.trim().to_owned(),
         }
     }
 
     /// The registry with this name, of any namespaces.
-    pub(super) fn named(directory: &RuntimeDirectory, name: &str) -> Self {
+    pub(super) fn named(directory: &Path, name: &str) -> Self {
         let ours = Self::new(directory, IpAddr::from([0; 4]));
         Self {
-            path: directory.path().join(name),
+            path: directory.join(name),
             ..ours
         }
     }
@@ -320,6 +319,7 @@ fn namespace(kind: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::share::RuntimeDirectory;
     use crate::share::process::Identity;
     use crate::share::table::Entry;
     use crate::sys::process::{end, fork};
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn a_lock_is_released_even_if_a_forked_child_has_the_file() {
         let directory = scratch("forked");
-        let registry = Arc::new(Registry::new(&directory, [127, 0, 0, 1].into()));
+        let registry = Arc::new(Registry::new(directory.path(), [127, 0, 0, 1].into()));
         let locked = registry.lock().unwrap();
         let child = fork(|| {});
         registry.lock_if_free().unwrap_err();
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn the_mailbox_of_a_dead_member_is_removed() {
         let directory = scratch("dead");
-        let registry = Arc::new(Registry::new(&directory, [127, 0, 0, 1].into()));
+        let registry = Arc::new(Registry::new(directory.path(), [127, 0, 0, 1].into()));
         let blocks = [0x1000, 0x2000].map(|first| NumberBlock::new(first, 12).unwrap());
         let mailboxes = blocks.map(|block| registry.mailbox(block));
         let living = Identity::current();

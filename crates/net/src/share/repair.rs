@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use wire::Route;
 
 use super::block::NumberBlock;
+use super::join_error::JoinError;
 use super::mailbox::INSPECT;
-use super::member::{JoinError, Member};
+use super::member::Member;
 use super::probe::{self, Probe};
-use super::registry::{Locked, Stamp};
+use super::registry::Locked;
+use super::repair_state::PROBE_TIMEOUT;
 use super::steering::program;
 use super::table::{Entry, Moved, Seen, Table};
 use crate::limits::{self, Limit};
@@ -19,14 +21,6 @@ use crate::sys;
 /// Milliseconds between two checks whether the processes of other members still run. A packet for a dead member
 /// is lost until the check, and a requester retransmits for longer than this.
 const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-
-/// How long a member waits for its probe at first. Doubled each time that no probe arrives, up to
-/// `MAX_PROBE_TIMEOUT`.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(20);
-const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Additional probe timeout per member, because the probes arrive one after the other.
-const PROBE_TIMEOUT_PER_MEMBER: Duration = Duration::from_micros(200);
 
 /// The minimum time between two registry checks that strays cause, and the same after a check that started a
 /// round of probes. A burst of strays causes one check; a round needs time to end before strays count again.
@@ -46,105 +40,6 @@ const RECORD_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// would look like a queue pair number in a probe.
 fn all_places(members: usize) -> u32 {
     (2 * members as u32 + 64).min(NumberBlock::SPACE.start - 1)
-}
-
-/// What a member knows about its own place, and when its next checks are due.
-#[derive(Debug)]
-pub(super) struct Repair {
-    /// The latest known round of probes.
-    round: u64,
-    /// The lowest place at which a probe of this round arrived; `None` until one arrives.
-    place: Option<u32>,
-    /// Whether the place is not in the registry yet.
-    unrecorded: bool,
-    /// The round and the place with which this member entered the registry.
-    entered: Option<(u64, u32)>,
-    /// When to install the program, unless another member has done so before.
-    publish_at: Option<Instant>,
-    /// The version of the table whose program this member installed last.
-    installed: Option<Stamp>,
-    probe_timeout: Duration,
-    /// When the wait for a probe ends.
-    probe_deadline: Option<Instant>,
-    /// The owner of a packet that was steered to this member by mistake, or could not be forwarded.
-    suspect: Option<NumberBlock>,
-    /// Strays cause no check of the registry before this time.
-    next_stray_check: Option<Instant>,
-    /// When to check again whether the processes of other members run.
-    due: Option<Instant>,
-    /// How many such checks were made.
-    checks: usize,
-    /// Whether this member is leaving. The other members maintain the group then.
-    withdrawn: bool,
-}
-
-impl Repair {
-    pub(super) fn new() -> Self {
-        Self {
-            round: 0,
-            place: None,
-            unrecorded: false,
-            entered: None,
-            publish_at: None,
-            installed: None,
-            probe_timeout: PROBE_TIMEOUT,
-            probe_deadline: None,
-            suspect: None,
-            next_stray_check: None,
-            due: None,
-            checks: 0,
-            withdrawn: false,
-        }
-    }
-
-    /// Records the owner of a packet that was steered to this member by mistake, or could not be
-    /// forwarded.
-    pub(super) fn suspect(&mut self, owner: NumberBlock) {
-        self.suspect = Some(owner);
-    }
-
-    /// Starts to wait for a probe of this round.
-    fn expect(&mut self, round: u64) {
-        self.round = round;
-        self.place = None;
-        self.unrecorded = false;
-        self.probe_deadline = None;
-    }
-
-    /// Records a probe of the current round. Returns whether its place is lower than the known one.
-    fn note(&mut self, place: u32) -> bool {
-        if self.place.is_some_and(|known| known <= place) {
-            return false;
-        }
-        self.place = Some(place);
-        self.unrecorded = true;
-        self.probe_timeout = PROBE_TIMEOUT;
-        self.probe_deadline = None;
-        true
-    }
-
-    /// Whether the wait for a probe has timed out. The first call starts the clock.
-    fn probe_timed_out(&mut self, now: Instant, members: usize) -> bool {
-        if self.place.is_some() {
-            return false;
-        }
-        let all = PROBE_TIMEOUT_PER_MEMBER * members as u32;
-        let probe_deadline = *self
-            .probe_deadline
-            .get_or_insert(now + self.probe_timeout + all);
-        if now < probe_deadline {
-            return false;
-        }
-        self.probe_timeout = (self.probe_timeout * 2).min(MAX_PROBE_TIMEOUT);
-        self.probe_deadline = Some(now + self.probe_timeout + all);
-        true
-    }
-
-    /// When the next maintenance is due, unless strays cause it earlier.
-    fn next_due(&self, now: Instant) -> Instant {
-        let times = [self.due.or(Some(now)), self.probe_deadline, self.publish_at];
-        times.into_iter().flatten().min().unwrap_or(now)
-    }
 }
 
 impl Member {
@@ -501,36 +396,6 @@ mod tests {
             let highest = all_places(members) - 1;
             assert!(NumberBlock::is_shared(wire::Qpn::new(highest)), "{members}");
         }
-    }
-
-    #[test]
-    fn the_lowest_place_of_a_round_counts() {
-        let mut repair = Repair::new();
-        repair.expect(7);
-        assert!(repair.note(5));
-        assert!(!repair.note(5) && !repair.note(6));
-        assert_eq!(repair.place, Some(5));
-        assert!(repair.note(2));
-        assert_eq!(repair.place, Some(2));
-    }
-
-    #[test]
-    fn a_missing_probe_is_waited_for_longer_each_time() {
-        let mut repair = Repair::new();
-        let begin = Instant::now();
-        let mut now = begin;
-        assert!(!repair.probe_timed_out(now, 0));
-        for wait in [PROBE_TIMEOUT, PROBE_TIMEOUT * 2, PROBE_TIMEOUT * 4] {
-            assert!(!repair.probe_timed_out(now + wait - Duration::from_nanos(1), 0));
-            now += wait;
-            assert!(repair.probe_timed_out(now, 0), "{wait:?}");
-        }
-        for _ in 0..20 {
-            now += MAX_PROBE_TIMEOUT;
-            assert!(repair.probe_timed_out(now, 0));
-        }
-        repair.note(0);
-        assert!(!repair.probe_timed_out(now + MAX_PROBE_TIMEOUT, 0));
     }
 
     /// Two members at an address of this test, and their runtime directory.

@@ -1,7 +1,7 @@
 //! Receiving, forwarding and sending packets of a member.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wire::{Qpn, Route};
 
@@ -11,7 +11,6 @@ use super::member::Member;
 use super::outbox::QueuedMessage;
 use super::probe::Probe;
 use super::shortcut::{Outcome, Shortcuts};
-use super::steering::MAX_MEMBERS;
 use crate::socket::{Batch, Inbox, SendError};
 
 /// Every how many calls of [`Member::receive`] the mailbox is polled. It is nearly always empty, and polling
@@ -430,30 +429,6 @@ impl Member {
     }
 }
 
-/// How many copies of packets may still be made in this second.
-#[derive(Debug, Default)]
-pub(super) struct Copies {
-    made: usize,
-    since: Option<Instant>,
-}
-
-impl Copies {
-    /// One packet to the maximum number of members.
-    const MAX_PER_SECOND: usize = MAX_MEMBERS;
-
-    /// How many of `wanted` copies may be made.
-    fn take(&mut self, now: Instant, wanted: usize) -> usize {
-        let over = |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
-        if self.since.is_none_or(over) {
-            self.since = Some(now);
-            self.made = 0;
-        }
-        let granted = wanted.min(Self::MAX_PER_SECOND - self.made);
-        self.made += granted;
-        granted
-    }
-}
-
 /// The result of one receive from the socket.
 #[derive(Default)]
 struct Received {
@@ -489,20 +464,4 @@ fn classify(packet: &[u8], own: NumberBlock) -> PacketClass {
 fn destination(packet: &[u8]) -> Option<Qpn> {
     let &[_, _, _, _, _, high, middle, low] = packet.first_chunk::<8>()?;
     Some(Qpn::new(u32::from_be_bytes([0, high, middle, low])))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copies_per_second_are_limited() {
-        let mut copies = Copies::default();
-        let begin = Instant::now();
-        let later = |milliseconds| begin + Duration::from_millis(milliseconds);
-        assert_eq!(copies.take(later(0), 1500), 1500);
-        assert_eq!(copies.take(later(1), 1500), Copies::MAX_PER_SECOND - 1500);
-        assert_eq!(copies.take(later(999), 1), 0);
-        assert_eq!(copies.take(later(1000), 7), 7);
-    }
 }

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::directory::RuntimeDirectory;
 use super::registry::{Registry, visible_ending};
 use super::short_path::with_short_path;
 
@@ -26,29 +25,29 @@ const FOREIGN_REGISTRY_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// The file whose modification time says when stale files were last removed.
 const STAMP: &str = ".swept";
 
-pub(super) fn remove_if_due(directory: &RuntimeDirectory) {
-    let stamp = directory.path().join(STAMP);
+pub(super) fn remove_if_due(directory: &Path) {
+    let stamp = directory.join(STAMP);
     if is_older_than(&stamp, CLEANUP_INTERVAL) && File::create(&stamp).is_ok() {
         remove_now(directory);
     }
 }
 
-fn remove_now(directory: &RuntimeDirectory) {
+fn remove_now(directory: &Path) {
     let visible = visible_ending();
-    for (name, mailboxes) in registries(directory.path()) {
+    for (name, mailboxes) in registries(directory) {
         let registry = Arc::new(Registry::named(directory, &name));
         if name.ends_with(&visible) {
             remove_if_deserted(&registry, &mailboxes);
-        } else if is_silent(&directory.path().join(name), &mailboxes) {
+        } else if is_silent(&directory.join(name), &mailboxes) {
             remove(&registry, &mailboxes);
         }
     }
 }
 
 /// The registries in a directory, by name, and the mailboxes of each.
-fn registries(folder: &Path) -> HashMap<String, Vec<PathBuf>> {
+fn registries(directory: &Path) -> HashMap<String, Vec<PathBuf>> {
     let mut found = HashMap::<String, Vec<PathBuf>>::new();
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             continue;
@@ -121,7 +120,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::share::Member;
+    use crate::share::{Member, RuntimeDirectory};
 
     #[test]
     fn a_name_is_split_behind_its_namespaces() {
@@ -159,14 +158,14 @@ mod tests {
         File::create(elsewhere.with_extension("")).unwrap();
         assert!(names(&directory).iter().any(|it| it.contains("127.58.7.2")));
 
-        remove_if_due(&directory);
+        remove_if_due(directory.path());
         let left = names(&directory);
         assert!(!left.iter().any(|it| it.contains("127.58.7.2")), "{left:?}");
         assert!(left.iter().any(|it| it.contains("127.58.7.1")), "{left:?}");
         assert!(elsewhere.exists(), "it may be new");
         member.others().expect("the registry is there");
         drop(member);
-        remove_if_due(&directory);
+        remove_if_due(directory.path());
         let left = names(&directory);
         assert!(
             left.iter().any(|it| it.contains("127.58.7.1")),
@@ -176,7 +175,7 @@ mod tests {
         let long_ago = SystemTime::now() - 2 * FOREIGN_REGISTRY_LIFETIME;
         let table = File::open(elsewhere.with_extension("")).unwrap();
         table.set_modified(long_ago).unwrap();
-        remove_now(&directory);
+        remove_now(directory.path());
         assert_eq!(names(&directory), Vec::<String>::new());
         fs::remove_dir_all(directory.path()).unwrap();
     }
@@ -185,7 +184,7 @@ mod tests {
     fn a_registry_removed_while_a_process_waits_for_its_lock_is_created_again() {
         let directory = scratch("lock");
         let address: IpAddr = "127.58.7.4".parse().unwrap();
-        let registry = Arc::new(Registry::new(&directory, address));
+        let registry = Arc::new(Registry::new(directory.path(), address));
         let first = registry.lock().unwrap();
         let waiting = std::thread::spawn({
             let registry = Arc::clone(&registry);
@@ -206,10 +205,10 @@ mod tests {
         let file = File::create(&table).unwrap();
         file.set_modified(SystemTime::now() - 2 * FOREIGN_REGISTRY_LIFETIME)
             .unwrap();
-        remove_now(&directory);
+        remove_now(directory.path());
         assert!(table.exists() && mailbox.exists());
         drop(listening);
-        remove_now(&directory);
+        remove_now(directory.path());
         assert!(!table.exists() && !mailbox.exists());
         fs::remove_dir_all(directory.path()).unwrap();
     }

@@ -510,7 +510,7 @@ mod tests {
     fn site(name: &str, address: IpAddr) -> (PathBuf, std::sync::Arc<Registry>, Mailbox) {
         let path = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&path).unwrap();
-        let registry = std::sync::Arc::new(Registry::new(&directory, address));
+        let registry = std::sync::Arc::new(Registry::new(directory.path(), address));
         let mailbox = Mailbox::open(registry.mailbox(entry().block)).unwrap();
         (path, registry, mailbox)
     }

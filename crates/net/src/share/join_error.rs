@@ -1,0 +1,130 @@
+//! Why a member can't join.
+
+use std::io;
+use std::net::IpAddr;
+
+use super::directory::DirectoryError;
+use super::registry::RegistryError;
+use crate::socket::SocketError;
+use crate::sys;
+
+/// Why an address can't be joined.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The runtime directory can't be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The registry in the runtime directory can't be used.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// A UDP socket can't be opened.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The kernel rejects the steering program.
+    #[error(
+        "the kernel can't steer packets to {address} among processes: {source}{}",
+        hint(source)
+    )]
+    Steering {
+        /// The address.
+        address: IpAddr,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// The mailbox can't be opened.
+    #[error("no Unix socket can be opened in the runtime directory: {0}")]
+    Mailbox(#[source] io::Error),
+    /// The process has reached its limit of open files; each context needs several.
+    #[error(
+        "this process may open no more than {limit} files (RLIMIT_NOFILE), and a context needs \
+         several: raise the limit with `ulimit -n`, or open fewer devices"
+    )]
+    TooManyFiles {
+        /// The limit that was reached.
+        limit: u64,
+    },
+    /// The system has reached its limit of open files.
+    #[error(
+        "the system can open no more files: let an administrator raise `sysctl fs.file-max`, or end \
+         some processes"
+    )]
+    SystemOutOfFiles,
+    /// The address is not the address of one interface.
+    #[error(
+        "{0} does not name one interface: join each address by itself, and multicast groups with \
+         `Receiver::join_group`"
+    )]
+    NotUnicast(IpAddr),
+    /// There is no room for another member.
+    #[error(
+        "{contexts} contexts (open devices) of {processes} processes share {address} already, and \
+         there is no room for more: close some, or use another address"
+    )]
+    Full {
+        /// The address.
+        address: IpAddr,
+        /// How many contexts use it.
+        contexts: usize,
+        /// How many processes these contexts belong to.
+        processes: usize,
+    },
+    /// Another member owns the requested block or a part of it.
+    #[error("another context owns some of the requested queue pair numbers")]
+    BlockTaken,
+}
+
+impl JoinError {
+    /// Replaces the error by a more specific one if a limit of open files was reached.
+    pub(super) fn with_limit(self) -> Self {
+        let source = match &self {
+            Self::Directory(DirectoryError::Unusable { source, .. })
+            | Self::Registry(RegistryError::Unusable { source, .. })
+            | Self::Socket(SocketError::Refused { source, .. })
+            | Self::Mailbox(source) => source,
+            _ => return self,
+        };
+        match source.raw_os_error() {
+            Some(libc::EMFILE) => Self::TooManyFiles {
+                limit: sys::process::open_files_limit(),
+            },
+            Some(libc::ENFILE) => Self::SystemOutOfFiles,
+            _ => self,
+        }
+    }
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            "; so many contexts share the address that the program which steers exceeds \
+             net.core.optmem_max: let an administrator run `sysctl -w net.core.optmem_max=131072`"
+        }
+        _ if sys::is_forbidden(source) => {
+            "; so one context at a time can have the address: give each program its own address, such \
+             as one of 127.0.0.0/8, or allow setsockopt(SO_ATTACH_REUSEPORT_CBPF)"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_named() {
+        let rejected = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            JoinError::Mailbox(source).with_limit()
+        };
+        assert!(matches!(
+            rejected(libc::EMFILE),
+            JoinError::TooManyFiles { limit: 1.. }
+        ));
+        assert!(matches!(
+            rejected(libc::ENFILE),
+            JoinError::SystemOutOfFiles
+        ));
+        assert!(matches!(rejected(libc::EACCES), JoinError::Mailbox(_)));
+    }
+}

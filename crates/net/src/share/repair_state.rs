@@ -1,0 +1,148 @@
+//! What a member remembers for the repair of the group.
+
+use std::time::{Duration, Instant};
+
+use super::block::NumberBlock;
+use super::registry::Stamp;
+
+/// How long a member waits for its probe at first. Doubled each time that no probe arrives, up to
+/// `MAX_PROBE_TIMEOUT`.
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(20);
+const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Additional probe timeout per member, because the probes arrive one after the other.
+const PROBE_TIMEOUT_PER_MEMBER: Duration = Duration::from_micros(200);
+
+/// What a member knows about its own place, and when its next checks are due.
+#[derive(Debug)]
+pub(super) struct RepairState {
+    /// The latest known round of probes.
+    pub(super) round: u64,
+    /// The lowest place at which a probe of this round arrived; `None` until one arrives.
+    pub(super) place: Option<u32>,
+    /// Whether the place is not in the registry yet.
+    pub(super) unrecorded: bool,
+    /// The round and the place with which this member entered the registry.
+    pub(super) entered: Option<(u64, u32)>,
+    /// When to install the program, unless another member has done so before.
+    pub(super) publish_at: Option<Instant>,
+    /// The version of the table whose program this member installed last.
+    pub(super) installed: Option<Stamp>,
+    probe_timeout: Duration,
+    /// When the wait for a probe ends.
+    pub(super) probe_deadline: Option<Instant>,
+    /// The owner of a packet that was steered to this member by mistake, or could not be forwarded.
+    pub(super) suspect: Option<NumberBlock>,
+    /// Strays cause no check of the registry before this time.
+    pub(super) next_stray_check: Option<Instant>,
+    /// When to check again whether the processes of other members run.
+    pub(super) due: Option<Instant>,
+    /// How many such checks were made.
+    pub(super) checks: usize,
+    /// Whether this member is leaving. The other members maintain the group then.
+    pub(super) withdrawn: bool,
+}
+
+impl RepairState {
+    pub(super) fn new() -> Self {
+        Self {
+            round: 0,
+            place: None,
+            unrecorded: false,
+            entered: None,
+            publish_at: None,
+            installed: None,
+            probe_timeout: PROBE_TIMEOUT,
+            probe_deadline: None,
+            suspect: None,
+            next_stray_check: None,
+            due: None,
+            checks: 0,
+            withdrawn: false,
+        }
+    }
+
+    /// Records the owner of a packet that was steered to this member by mistake, or could not be
+    /// forwarded.
+    pub(super) fn suspect(&mut self, owner: NumberBlock) {
+        self.suspect = Some(owner);
+    }
+
+    /// Starts to wait for a probe of this round.
+    pub(super) fn expect(&mut self, round: u64) {
+        self.round = round;
+        self.place = None;
+        self.unrecorded = false;
+        self.probe_deadline = None;
+    }
+
+    /// Records a probe of the current round. Returns whether its place is lower than the known one.
+    pub(super) fn note(&mut self, place: u32) -> bool {
+        if self.place.is_some_and(|known| known <= place) {
+            return false;
+        }
+        self.place = Some(place);
+        self.unrecorded = true;
+        self.probe_timeout = PROBE_TIMEOUT;
+        self.probe_deadline = None;
+        true
+    }
+
+    /// Whether the wait for a probe has timed out. The first call starts the clock.
+    pub(super) fn probe_timed_out(&mut self, now: Instant, members: usize) -> bool {
+        if self.place.is_some() {
+            return false;
+        }
+        let all = PROBE_TIMEOUT_PER_MEMBER * members as u32;
+        let probe_deadline = *self
+            .probe_deadline
+            .get_or_insert(now + self.probe_timeout + all);
+        if now < probe_deadline {
+            return false;
+        }
+        self.probe_timeout = (self.probe_timeout * 2).min(MAX_PROBE_TIMEOUT);
+        self.probe_deadline = Some(now + self.probe_timeout + all);
+        true
+    }
+
+    /// When the next maintenance is due, unless strays cause it earlier.
+    pub(super) fn next_due(&self, now: Instant) -> Instant {
+        let times = [self.due.or(Some(now)), self.probe_deadline, self.publish_at];
+        times.into_iter().flatten().min().unwrap_or(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_place_of_a_round_counts() {
+        let mut repair = RepairState::new();
+        repair.expect(7);
+        assert!(repair.note(5));
+        assert!(!repair.note(5) && !repair.note(6));
+        assert_eq!(repair.place, Some(5));
+        assert!(repair.note(2));
+        assert_eq!(repair.place, Some(2));
+    }
+
+    #[test]
+    fn a_missing_probe_is_waited_for_longer_each_time() {
+        let mut repair = RepairState::new();
+        let begin = Instant::now();
+        let mut now = begin;
+        assert!(!repair.probe_timed_out(now, 0));
+        for wait in [PROBE_TIMEOUT, PROBE_TIMEOUT * 2, PROBE_TIMEOUT * 4] {
+            assert!(!repair.probe_timed_out(now + wait - Duration::from_nanos(1), 0));
+            now += wait;
+            assert!(repair.probe_timed_out(now, 0), "{wait:?}");
+        }
+        for _ in 0..20 {
+            now += MAX_PROBE_TIMEOUT;
+            assert!(repair.probe_timed_out(now, 0));
+        }
+        repair.note(0);
+        assert!(!repair.probe_timed_out(now + MAX_PROBE_TIMEOUT, 0));
+    }
+}
