@@ -2,6 +2,7 @@
 
 mod answers;
 mod management;
+mod position;
 mod recovery;
 mod report;
 mod requests;

@@ -4,23 +4,10 @@ use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::path_resolution::Walk;
-
-/// Paths with these prefixes are redirected to the tree. The second one includes all classes of RDMA
-/// devices, such as `infiniband_verbs`; the fourth is the PCI bus of our devices, which no known machine has.
-pub(crate) const SHOWN: [&[u8]; 5] = [
-    b"/dev/infiniband",
-    b"/sys/class/infiniband",
-    b"/sys/class/misc/rdma_cm",
-    b"/sys/devices/pci5243:",
-    b"/sys/devices/virtual/misc/rdma_cm",
-];
+use crate::path_resolution::{REDIRECTED_PREFIXES, Walk};
 
 /// The environment variable that names the tree.
 const VARIABLE: &CStr = c"ROCI_TREE";
-
-/// The longest path that the kernel accepts, with its zero byte.
-pub(crate) const LONGEST: usize = libc::PATH_MAX as usize;
 
 /// Nothing is mapped below this address. Programs that probe the kernel pass such pointers.
 const FIRST_PAGE: usize = 4096;
@@ -34,9 +21,9 @@ pub(crate) unsafe fn is_shown(path: *const c_char) -> bool {
     if path.addr() < FIRST_PAGE {
         return false;
     }
-    SHOWN.iter().any(|beginning| {
+    REDIRECTED_PREFIXES.iter().any(|prefix| {
         // SAFETY: not in the first page, so a text.
-        unsafe { begins_with(path, beginning) }
+        unsafe { begins_with(path, prefix) }
     })
 }
 
@@ -45,14 +32,14 @@ pub(crate) unsafe fn is_shown(path: *const c_char) -> bool {
 /// # Safety
 /// The pointer is that of a text with a zero at its end.
 #[inline]
-unsafe fn begins_with(path: *const c_char, beginning: &[u8]) -> bool {
-    beginning.iter().enumerate().all(|(index, &wanted)| {
-        // SAFETY: all letters before this one are equal to ones that are not zero, so that the
+unsafe fn begins_with(path: *const c_char, prefix: &[u8]) -> bool {
+    prefix.iter().enumerate().all(|(index, &wanted)| {
+        // SAFETY: all bytes before this one are equal to bytes that are not zero, so that the
         // text has at least one more byte.
-        let letter = unsafe { path.add(index) };
+        let byte = unsafe { path.add(index) };
         // SAFETY: as above.
-        let letter = unsafe { *letter };
-        letter as u8 == wanted
+        let byte = unsafe { *byte };
+        byte as u8 == wanted
     })
 }
 

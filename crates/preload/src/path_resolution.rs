@@ -5,21 +5,32 @@
 
 use std::ffi::CStr;
 
-use crate::path_redirects::{LONGEST, SHOWN};
+/// Paths with these prefixes are redirected to the tree. The second one includes all classes of RDMA
+/// devices, such as `infiniband_verbs`; the fourth is the PCI bus of our devices, which no known machine has.
+pub(crate) const REDIRECTED_PREFIXES: [&[u8]; 5] = [
+    b"/dev/infiniband",
+    b"/sys/class/infiniband",
+    b"/sys/class/misc/rdma_cm",
+    b"/sys/devices/pci5243:",
+    b"/sys/devices/virtual/misc/rdma_cm",
+];
+
+/// The longest path that the kernel accepts, with its zero byte.
+const MAX_PATH: usize = libc::PATH_MAX as usize;
 
 /// The maximum number of links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
 /// A path of limited length. Nothing is allocated, because `open` may be called where that is forbidden.
 struct Buffer {
-    bytes: [u8; LONGEST],
+    bytes: [u8; MAX_PATH],
     length: usize,
 }
 
 impl Buffer {
     const fn new() -> Self {
         Self {
-            bytes: [0; LONGEST],
+            bytes: [0; MAX_PATH],
             length: 0,
         }
     }
@@ -31,7 +42,7 @@ impl Buffer {
     /// Appends bytes. There is always space for a zero byte at the end.
     fn push(&mut self, text: &[u8]) -> Option<()> {
         let end = self.length + text.len();
-        if end >= LONGEST {
+        if end >= MAX_PATH {
             return None;
         }
         self.bytes[self.length..end].copy_from_slice(text);
@@ -87,7 +98,7 @@ impl Walk {
                 }
                 break;
             }
-            let mut target = [0; LONGEST];
+            let mut target = [0; MAX_PATH];
             let Some(target) = self.link(tree, &mut target) else {
                 continue;
             };
@@ -128,7 +139,7 @@ impl Walk {
     }
 
     /// The target of the resolved part, if it is a link of the tree.
-    fn link<'t>(&mut self, tree: &[u8], target: &'t mut [u8; LONGEST]) -> Option<&'t [u8]> {
+    fn link<'t>(&mut self, tree: &[u8], target: &'t mut [u8; MAX_PATH]) -> Option<&'t [u8]> {
         self.other.clear();
         self.other.push(tree)?;
         self.other.push(self.done.text())?;
@@ -175,7 +186,9 @@ impl Walk {
 }
 
 fn is_shown(path: &[u8]) -> bool {
-    SHOWN.iter().any(|beginning| path.starts_with(beginning))
+    REDIRECTED_PREFIXES
+        .iter()
+        .any(|prefix| path.starts_with(prefix))
 }
 
 /// Whether it is a parent directory of a redirected path. These are real and no links.
@@ -184,7 +197,7 @@ fn is_above_shown(path: &[u8]) -> bool {
         let rest = shown.strip_prefix(path);
         rest.is_some_and(|rest| rest.starts_with(b"/"))
     };
-    path.is_empty() || SHOWN.iter().any(|shown| below(shown))
+    path.is_empty() || REDIRECTED_PREFIXES.iter().any(|shown| below(shown))
 }
 
 #[cfg(test)]
@@ -271,7 +284,7 @@ mod tests {
     #[test]
     fn a_path_that_is_too_long_or_circular_is_left_alone() {
         let tree = Tree::new("long");
-        let long = format!("/dev/infiniband/{}", "x".repeat(LONGEST - 20));
+        let long = format!("/dev/infiniband/{}", "x".repeat(MAX_PATH - 20));
         assert_eq!(tree.resolve(&long), None);
         assert_eq!(tree.resolve("/sys/class/infiniband/loop/y"), None);
     }

@@ -10,8 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::connections::EventCounts;
-use crate::run::{Failure, Options, Summary, run};
+use crate::run::{Failure, run};
 use crate::scenario::Scenario;
+use crate::summary::{Options, Summary};
 
 /// A campaign stops after this many failures.
 const MAX_FAILURES: usize = 20;

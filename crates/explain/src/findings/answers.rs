@@ -3,9 +3,10 @@
 use wire::{NakCode, Operation, Syndrome};
 
 use super::Context;
+use super::position::StreamPosition;
 use super::recovery::{Cause, Recovery};
 use super::report;
-use super::stream::{FAR, Found, LONGEST_JUMP, Stream, StreamPosition};
+use super::stream::{FAR, Found, LONGEST_JUMP, Stream};
 use crate::id::{MessageId, PacketId};
 use crate::message::Outcome;
 use crate::packet::{Marks, Packet, Role};
@@ -72,7 +73,7 @@ impl Stream {
             return None;
         };
         let jump = packet.psn.since(psn);
-        let position = self.place_of(packet.psn)?;
+        let position = self.position_of(packet.psn)?;
         if jump < 0 && jump > -LONGEST_JUMP {
             return Some(position);
         }

@@ -1,6 +1,6 @@
 //! Recoveries: retransmissions after a loss, an RNR NAK or a timeout.
 
-use super::stream::StreamPosition;
+use super::position::StreamPosition;
 use crate::id::{MessageId, PacketId};
 
 /// Why a requester retransmits.

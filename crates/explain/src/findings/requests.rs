@@ -3,8 +3,9 @@
 use wire::{Operation, Position, Transport};
 
 use super::Context;
+use super::position::StreamPosition;
 use super::recovery::{Cause, Recovery};
-use super::stream::{FAR, Found, Hole, LONGEST_JUMP, Stream, StreamPosition};
+use super::stream::{FAR, Found, Hole, LONGEST_JUMP, Stream};
 use crate::anomaly::{Anomaly, Kind};
 use crate::id::{MessageId, PacketId};
 use crate::message::{Message, Outcome};
@@ -64,7 +65,7 @@ impl Stream {
         if jump.abs() > LONGEST_JUMP || (unreliable && jump < 0) {
             self.begin_at(packet.psn);
         }
-        self.place_of(packet.psn)
+        self.position_of(packet.psn)
     }
 
     /// Compares the first PSN with the one of the handshake.

@@ -5,16 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use wire::{Operation, Psn};
 
 use super::Context;
+use super::position::{BEGIN, StreamPosition};
 use super::recovery::Recovery;
 use crate::connection::Connection;
 use crate::id::{ConnectionId, MessageId, PacketId};
 use crate::side::Side;
-
-/// The position in a stream: a PSN that does not wrap.
-pub(super) type StreamPosition = u64;
-
-/// The position of the first packet. Earlier packets have smaller positions.
-const BEGIN: StreamPosition = 1 << 40;
 
 /// A larger jump is not a loss: the queue pair was created again with the same number.
 pub(super) const LONGEST_JUMP: i32 = 1 << 20;
@@ -23,7 +18,7 @@ pub(super) const LONGEST_JUMP: i32 = 1 << 20;
 pub(super) const FAR: usize = 1 << 14;
 
 /// The limit of recoveries at the same time, for hostile captures.
-const MAX_TROUBLES: usize = 64;
+const MAX_RECOVERIES: usize = 64;
 
 /// The requests of one end, in order.
 pub(super) struct Stream {
@@ -134,7 +129,7 @@ impl Stream {
     }
 
     /// The position of a PSN, relative to the next position.
-    pub(super) fn place_of(&self, psn: Psn) -> Option<StreamPosition> {
+    pub(super) fn position_of(&self, psn: Psn) -> Option<StreamPosition> {
         let (position, next) = self.next?;
         Some(position.wrapping_add_signed(psn.since(next).into()))
     }
@@ -158,7 +153,7 @@ impl Stream {
 
     /// At the limit of recoveries, adds to the last one; returns whether it did.
     pub(super) fn joins_the_last(&mut self, add: impl FnOnce(&mut Recovery)) -> bool {
-        let too_many = self.recoveries.len() >= MAX_TROUBLES;
+        let too_many = self.recoveries.len() >= MAX_RECOVERIES;
         if too_many && let Some(last) = self.recoveries.last_mut() {
             add(last);
         }
