@@ -99,6 +99,18 @@ pub(crate) fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
+/// Runs a command; the error has what it wrote to stderr.
+pub(crate) fn call(command: &mut Command) -> Result<(), String> {
+    let shown = shown(command);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("`{shown}` can't be started: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{shown}` failed: {}", errors.trim()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

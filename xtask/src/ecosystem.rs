@@ -137,7 +137,7 @@ impl Results {
 }
 
 fn run(root: &Path, wanted: impl Fn(&Entry) -> bool) -> Result<Results, String> {
-    let mut entries = list::entries();
+    let mut entries = rows::entries();
     entries.retain(wanted);
     if entries.is_empty() {
         return Err("no program has that in its name".into());

@@ -9,6 +9,7 @@ mod architecture;
 mod backend;
 mod bench;
 pub(crate) mod build_directory;
+mod cell;
 mod checks;
 mod command_channel;
 mod device_files;
@@ -25,6 +26,7 @@ mod pair_runner;
 mod program;
 mod qemu;
 mod release;
+mod requirements;
 mod rows;
 mod table;
 mod uml;
@@ -38,6 +40,7 @@ use clap::Args;
 
 use crate::command::CommandLine;
 use build_directory::BuildFolder;
+use cell::Cell;
 use evidence::{Tally, Traffic};
 use guest::Extra;
 use image::Image;
@@ -47,7 +50,7 @@ use pair_runner::PairRunner;
 use program::Programs;
 use release::Release;
 use rows::{Judge, Role, Row};
-use table::{Cell, Line};
+use table::Line;
 
 /// After this time a run without `--full` starts no further row, so that a slow machine checks fewer rows
 /// instead of none.
@@ -98,14 +101,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     if options.inside {
         return run_inside(root, options);
     }
-    if let Some(missing) = host::missing(options.backend) {
+    if let Some(missing) = requirements::missing(options.backend) {
         return Err(missing);
     }
     if options.backend == Backend::Uml && !options.is_first_kernel() {
         return Err("User Mode Linux is built from the source of Linux 6.1 only".into());
     }
     build(root)?;
-    host::install(options.backend)?;
+    requirements::install(options.backend)?;
     for kernel in options.kernels() {
         let options = Options {
             kernel: Some(kernel),
@@ -135,7 +138,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 
 /// Why that step can't run here; nothing if it can.
 pub(crate) fn missing() -> Option<String> {
-    host::missing(Backend::Qemu)
+    requirements::missing(Backend::Qemu)
 }
 
 impl Options {

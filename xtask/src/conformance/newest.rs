@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::suite::call;
+use crate::command::call;
 use crate::interop::Apt;
 use crate::programs::program_beside_us;
 

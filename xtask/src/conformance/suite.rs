@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::huge_pages::HugePages;
 use super::newest::Newest;
-use crate::command::shown;
+use crate::command::{call, shown};
 use crate::programs::network::{CABLE, Host, TestNetworks};
 use crate::programs::{Scratch, build, program_beside_us};
 
@@ -144,17 +144,6 @@ fn from_archive(folder: &Path) -> Result<PathBuf, String> {
             .args([&archive, &unpacked]),
     )?;
     Ok(unpacked.join(TESTS))
-}
-
-pub(super) fn call(command: &mut Command) -> Result<(), String> {
-    let shown = shown(command);
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("`{shown}` can't be started: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`{shown}` failed: {}", complaint.trim()))
 }
 
 /// Each line is a word, a case and perhaps a remark.

@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use super::python::Environment;
-use super::rows;
 use crate::programs::list::Row;
 
 /// Fewer datagrams than this are no traffic: members of a device's address look for each other.
@@ -130,12 +129,4 @@ impl Entry {
         self.checks = checks;
         self
     }
-}
-
-/// Every run, in the order of the scoreboard.
-pub(super) fn entries() -> Vec<Entry> {
-    let mut entries = rows::all();
-    let index = |entry: &Entry| Field::ALL.iter().position(|field| *field == entry.field);
-    entries.sort_by_key(index);
-    entries
 }

@@ -136,7 +136,7 @@ fn filled_in(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ecosystem::list::entries;
+    use crate::ecosystem::rows::entries;
 
     const DOCUMENT: &str = include_str!("../../../docs/ecosystem.md");
 

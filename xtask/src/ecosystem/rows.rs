@@ -9,9 +9,10 @@ mod tried;
 
 pub(super) use tried::TRIED;
 
-use super::list::Entry;
+use super::list::{Entry, Field};
 
-pub(super) fn all() -> Vec<Entry> {
+/// Every run, in the order of the scoreboard.
+pub(super) fn entries() -> Vec<Entry> {
     let groups = [
         fabrics::entries(),
         mpi::entries(),
@@ -19,5 +20,8 @@ pub(super) fn all() -> Vec<Entry> {
         debian::entries(),
         crates::entries(),
     ];
-    groups.into_iter().flatten().collect()
+    let mut entries: Vec<Entry> = groups.into_iter().flatten().collect();
+    let index = |entry: &Entry| Field::ALL.iter().position(|field| *field == entry.field);
+    entries.sort_by_key(index);
+    entries
 }

@@ -16,7 +16,7 @@ use super::guest::Extra;
 use super::image::run as run_tool;
 use super::machine::Machine;
 use super::release::Release;
-use super::{Options, boot, host, namespace, prepare};
+use super::{Options, boot, namespace, prepare, requirements};
 use crate::command::CommandLine;
 
 const ROUNDS: usize = 5;
@@ -50,14 +50,14 @@ const MEASUREMENTS: [(&str, &str, &str); 8] = [
 
 /// Compares the kernel, our libraries and TCP, and prints the table.
 pub(crate) fn compare(root: &Path, backend: Backend) -> Result<(), String> {
-    if let Some(missing) = host::missing(backend) {
+    if let Some(missing) = requirements::missing(backend) {
         return Err(missing);
     }
     let build = CommandLine::cargo("build --release -p capi");
     if !build.run(root).is_ok_and(|built| built) {
         return Err(format!("`{build}` failed"));
     }
-    host::install(backend)?;
+    requirements::install(backend)?;
     let build_directory = BuildFolder::find(Release::default())?;
     prepare(
         root,

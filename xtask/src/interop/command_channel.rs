@@ -9,6 +9,9 @@ use std::time::Duration;
 /// A connection is answered at once, or the peer is not up yet.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
+/// How many channels the machine has. Programs run in the first two; the last one is for queries meanwhile.
+pub(crate) const CHANNELS: usize = 3;
+
 /// How a program ended, and everything that it printed.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {

@@ -8,11 +8,11 @@ mod differences;
 
 use std::time::{Duration, Instant};
 
+use super::cell::Cell;
 use super::command_channel::Outcome;
 use super::guest;
 use super::machine::Machine;
 use super::program::Programs;
-use super::table::Cell;
 use differences::{DIFFERENCES, Difference, Why};
 
 /// How long one library test may take on an emulated machine.

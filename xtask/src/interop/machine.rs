@@ -1,5 +1,6 @@
 //! The machine that runs the kernel, and its commands.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::Child;
 use std::thread::sleep;
@@ -7,14 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::backend::Backend;
 use super::build_directory::BuildFolder;
-use super::command_channel::{CommandChannel, Outcome};
+use super::command_channel::{CHANNELS, CommandChannel, Outcome};
 use super::image::Image;
-use super::network::{Family, LARGEST_MTU, Side};
+use super::network::{self, FIRST_CONTROL_PORT};
 use super::{qemu, uml};
 
-/// Programs run in the first two channels; the last one is for queries meanwhile.
-pub(crate) const CHANNELS: usize = 3;
-const QUESTIONS: usize = CHANNELS - 1;
+/// The channel for queries while programs run in the other two.
+const QUERY_CHANNEL: usize = CHANNELS - 1;
 
 /// An emulated processor on a busy machine boots slowly.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
@@ -60,14 +60,14 @@ impl Machine {
             if start.elapsed() > BOOT_TIMEOUT {
                 return Err("the machine takes no commands".into());
             }
-            match self.backend.connect(self.channels.len()) {
+            match connect(self.backend, self.channels.len()) {
                 Ok(channel) => self.channels.push(channel),
                 // It is still getting ready.
                 Err(_) => sleep(Duration::from_millis(20)),
             }
         }
         // The question waits in the port until the kernel has booted.
-        let ready = self.exchange(QUESTIONS, "rdma dev show rxe0", BOOT_TIMEOUT)?;
+        let ready = self.exchange(QUERY_CHANNEL, "rdma dev show rxe0", BOOT_TIMEOUT)?;
         if ready.succeeded() {
             Ok(())
         } else {
@@ -77,7 +77,7 @@ impl Machine {
 
     /// Asks something that is answered at once.
     pub(crate) fn ask(&mut self, command: &str) -> Result<Outcome, String> {
-        self.exchange(QUESTIONS, command, QUERY_TIMEOUT)
+        self.exchange(QUERY_CHANNEL, command, QUERY_TIMEOUT)
     }
 
     /// Does something that must succeed.
@@ -153,7 +153,7 @@ impl Drop for Machine {
     }
 }
 
-fn lost(error: &std::io::Error) -> String {
+fn lost(error: &io::Error) -> String {
     format!("the machine does not answer: {error}")
 }
 
@@ -162,11 +162,12 @@ fn pid_file(channel: usize) -> String {
     format!("/tmp/command{}.pid", channel + 1)
 }
 
-/// The arguments of the machine's first process, on the kernel's command line.
-pub(crate) fn addresses() -> String {
-    let (ipv4, ipv6) = (
-        Side::Kernel.with_prefix(Family::Ipv4),
-        Side::Kernel.with_prefix(Family::Ipv6),
-    );
-    format!("peer.ipv4={ipv4} peer.ipv6={ipv6} peer.mtu={LARGEST_MTU}")
+fn connect(backend: Backend, channel: usize) -> io::Result<CommandChannel> {
+    match backend {
+        Backend::Qemu => CommandChannel::at_serial_port(&qemu::socket(channel)),
+        Backend::Uml => {
+            let port = FIRST_CONTROL_PORT + u16::try_from(channel).expect("channels are few");
+            CommandChannel::at_address(network::control_address(port))
+        }
+    }
 }

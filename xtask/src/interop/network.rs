@@ -71,7 +71,16 @@ impl fmt::Display for Family {
     }
 }
 
-/// Where commands are taken over there.
+/// The arguments of the machine's first process, on the kernel's command line.
+pub(crate) fn addresses() -> String {
+    let (ipv4, ipv6) = (
+        Side::Kernel.with_prefix(Family::Ipv4),
+        Side::Kernel.with_prefix(Family::Ipv6),
+    );
+    format!("peer.ipv4={ipv4} peer.ipv6={ipv6} peer.mtu={LARGEST_MTU}")
+}
+
+/// The address at which the kernel peer takes commands.
 pub(crate) fn control_address(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 212, 0, 2], port))
 }

@@ -11,7 +11,7 @@ use super::command_channel::Outcome;
 use super::guest;
 use super::image;
 use super::release::Release;
-use super::rows::Role;
+use super::rows::{Role, Way};
 
 /// How often to check whether a program has exited or listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -21,17 +21,6 @@ const ASLEEP: u32 = 3;
 
 /// Packets to the queue pair of the connection manager are late.
 const LATE_MANAGEMENT: &str = "delay:qp=1,by=500ms";
-
-/// How a program of this side comes to its RDMA device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
-    /// `roci ping` in the place of rping: it takes the same words.
-    Ping,
-    /// The distribution's program on our libraries.
-    Run,
-    /// The same; but a client connects without haste, because the other side is emulated and slow.
-    RunUnhurried,
-}
 
 /// The programs of this side.
 pub(crate) struct Programs {

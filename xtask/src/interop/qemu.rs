@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::build_directory::BuildFolder;
+use super::command_channel::CHANNELS;
 use super::image::Image;
-use super::machine::{CHANNELS, addresses};
-use super::network::{LARGEST_MTU, TAP};
+use super::network::{LARGEST_MTU, TAP, addresses};
 
 /// Sockets of the machine. `/run` belongs to our namespace, and its paths are short.
 const SOCKETS: &str = "/run";

@@ -6,7 +6,6 @@ mod probe;
 mod programs;
 
 use super::network::{Family, Side};
-use super::program::Way;
 use super::release::Release;
 
 /// What is tried, with us as the client and as the server.
@@ -25,6 +24,17 @@ pub(crate) struct Row {
     pub(crate) long: bool,
     /// The first kernel that can do it.
     pub(crate) since: Release,
+}
+
+/// How a program of this side comes to its RDMA device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// `roci ping` in the place of rping: it takes the same words.
+    Ping,
+    /// The distribution's program on our libraries.
+    Run,
+    /// The same; but a client connects without haste, because the other side is emulated and slow.
+    RunUnhurried,
 }
 
 /// What the network is like.

@@ -3,19 +3,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
+use super::cell::Cell;
 use super::release::Release;
 use super::{Matrix, library_tests};
-
-/// How one direction of a row ended.
-pub(crate) enum Cell {
-    Good(Duration),
-    /// What is wrong.
-    Bad(String),
-    /// There was no time for it.
-    LeftOut,
-}
 
 /// A row with both directions.
 pub(crate) struct Line {
@@ -167,6 +158,8 @@ fn plain(cell: &Cell) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn example() -> Line {

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use super::build_directory::BuildFolder;
 use super::host;
 use super::image::{Image, fresh_folder, run};
-use super::machine::addresses;
-use super::network::{CONTROL_TAP, LARGEST_MTU, Side, TAP};
+use super::network::{CONTROL_TAP, LARGEST_MTU, Side, TAP, addresses};
 use super::packages::Packages;
 
 const CONFIGURATION: &str = include_str!("../../guest/uml.config");

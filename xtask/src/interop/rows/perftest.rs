@@ -1,7 +1,6 @@
 //! perftest: every operation, bandwidth and latency, connected by `rdma_cm` and through a socket.
 
-use super::super::program::Way;
-use super::{Cable, Row};
+use super::{Cable, Row, Way};
 
 /// The programs and their additional options.
 const PROGRAMS: [(&str, &str); 8] = [

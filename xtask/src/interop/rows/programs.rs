@@ -1,8 +1,7 @@
 //! The programs of librdmacm.
 
 use super::super::network::Family;
-use super::super::program::Way;
-use super::{Cable, Judge, Row};
+use super::{Cable, Judge, Row, Way};
 
 const PINGS: usize = 10;
 const MANY_PINGS: usize = 3000;

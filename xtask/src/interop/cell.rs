@@ -1,0 +1,12 @@
+//! The result of one run in a table.
+
+use std::time::Duration;
+
+/// How one direction of a row ended.
+pub(crate) enum Cell {
+    Good(Duration),
+    /// What is wrong.
+    Bad(String),
+    /// There was no time for it.
+    LeftOut,
+}
