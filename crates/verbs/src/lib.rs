@@ -80,8 +80,8 @@
 //! # Async
 //!
 //! With the feature `async`, completions, events, requests and connections can be awaited on any executor. The
-//! device's own thread wakes the tasks. A name is resolved by [`Connector::resolve`], which blocks: call it
-//! with an address, or on a thread for blocking work.
+//! device's own thread wakes the tasks. A function that blocks has a twin for tasks: `connect_async` for `connect`,
+//! `resolve_async` for [`Connector::resolve`]. The latter takes an address, because looking up a name blocks.
 //!
 //! ```
 //! # #[cfg(feature = "async")]

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rocinante::rdma_cm::{CmId, EventChannel, EventKind, Parameters, PortSpace};
+use rocinante::rdma_cm::{CmError, CmId, EventChannel, EventKind, Parameters, PortSpace};
 use rocinante::{ConnectError, Connector, Listener, Qpn, Request, Status};
 use support::Couple;
 
@@ -78,7 +78,8 @@ async fn accept(listener: &Listener) {
 
 async fn connect(address: SocketAddr) {
     let source = "127.54.1.4:0".parse().expect("an address");
-    let connector = Connector::resolve_from(source, address).expect("a way");
+    let connector = Connector::resolve_from_async(source, address).await;
+    let connector = connector.expect("a route");
     let context = connector.context().clone();
     let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
     let builder = domain
@@ -104,6 +105,27 @@ fn both_sides_of_a_connection_can_be_awaited() {
         block_on(accept(&listener));
     }
     client.join().expect("no panic");
+}
+
+#[test]
+fn awaiting_a_route_finds_the_device() {
+    let peer = "127.54.1.9:7174".parse().expect("an address");
+    let connector = block_on(Connector::resolve_async(peer)).expect("a route");
+    assert!(connector.context().device().name.contains("lo"));
+    let context = rocinante::Context::open("127.54.1.10").expect("a device");
+    let on = block_on(Connector::resolve_on_async(&context, peer)).expect("a route");
+    assert_eq!(on.context().device(), context.device());
+}
+
+#[test]
+fn awaiting_a_route_that_does_not_exist_is_an_error() {
+    // No host has the broadcast address.
+    let nowhere = "255.255.255.255:7174".parse().expect("an address");
+    let rejected = block_on(Connector::resolve_async(nowhere));
+    assert!(
+        matches!(rejected, Err(ConnectError::Cm(CmError::NoRoute { .. }))),
+        "{rejected:?}"
+    );
 }
 
 /// A client that hears the reply and never confirms it.

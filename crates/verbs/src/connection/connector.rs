@@ -13,7 +13,7 @@ use driver::clock::now;
 use driver::rdma_cm::{CmId, Event, EventChannel, EventKind, PeerParameters};
 
 /// How long resolving an address or a route may take. The kernel answers at once.
-const RESOLVE: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the server may take to respond by default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub struct Connector {
 impl Connector {
     /// Resolves the route to a server, given by name or address.
     pub fn resolve(peer: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        Self::resolve_id(resolve(peer)?, None, |_| {})
+        Resolution::start(resolve(peer)?, None, |_| {})?.finish()
     }
 
     /// As [`resolve`](Self::resolve), from a given local address.
@@ -39,7 +39,7 @@ impl Connector {
         source: SocketAddr,
         peer: impl ToSocketAddrs + ToString,
     ) -> Result<Self, ConnectError> {
-        Self::resolve_id(resolve(peer)?, Some(source), |_| {})
+        Resolution::start(resolve(peer)?, Some(source), |_| {})?.finish()
     }
 
     /// As [`resolve`](Self::resolve), over a given open device.
@@ -47,28 +47,34 @@ impl Connector {
         context: &Context,
         peer: impl ToSocketAddrs + ToString,
     ) -> Result<Self, ConnectError> {
-        Self::resolve_id(resolve(peer)?, None, |id| id.choose(context))
+        Resolution::start(resolve(peer)?, None, |id| id.choose(context))?.finish()
     }
 
-    fn resolve_id(
+    /// As [`resolve`](Self::resolve), for tasks. It takes an address, because looking up a name blocks: use the
+    /// resolver of your runtime.
+    #[cfg(feature = "async")]
+    pub async fn resolve_async(peer: SocketAddr) -> Result<Self, ConnectError> {
+        Resolution::start(peer, None, |_| {})?.finish_async().await
+    }
+
+    /// As [`resolve_from`](Self::resolve_from), for tasks.
+    #[cfg(feature = "async")]
+    pub async fn resolve_from_async(
+        source: SocketAddr,
         peer: SocketAddr,
-        source: Option<SocketAddr>,
-        choose: impl FnOnce(&CmId),
     ) -> Result<Self, ConnectError> {
-        let channel = EventChannel::private();
-        let id = channel.create(PortSpace::Tcp);
-        choose(&id);
-        id.resolve_address(source, peer, RESOLVE)?;
-        expect(&channel, peer, &EventKind::AddressResolved)?;
-        id.resolve_route(RESOLVE)?;
-        expect(&channel, peer, &EventKind::RouteResolved)?;
-        Ok(Self {
-            context: Context::of(&id).ok_or(ConnectError::Gone)?,
-            id,
-            channel,
-            peer,
-            timeout: ANSWER_TIMEOUT,
-        })
+        let resolution = Resolution::start(peer, Some(source), |_| {})?;
+        resolution.finish_async().await
+    }
+
+    /// As [`resolve_on`](Self::resolve_on), for tasks.
+    #[cfg(feature = "async")]
+    pub async fn resolve_on_async(
+        context: &Context,
+        peer: SocketAddr,
+    ) -> Result<Self, ConnectError> {
+        let resolution = Resolution::start(peer, None, |id| id.choose(context))?;
+        resolution.finish_async().await
     }
 
     /// The device that reaches the server. Allocate the protection domain from it.
@@ -90,6 +96,58 @@ impl Connector {
         Ok(PreparedConnect {
             connector: self,
             prepared,
+        })
+    }
+}
+
+/// A resolution in progress: first of the address, then of the route.
+struct Resolution {
+    id: CmId,
+    channel: EventChannel,
+    peer: SocketAddr,
+}
+
+impl Resolution {
+    fn start(
+        peer: SocketAddr,
+        source: Option<SocketAddr>,
+        choose: impl FnOnce(&CmId),
+    ) -> Result<Self, ConnectError> {
+        let channel = EventChannel::private();
+        let id = channel.create(PortSpace::Tcp);
+        choose(&id);
+        id.resolve_address(source, peer, RESOLVE_TIMEOUT)?;
+        Ok(Self { id, channel, peer })
+    }
+
+    fn finish(self) -> Result<Connector, ConnectError> {
+        while !self.is_done(self.channel.wait())? {}
+        self.into_connector()
+    }
+
+    #[cfg(feature = "async")]
+    async fn finish_async(self) -> Result<Connector, ConnectError> {
+        while !self.is_done(self.channel.next().await)? {}
+        self.into_connector()
+    }
+
+    /// Handles an event. Returns whether the route is resolved.
+    fn is_done(&self, event: Event) -> Result<bool, ConnectError> {
+        match event.kind {
+            EventKind::AddressResolved => self.id.resolve_route(RESOLVE_TIMEOUT)?,
+            EventKind::RouteResolved => return Ok(true),
+            kind => failure(self.peer, kind).map_or(Ok(()), Err)?,
+        }
+        Ok(false)
+    }
+
+    fn into_connector(self) -> Result<Connector, ConnectError> {
+        Ok(Connector {
+            context: Context::of(&self.id).ok_or(ConnectError::Gone)?,
+            id: self.id,
+            channel: self.channel,
+            peer: self.peer,
+            timeout: ANSWER_TIMEOUT,
         })
     }
 }
@@ -169,19 +227,6 @@ impl PreparedConnect {
             channel: connector.channel,
             private_data: peer_parameters.private_data,
         })
-    }
-}
-
-/// Waits for one step of the resolution.
-fn expect(channel: &EventChannel, peer: SocketAddr, step: &EventKind) -> Result<(), ConnectError> {
-    loop {
-        let event = channel.wait();
-        if event.kind == *step {
-            return Ok(());
-        }
-        if let Some(error) = failure(peer, event.kind) {
-            return Err(error);
-        }
     }
 }
 
