@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::command::CommandLine;
 
 /// Crates without I/O and clock, each with the same bans.
-const SEALED_CRATES: [&str; 3] = ["crates/engine", "crates/cm", "crates/host"];
+const SEALED_CRATES: [&str; 4] = ["crates/engine", "crates/check", "crates/cm", "crates/host"];
 
 const OFFENCES: &str = include_str!("bans/offences.rs");
 

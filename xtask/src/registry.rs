@@ -160,6 +160,7 @@ mod tests {
         let expected = [
             "roci",
             "rocinante",
+            "rocinante-check",
             "rocinante-cm",
             "rocinante-driver",
             "rocinante-engine",

@@ -2,7 +2,7 @@
 //!
 //! `roci run` preloads this library into every program, so that it is found before a copy of libibverbs that
 //! the program contains. A copy that is bound otherwise (`RTLD_DEEPBIND`, `dlsym`, static linking) finds no
-//! device, and most programs then continue without RDMA. With `--pcap` or `--explain` the user expects our
+//! device, and most programs then continue without RDMA. With `--pcap`, `--explain` or `--check` the user expects our
 //! devices to be used, so the report is printed.
 
 use std::env;
@@ -24,7 +24,10 @@ static AT_EXIT: extern "C" fn() = at_exit;
 
 extern "C" fn at_exit() {
     let asked = |name| env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
-    if driver::Driver::was_opened() || !(asked("ROCI_EXPLAIN") || asked("ROCI_PCAP")) {
+    let is_asked = ["ROCI_EXPLAIN", "ROCI_PCAP", "ROCI_CHECK"]
+        .into_iter()
+        .any(asked);
+    if driver::Driver::was_opened() || !is_asked {
         return;
     }
     // Nothing may unwind into the C library.
@@ -78,7 +81,7 @@ impl Loaded {
                 ": libibverbs is linked into it. Use a build that loads libibverbs.so.1.",
             ),
             None if is_the_program && !self.has_rust_library => {
-                write!(text, ", so there is nothing to capture or to explain.")
+                write!(text, ", so there is nothing to capture, to explain or to check.")
             }
             None => return None,
         }

@@ -24,6 +24,7 @@ use wire::{Gid, IcrcGenerator};
 
 use crate::alarms::Alarms;
 use crate::capture_and_faults::CaptureAndFaults;
+use crate::check::{DeviceCheck, Finding};
 use crate::clock::now;
 use crate::connections::Connections;
 use crate::diagnostics::Problem;
@@ -80,6 +81,8 @@ pub(crate) struct DeviceState {
     traced: engine::Counters,
     /// Packets that the kernel did not send, to be reported; `None` if explanations are disabled.
     unsendable: Option<Vec<Problem>>,
+    /// Checks the program, if that is wanted.
+    check: Option<Arc<DeviceCheck>>,
 }
 
 impl DeviceState {
@@ -111,6 +114,7 @@ impl DeviceState {
             window,
             unreliable_burst: Some(window.max),
             incidents: options.explain,
+            observations: options.check.is_some(),
             seed: random_seed()?,
             ..Config::default()
         };
@@ -126,6 +130,8 @@ impl DeviceState {
             shares_addresses: id_range.is_some(),
         })
         .expect("a new device has room for a queue pair");
+        // Queue pair 1 and its objects are not the program's.
+        let _ = host.device_mut().take_observations();
         for entry in &device.gids {
             host.manager().add_address(entry.address);
         }
@@ -157,7 +163,23 @@ impl DeviceState {
             #[cfg(feature = "tracing")]
             traced: engine::Counters::default(),
             unsendable: options.explain.then(Vec::new),
+            check: options.check.as_ref().map(DeviceCheck::new).map(Arc::new),
         })
+    }
+
+    /// The checker of the program, if it is checked.
+    pub(crate) fn check(&self) -> Option<&Arc<DeviceCheck>> {
+        self.check.as_ref()
+    }
+
+    /// Checks what has happened. Returns findings, to be reported after the lock is released.
+    pub(crate) fn take_findings(&mut self) -> Option<(Arc<DeviceCheck>, Vec<Finding>)> {
+        let check = self.check.as_ref()?;
+        if !self.host.device().has_observations() {
+            return None;
+        }
+        let findings = check.observe(self.host.device_mut().take_observations());
+        (!findings.is_empty()).then(|| (Arc::clone(check), findings))
     }
 
     pub(crate) fn device_mut(&mut self) -> &mut Device {
@@ -500,6 +522,12 @@ impl Drop for DeviceState {
         self.flush_before_exit(now());
         self.ports.withdraw();
         self.receive(now(), PollScope::AllSockets);
+        if let Some((check, findings)) = self.take_findings() {
+            check.report(findings);
+        }
+        if let Some(check) = &self.check {
+            check.close();
+        }
     }
 }
 

@@ -64,6 +64,9 @@ impl Driver {
         options: &OpenOptions,
     ) -> Result<Arc<Self>, OpenError> {
         let shared = Self::share(&device, options)?;
+        if let Some(check) = shared.lock().check() {
+            check.set_device(&shared);
+        }
         let thread = Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?;
         OPENED.store(true, Ordering::Relaxed);
         Ok(Arc::new(Self {

@@ -16,6 +16,7 @@
 
 mod alarms;
 mod capture_and_faults;
+mod check;
 pub mod clock;
 mod connections;
 mod deferred;
@@ -38,6 +39,7 @@ mod trace;
 mod wait_set;
 mod yielding;
 
+pub use check::CheckOptions;
 pub use devices::{device, device_at, devices};
 pub use diagnostics::{Misuse, enable_explanations};
 pub use driver::Driver;

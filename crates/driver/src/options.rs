@@ -8,6 +8,7 @@ use net::fault::FaultError;
 use net::interface::DeviceError;
 use net::share::JoinError;
 
+use crate::check::CheckOptions;
 use crate::shortcut::Shortcut;
 
 /// The options to open a device.
@@ -24,6 +25,9 @@ pub struct OpenOptions {
     /// Whether to explain failures on stderr: what happened, why, and what to do. See
     /// [`enable_explanations`](crate::enable_explanations()) for all devices of a process.
     pub explain: bool,
+    /// How the program is checked for violations of the rules of the verbs; `None`: not at all. Findings go to
+    /// stderr.
+    pub check: Option<CheckOptions>,
     /// Whether peers get an exit notice when this process dies without closing its connections. This
     /// needs a second, very small process, which starts with the first connection.
     pub watcher: bool,
@@ -37,6 +41,7 @@ impl Default for OpenOptions {
             segmentation: true,
             shortcut: Shortcut::Auto,
             explain: false,
+            check: None,
             watcher: true,
         }
     }
@@ -44,7 +49,7 @@ impl Default for OpenOptions {
 
 impl OpenOptions {
     /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
-    /// `ROCI_WATCHER=0`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
+    /// `ROCI_WATCHER=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
     #[must_use]
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -54,6 +59,7 @@ impl OpenOptions {
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
             shortcut: Shortcut::from_text(text("ROCI_SHORTCUT").as_deref()),
             explain: crate::diagnostics::is_enabled(),
+            check: CheckOptions::from_env(),
             watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
         }
     }

@@ -338,12 +338,19 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        if let Some(reporter) = self.reporter
-            && let Some(mut state) = self.state.take()
-            && state.has_problems()
-        {
-            let problems = state.take_problems();
-            drop(state);
+        let Some(mut state) = self.state.take() else {
+            return;
+        };
+        let findings = state.take_findings();
+        let problems = match self.reporter {
+            Some(_) if state.has_problems() => state.take_problems(),
+            _ => Vec::new(),
+        };
+        drop(state);
+        if let Some((check, findings)) = findings {
+            check.report(findings);
+        }
+        if let Some(reporter) = self.reporter {
             reporter.report(problems);
         }
     }

@@ -295,6 +295,15 @@ impl CompletionQueue {
         fits
     }
 
+    /// The oldest completion of a queue pair with an error other than a flush.
+    pub(crate) fn failure_of(&self, queue_pair: Qpn) -> Option<Completion> {
+        let failed = |entry: &&Completion| {
+            entry.queue_pair == queue_pair
+                && !matches!(entry.status, Status::Success | Status::Flushed)
+        };
+        self.ring.iter().find(failed).copied()
+    }
+
     /// Removes the completions of a queue pair that is destroyed or reset.
     pub(crate) fn purge(&mut self, queue_pair: Qpn) {
         self.ring.retain(|entry| entry.queue_pair != queue_pair);

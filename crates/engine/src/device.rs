@@ -23,6 +23,7 @@ use crate::event::Event;
 use crate::incident::{Incident, Incidents};
 use crate::limits::Limits;
 use crate::memory::{Memory, ProtectionDomain};
+use crate::observation::{Observation, Observations, ReceiveQueueId};
 use crate::qpn_range::QpnRange;
 use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
 use crate::random::Random;
@@ -66,6 +67,8 @@ pub struct Config {
     pub limits: Limits,
     /// Whether incidents are recorded.
     pub incidents: bool,
+    /// Whether observations are recorded.
+    pub observations: bool,
     /// The seed of memory keys and queue pair numbers. The driver takes it from the system.
     pub seed: [u8; 32],
 }
@@ -85,6 +88,7 @@ impl Default for Config {
             max_responder_resources: 128,
             limits: Limits::default(),
             incidents: false,
+            observations: false,
             seed: [0; 32],
         }
     }
@@ -156,6 +160,7 @@ impl Device {
                 receive_queues: Table::with_capacity(limits.shared_receive_queues),
                 events: VecDeque::new(),
                 incidents: Incidents::new(config.incidents),
+                observations: Observations::new(config.observations),
                 counters: Counters::default(),
                 sabotage: Sabotage::default(),
                 overrun: Vec::new(),
@@ -314,12 +319,21 @@ impl Device {
         request: ReceiveRequest,
     ) -> Result<(), PostError> {
         let unknown = self.unknown();
-        self.shared
-            .receive_queues
-            .get_mut(queue)
-            .ok_or(unknown)?
-            .queue
-            .post(request)
+        let entry = self.shared.receive_queues.get_mut(queue).ok_or(unknown)?;
+        let noted = self.shared.observations.are_recorded().then(|| {
+            let (id, segments) = (request.id, request.segments.clone());
+            let queue = ReceiveQueueId::Shared(queue);
+            Observation::ReceivePosted {
+                queue,
+                id,
+                segments,
+            }
+        });
+        entry.queue.post(request)?;
+        if let Some(noted) = noted {
+            self.shared.observations.note(|| noted);
+        }
+        Ok(())
     }
 
     fn unknown(&self) -> PostError {
@@ -332,7 +346,11 @@ impl Device {
 
     /// Removes and returns the oldest completion.
     pub fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        self.shared.completion_queues.get_mut(queue)?.pop()
+        let completion = self.shared.completion_queues.get_mut(queue)?.pop()?;
+        self.shared
+            .observations
+            .note(|| Observation::Polled(queue, completion));
+        Some(completion)
     }
 
     /// Requests one [`Event::Completion`] for the next completion.
@@ -370,6 +388,18 @@ impl Device {
     #[must_use]
     pub fn poll_incident(&mut self) -> Option<Incident> {
         self.shared.incidents.pop()
+    }
+
+    /// Whether an observation is recorded.
+    #[must_use]
+    pub fn has_observations(&self) -> bool {
+        !self.shared.observations.is_empty()
+    }
+
+    /// Removes and returns all observations, if they are [recorded](Config::observations).
+    #[must_use]
+    pub fn take_observations(&mut self) -> VecDeque<Observation> {
+        self.shared.observations.take()
     }
 
     /// Handles a datagram that arrived at the RoCEv2 port: a UDP payload with its ICRC.

@@ -10,6 +10,7 @@
 pub mod transmit;
 
 mod address;
+mod checksums;
 mod completion;
 mod counters;
 mod device;
@@ -18,6 +19,7 @@ pub mod incident;
 mod limits;
 #[allow(unsafe_code, reason = "registered memory belongs to the application")]
 mod memory;
+pub mod observation;
 mod qpn_range;
 mod queue_pair;
 mod random;
@@ -42,6 +44,7 @@ pub use memory::{
     Access, AccessError, BindError, Binding, Buffer, Extent, MemoryError, OwnedMemory,
     ProgramMemoryAccess, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
 };
+pub use observation::Observation;
 pub use qpn_range::QpnRange;
 pub use queue_pair::{QueuePair, QueuePairInit, WindowLimits};
 pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};

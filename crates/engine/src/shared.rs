@@ -7,6 +7,7 @@ use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
 use crate::memory::Memory;
+use crate::observation::{Observation, Observations};
 use crate::receive::{SharedReceiveQueue, SrqNumbers};
 use crate::sabotage::{Bug, Sabotage};
 use crate::table::{Id, Table};
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) srq_numbers: SrqNumbers,
     pub(crate) events: VecDeque<Event>,
     pub(crate) incidents: Incidents,
+    pub(crate) observations: Observations,
     pub(crate) counters: Counters,
     pub(crate) sabotage: Sabotage,
     /// Completion queues that overran and whose queue pairs must still enter the error state.
@@ -36,6 +38,8 @@ impl Shared {
         completion: Completion,
         solicited: bool,
     ) {
+        self.observations
+            .note(|| Observation::Completed(queue, completion));
         let entry = self
             .completion_queues
             .get_mut(queue)

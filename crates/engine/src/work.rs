@@ -137,6 +137,20 @@ pub enum Work {
 }
 
 impl Work {
+    /// Whether it sends data of local memory to the peer.
+    #[must_use]
+    pub const fn sends_data(&self) -> bool {
+        matches!(
+            self,
+            Work::Send
+                | Work::SendImmediate(_)
+                | Work::SendInvalidate(_)
+                | Work::Write(_)
+                | Work::WriteImmediate(..)
+                | Work::AtomicWrite(_)
+        )
+    }
+
     /// The kind of work that its completion reports.
     #[must_use]
     pub const fn kind(&self) -> CompletedWork {

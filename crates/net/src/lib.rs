@@ -14,6 +14,7 @@
 
 pub mod capture;
 mod direction;
+pub mod exit;
 pub mod fault;
 pub mod fork;
 pub mod interface;

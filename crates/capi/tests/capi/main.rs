@@ -1,5 +1,6 @@
 //! The C libraries as C sees them.
 
+mod checked;
 mod layout;
 mod programs;
 mod releases;

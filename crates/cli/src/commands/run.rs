@@ -42,7 +42,8 @@ Examples:
   roci run --pcap trace.pcapng -- rping -c -a 10.0.0.7 -C 3  write a capture for Wireshark
   roci run --fault loss=1% -- ibv_rc_pingpong 10.0.0.7       with packet loss
   roci run --devices mlx5_0=127.0.0.2 -- ./my-program        on a device with this name
-  roci run --explain -- rping -c -a 10.0.0.7 -C 3            explain errors on stderr")]
+  roci run --explain -- rping -c -a 10.0.0.7 -C 3            explain errors on stderr
+  roci run --check=fail -- ./my-test                         find races and other mistakes")]
 pub(crate) struct Options {
     #[command(flatten)]
     settings: Settings,

@@ -11,6 +11,7 @@ use crate::limits::{MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::memory::{
     Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
 };
+use crate::observation::{Observation, QueuePairSizes};
 use crate::queue_pair::{QueuePair, QueuePairInit};
 use crate::receive::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 use crate::state::QueuePairType;
@@ -52,7 +53,14 @@ impl Device {
             return Err(ObjectError::OpenedBeforeFork);
         }
         let domain = ProtectionDomain { users: 0 };
-        self.domains.insert(domain).ok_or(ObjectError::Exhausted)
+        let id = self.domains.insert(domain).ok_or(ObjectError::Exhausted)?;
+        self.observe(Observation::DomainAllocated(id));
+        Ok(id)
+    }
+
+    /// Records an observation, if they are recorded.
+    fn observe(&mut self, observation: Observation) {
+        self.shared.observations.note(|| observation);
     }
 
     /// Frees a protection domain that no object uses.
@@ -60,6 +68,7 @@ impl Device {
         let domain = self.domains.get(id).ok_or(ObjectError::Unknown)?;
         unused(domain.users)?;
         self.domains.remove(id);
+        self.observe(Observation::DomainFreed(id));
         Ok(())
     }
 
@@ -93,7 +102,10 @@ impl Device {
             .memory
             .register(domain, extent.into(), address, access);
         match registered {
-            Ok(_) => self.count_in_domain(domain, 1),
+            Ok(region) => {
+                self.count_in_domain(domain, 1);
+                self.observe(Observation::Registered(region, access));
+            }
             Err(error) => self
                 .shared
                 .incidents
@@ -138,6 +150,7 @@ impl Device {
     pub fn deregister(&mut self, key: Key) -> Result<(), MemoryError> {
         let domain = self.shared.memory.deregister(key)?;
         self.count_in_domain(domain, -1);
+        self.observe(Observation::Deregistered(key));
         Ok(())
     }
 
@@ -188,10 +201,11 @@ impl Device {
             return Err(ObjectError::OpenedBeforeFork);
         }
         in_range("the number of entries", capacity, MAX_COMPLETIONS)?;
-        self.shared
-            .completion_queues
-            .insert(CompletionQueue::new(capacity))
-            .ok_or(ObjectError::Exhausted)
+        let queue = CompletionQueue::new(capacity);
+        let id = self.shared.completion_queues.insert(queue);
+        let id = id.ok_or(ObjectError::Exhausted)?;
+        self.observe(Observation::CompletionQueue(id, capacity));
+        Ok(id)
     }
 
     /// A completion queue, read-only.
@@ -213,6 +227,7 @@ impl Device {
             .get_mut(id)
             .ok_or(ObjectError::Unknown)?;
         if queue.resize(capacity) {
+            self.observe(Observation::CompletionQueue(id, capacity));
             Ok(())
         } else {
             Err(ObjectError::Mismatch(
@@ -230,6 +245,7 @@ impl Device {
             .ok_or(ObjectError::Unknown)?;
         unused(queue.users)?;
         self.shared.completion_queues.remove(id);
+        self.observe(Observation::CompletionQueueDestroyed(id));
         Ok(())
     }
 
@@ -258,6 +274,7 @@ impl Device {
             self.shared.srq_numbers.assign(number, id);
         }
         self.count_shared_receive(&init, 1);
+        self.observe(Observation::SharedReceiveQueue(id));
         Ok(id)
     }
 
@@ -325,6 +342,7 @@ impl Device {
             self.shared.srq_numbers.release(number);
         }
         self.shared.receive_queues.remove(id);
+        self.observe(Observation::SharedReceiveQueueDestroyed(id));
         self.count_shared_receive(&init, -1);
         Ok(())
     }
@@ -340,6 +358,20 @@ impl Device {
         };
         let number = number.ok_or(ObjectError::Exhausted)?;
         self.count_queue_pair(&init, 1);
+        self.observe(Observation::QueuePair(
+            number,
+            QueuePairSizes {
+                kind: init.kind,
+                send_completions: init.send_completions,
+                receive_completions: init.receive_completions,
+                shared_receive: init.shared_receive,
+                max_sends: init.max_sends,
+                max_receives: init.max_receives,
+                max_send_segments: init.max_send_segments,
+                max_receive_segments: init.max_receive_segments,
+                max_inline: init.max_inline,
+            },
+        ));
         Ok(number)
     }
 
@@ -398,6 +430,7 @@ impl Device {
             .remove(number)
             .ok_or(ObjectError::Unknown)?;
         let init = *queue_pair.init();
+        queue_pair.observe_discard(Observation::QueuePairDestroyed, &mut self.shared);
         self.groups.leave_all(number);
         self.shared.memory.release_queue_pair(number);
         self.count_queue_pair(&init, -1);

@@ -2,7 +2,9 @@
 
 use super::extent::NotAccessible;
 use super::{Extent, Memory, ProtectionDomain, Segment};
+use crate::checksums::Checksums;
 use crate::table::Id;
+use wire::PathMtu;
 
 bitflags::bitflags! {
     /// The access rights of a region, a window or a queue pair.
@@ -149,6 +151,53 @@ impl Memory {
         for part in parts_of(segments, offset, length) {
             let view = self.local(domain, part.segment, Requirement::NOTHING)?;
             view.append_to(out, part.offset, part.length)?;
+        }
+        Ok(())
+    }
+
+    /// The checksums of a message in `segments`; `None` if they cannot be read.
+    pub(crate) fn checksums(
+        &self,
+        domain: Id<ProtectionDomain>,
+        segments: &[Segment],
+        mtu: PathMtu,
+    ) -> Option<Checksums> {
+        let mut checksums = Checksums::new(mtu.bytes());
+        self.pieces(domain, segments, mtu.bytes(), |_, piece| {
+            checksums.push(piece);
+        })
+        .ok()?;
+        Some(checksums)
+    }
+
+    /// Compares a message in `segments` with its checksums.
+    pub(crate) fn compare_checksums(
+        &self,
+        domain: Id<ProtectionDomain>,
+        segments: &[Segment],
+        checksums: &Checksums,
+    ) {
+        // The program may have deregistered the memory meanwhile.
+        let _ = self.pieces(domain, segments, checksums.piece(), |offset, piece| {
+            checksums.compare(offset, piece);
+        });
+    }
+
+    /// Reads a message in `segments` piece by piece.
+    fn pieces(
+        &self,
+        domain: Id<ProtectionDomain>,
+        segments: &[Segment],
+        size: usize,
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<(), AccessError> {
+        let length: usize = segments.iter().map(|segment| segment.length as usize).sum();
+        let mut piece = Vec::with_capacity(size.min(length));
+        for offset in (0..length).step_by(size) {
+            piece.clear();
+            let length = size.min(length - offset);
+            self.gather(domain, segments, offset as u64, length, &mut piece)?;
+            take(offset, &piece);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::{Link, QueuePair};
 use crate::address::GidTable;
 use crate::event::AsyncEvent;
+use crate::observation::{Discarded, Observation};
 use crate::shared::Shared;
 use crate::state::{self, Attribute, Attributes, ModifyError, State};
 
@@ -100,6 +101,7 @@ impl QueuePair {
     /// Unpolled completions are discarded too, because they would be mistaken for those of later
     /// requests.
     fn reset(&mut self, shared: &mut Shared) {
+        self.observe_discard(Observation::QueuePairReset, shared);
         for queue in [self.init.send_completions, self.init.receive_completions] {
             if let Some(queue) = shared.completion_queues.get_mut(queue) {
                 queue.purge(self.number);
@@ -110,6 +112,26 @@ impl QueuePair {
             queued: self.queued,
             ..Self::new(self.number, self.init, self.settings)
         };
+    }
+
+    /// Records what is lost when the queue pair is destroyed or reset.
+    pub(crate) fn observe_discard(&self, event: fn(Discarded) -> Observation, shared: &mut Shared) {
+        if !shared.observations.are_recorded() {
+            return;
+        }
+        let queues = [self.init.send_completions, self.init.receive_completions];
+        let queues = queues
+            .iter()
+            .filter_map(|id| shared.completion_queues.get(*id));
+        let failure = queues
+            .filter_map(|queue| queue.failure_of(self.number))
+            .next();
+        let discarded = Discarded {
+            queue_pair: self.number,
+            sends: self.send.len(),
+            failure,
+        };
+        shared.observations.note(|| event(discarded));
     }
 
     /// Raises the event that the caller requested, when no begun request is under way.

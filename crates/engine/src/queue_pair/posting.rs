@@ -1,12 +1,17 @@
 //! Posting of work requests: each is accepted as a whole or rejected with a reason.
 
+use wire::PathMtu;
+
 use super::QueuePair;
 use crate::address::GidTable;
+use crate::checksums::Checksums;
 use crate::completion::CompletedWork;
+use crate::memory::Segments;
+use crate::observation::{Observation, PostedSend, ReceiveQueueId};
 use crate::receive::PostError;
 use crate::shared::Shared;
 use crate::state::{QueuePairType, State};
-use crate::work::{ReceiveRequest, SendRequest};
+use crate::work::{Payload, ReceiveRequest, SendFlags, SendRequest};
 
 impl QueuePair {
     pub(crate) fn post_send(
@@ -21,11 +26,44 @@ impl QueuePair {
             return Err(error);
         }
         let mtu = self.link.map_or(self.settings.active_mtu, |link| link.mtu);
-        self.send.push(request, mtu);
+        let checksums = self.observe_send(&request, mtu, shared);
+        self.send.push(request, mtu, checksums);
         if matches!(self.state, State::Error | State::SendQueueError) {
             self.flush_sends(shared);
         }
         Ok(())
+    }
+
+    /// Records the request, and the checksums of its message.
+    fn observe_send(
+        &self,
+        request: &SendRequest,
+        mtu: PathMtu,
+        shared: &mut Shared,
+    ) -> Option<Box<Checksums>> {
+        if !shared.observations.are_recorded() {
+            return None;
+        }
+        let segments = match &request.payload {
+            Payload::Segments(segments) => segments.clone(),
+            Payload::Inline(_) => Segments::new(),
+        };
+        let checksums = (request.work.sends_data() && !segments.is_empty())
+            .then(|| shared.memory.checksums(self.init.domain, &segments, mtu))
+            .flatten();
+        shared.observations.note(|| {
+            Observation::SendPosted(PostedSend {
+                queue_pair: self.number,
+                peer: self.link.map(|link| link.route.flow.destination),
+                id: request.id,
+                work: request.work,
+                segments,
+                length: request.payload.length(),
+                signaled: self.send.is_signaled(request),
+                fenced: request.flags.contains(SendFlags::FENCE),
+            })
+        });
+        checksums.map(Box::new)
     }
 
     fn check_send(&self, request: &SendRequest, gids: &GidTable) -> Result<(), PostError> {
@@ -59,12 +97,22 @@ impl QueuePair {
         shared: &mut Shared,
     ) -> Result<(), PostError> {
         let id = request.id;
+        let recorded = shared.observations.are_recorded();
+        let segments = recorded.then(|| request.segments.clone());
         let posted = self
             .check_receives()
             .and_then(|()| self.receive.post(request));
         if let Err(error) = posted {
             self.note_rejected_post(id, CompletedWork::Receive, error, shared);
             return Err(error);
+        }
+        if let Some(segments) = segments {
+            let queue = ReceiveQueueId::Own(self.number);
+            shared.observations.note(|| Observation::ReceivePosted {
+                queue,
+                id,
+                segments,
+            });
         }
         if self.state == State::Error {
             self.flush_receives(shared);

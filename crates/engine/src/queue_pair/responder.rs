@@ -18,6 +18,7 @@ use super::QueuePair;
 use crate::completion::{CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::memory::ProtectionDomain;
+use crate::observation::Observation;
 use crate::receive::SharedReceiveQueue;
 use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
@@ -167,12 +168,18 @@ impl QueuePair {
         match rejection {
             Rejection::NotReady => {
                 shared.counters.rnr_naks_sent += 1;
+                shared
+                    .observations
+                    .note(|| Observation::ReceiverNotReady(self.number));
                 let timer = self.attributes.rnr_timer.unwrap_or_default();
                 self.push_nak_for_expected(Syndrome::ReceiverNotReady(timer));
             }
             Rejection::Fatal { nak, receive } => {
                 shared.counters.fatal_naks_sent += 1;
                 self.note_rejection(packet, rejection, Some(nak), shared);
+                if nak == NakCode::RemoteAccess {
+                    self.observe_rejection(packet, shared);
+                }
                 if let Some(status) = receive {
                     self.fail_receive(packet, status, shared);
                 }

@@ -137,7 +137,12 @@ impl Outstanding {
         match &self.request.payload {
             _ if piece.payload == 0 => Ok(()),
             Payload::Segments(segments) => {
-                memory.gather(domain, segments, offset as u64, piece.payload, out)
+                let start = out.len();
+                memory.gather(domain, segments, offset as u64, piece.payload, out)?;
+                if let Some(checksums) = &self.checksums {
+                    checksums.compare(offset, &out[start..]);
+                }
+                Ok(())
             }
             Payload::Inline(bytes) => {
                 out.extend_from_slice(&bytes[offset..offset + piece.payload]);

@@ -6,7 +6,9 @@ use wire::{PathMtu, Psn};
 
 use super::{QueuePair, QueuePairInit};
 use crate::address::GidTable;
+use crate::checksums::Checksums;
 use crate::completion::{CompletedWork, Completion, Status};
+use crate::observation::Observation;
 use crate::receive::PostError;
 use crate::shared::Shared;
 use crate::state::QueuePairType;
@@ -21,6 +23,8 @@ pub(super) struct Outstanding {
     /// How many PSNs it takes; 0 for local work.
     pub(super) packets: u32,
     pub(super) progress: Progress,
+    /// The checksums of the message, if the program is checked.
+    pub(super) checksums: Option<Box<Checksums>>,
 }
 
 /// The progress of a send request.
@@ -85,7 +89,12 @@ impl SendQueue {
     }
 
     /// Adds a request that was checked.
-    pub(super) fn push(&mut self, request: SendRequest, mtu: PathMtu) {
+    pub(super) fn push(
+        &mut self,
+        request: SendRequest,
+        mtu: PathMtu,
+        checksums: Option<Box<Checksums>>,
+    ) {
         let length = match request.work {
             // Only the first eight bytes of a longer segment are filled.
             Work::CompareSwap { .. } | Work::FetchAdd { .. } => 8,
@@ -96,6 +105,7 @@ impl SendQueue {
             length,
             request,
             progress: Progress::Posted,
+            checksums,
         });
     }
 
@@ -175,7 +185,7 @@ impl SendQueue {
             .is_some_and(|front| front.progress != Progress::Posted)
     }
 
-    fn is_signaled(&self, request: &SendRequest) -> bool {
+    pub(super) fn is_signaled(&self, request: &SendRequest) -> bool {
         self.signal_all || request.flags.contains(SendFlags::SIGNALED)
     }
 }
@@ -186,6 +196,9 @@ impl QueuePair {
         let Some(ended) = self.send.requests.pop_front() else {
             return;
         };
+        if shared.observations.are_recorded() {
+            self.observe_end(&ended, status, shared);
+        }
         // An error is reported even for an unsignaled request.
         if status == Status::Success && !self.send.is_signaled(&ended.request) {
             return;
@@ -201,6 +214,23 @@ impl QueuePair {
             source: None,
         };
         shared.complete(self.init.send_completions, completion, false);
+    }
+
+    /// Records the end of a request, and whether its message was changed meanwhile.
+    #[cold]
+    fn observe_end(&self, ended: &Outstanding, status: Status, shared: &mut Shared) {
+        if status == Status::Success
+            && let Some(checksums) = &ended.checksums
+            && let Payload::Segments(segments) = &ended.request.payload
+        {
+            (shared.memory).compare_checksums(self.init.domain, segments, checksums);
+        }
+        let changed_at = ended.checksums.as_ref().and_then(|it| it.changed_at.get());
+        shared.observations.note(|| Observation::SendEnded {
+            queue_pair: self.number,
+            status,
+            changed_at,
+        });
     }
 
     pub(super) fn flush_sends(&mut self, shared: &mut Shared) {

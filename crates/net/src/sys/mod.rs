@@ -7,6 +7,7 @@
 //! same names: those are cancellation points, where a thread of a C program can be cancelled while
 //! it holds our lock. The check for cancellation also costs time for every packet.
 
+pub(crate) mod exit;
 pub(crate) mod fork;
 pub(crate) mod option;
 pub(crate) mod poll;

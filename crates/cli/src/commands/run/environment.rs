@@ -28,6 +28,9 @@ const KEPT_PRELOAD: &str = "ROCI_PRELOAD";
 const RUN: &str = "ROCI_RUN";
 const PCAP: &str = "ROCI_PCAP";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
+const CHECK: &str = "ROCI_CHECK";
+const CHECK_JSON: &str = "ROCI_CHECK_JSON";
+const CHECK_SUPPRESS: &str = "ROCI_CHECK_SUPPRESS";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
 
 /// The characters that end a path in each variable.
@@ -53,11 +56,41 @@ pub(crate) struct Settings {
     /// Explain errors on stderr, as ROCI_EXPLAIN=1 does
     #[arg(long)]
     explain: bool,
+    /// Check the program for races, changed buffers, lost completions and other mistakes, as ROCI_CHECK=1 does. With
+    /// `--check=fail`, a program with errors exits with status 66
+    #[arg(long, value_name = "fail", require_equals = true, num_args = 0..=1,
+          default_missing_value = "report")]
+    check: Option<WhenFound>,
+    /// Also append each finding of the check to this file, as one line of JSON
+    #[arg(long, value_name = "FILE", requires = "check")]
+    check_json: Option<PathBuf>,
+    /// Do not report the findings that this file names: each line a rule, or `RULE: PART OF THE TEXT`
+    #[arg(long, value_name = "FILE", requires = "check")]
+    check_suppress: Option<PathBuf>,
     /// When packets between processes of this machine go through memory: auto (while no program captures or
     /// shapes loopback), always (as ROCI_SHORTCUT=1), never (as ROCI_SHORTCUT=0)
     #[arg(long, value_name = "WHEN", require_equals = true, num_args = 0..=1,
           default_missing_value = "always")]
     shortcut: Option<WhenShortcut>,
+}
+
+/// What a check does when the program ends.
+#[derive(clap::ValueEnum, Debug, Clone, Copy)]
+enum WhenFound {
+    #[value(hide = true)]
+    Report,
+    Fail,
+}
+
+impl WhenFound {
+    /// The value of the environment variable.
+    fn value(self) -> OsString {
+        match self {
+            Self::Report => "1",
+            Self::Fail => "fail",
+        }
+        .into()
+    }
 }
 
 /// When packets go through memory.
@@ -98,6 +131,12 @@ impl Settings {
             Faults::parse(&spec)?;
         }
         Ok(())
+    }
+
+    /// The absolute path of a file of the check, because the program may change its directory.
+    fn check_file(name: Option<&PathBuf>) -> anyhow::Result<Option<OsString>> {
+        let path = name.map(std::path::absolute).transpose();
+        Ok(path.context("the file needs a name")?.map(OsString::from))
     }
 
     /// The absolute path of the capture file, because the program may change its directory.
@@ -150,6 +189,15 @@ impl Environment {
         let given = [
             (PCAP, capture.map(OsString::from)),
             (EXPLAIN, settings.explain.then(|| "1".into())),
+            (CHECK, settings.check.map(WhenFound::value)),
+            (
+                CHECK_JSON,
+                Settings::check_file(settings.check_json.as_ref())?,
+            ),
+            (
+                CHECK_SUPPRESS,
+                Settings::check_file(settings.check_suppress.as_ref())?,
+            ),
             (SHORTCUT, settings.shortcut.map(WhenShortcut::value)),
             (FAULT_VARIABLE, settings.fault.as_ref().map(OsString::from)),
             (
@@ -215,6 +263,9 @@ pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsStrin
         RUN,
         PCAP,
         EXPLAIN,
+        CHECK,
+        CHECK_JSON,
+        CHECK_SUPPRESS,
         SHORTCUT,
         FAULT_VARIABLE,
         DEVICES_VARIABLE,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use wire::{NakCode, Operation, Packet};
+use wire::{Key, NakCode, Operation, Packet};
 
 use super::super::QueuePair;
 use super::super::send_queue::in_packets;
@@ -12,6 +12,7 @@ use super::reply::{Reply, Result64};
 use super::{Message, Receiving, Writing};
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::memory::Requirement;
+use crate::observation::{Observation, RemoteAccess, RemoteAccessKind};
 use crate::shared::Shared;
 
 impl QueuePair {
@@ -24,7 +25,7 @@ impl QueuePair {
         let span = match packet.opcode.operation() {
             Operation::Send => self.deliver_send(packet, shared).map(|()| 1)?,
             Operation::Write => self.deliver_write(packet, shared).map(|()| 1)?,
-            Operation::ReadRequest => self.begin_read(packet),
+            Operation::ReadRequest => self.begin_read(packet, shared),
             Operation::CompareSwap | Operation::FetchAdd => self.do_atomic(packet, shared)?,
             Operation::AtomicWrite => self.do_atomic_write(packet, shared)?,
             Operation::Flush => self.do_flush(packet),
@@ -107,6 +108,8 @@ impl QueuePair {
                 )
                 .and_then(|view| view.store(0, packet.payload))
                 .map_err(|_| Rejection::ACCESS)?;
+            let (key, address) = (writing.key, writing.address);
+            self.observe_access(RemoteAccessKind::Write, key, address, brought, shared);
         }
         writing.address += u64::from(brought);
         writing.remaining = writing.remaining.saturating_sub(brought);
@@ -164,10 +167,13 @@ impl QueuePair {
     }
 
     /// Queues the responses of a read. The memory is read when they are sent.
-    fn begin_read(&mut self, packet: &Packet<'_>) -> u32 {
+    fn begin_read(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> u32 {
         let (Some(reth), Some(link)) = (packet.reth(), self.link) else {
             return 1;
         };
+        let (key, address) = (reth.remote_key(), reth.virtual_address());
+        let length = reth.dma_length();
+        self.observe_access(RemoteAccessKind::Read, key, address, length, shared);
         let packets = in_packets(reth.dma_length(), link.mtu);
         self.responder.count_message();
         self.save_response(SavedResponse::read(packet.psn, packets, reth));
@@ -200,6 +206,8 @@ impl QueuePair {
                 nak: NakCode::RemoteOperational,
                 receive: None,
             })?;
+        let (key, address) = (atomic.remote_key(), atomic.virtual_address());
+        self.observe_access(RemoteAccessKind::Atomic, key, address, 8, shared);
         self.answer(packet, Result64::Original(original));
         Ok(1)
     }
@@ -224,8 +232,58 @@ impl QueuePair {
             .and_then(|view| view.update_word(|_| word))
             .map_err(|_| Rejection::ACCESS)?
             .ok_or(Rejection::INVALID)?;
+        let (key, address) = (reth.remote_key(), reth.virtual_address());
+        self.observe_access(RemoteAccessKind::Atomic, key, address, 8, shared);
         self.answer(packet, Result64::Nothing);
         Ok(1)
+    }
+
+    /// Records an access that was rejected.
+    pub(super) fn observe_rejection(&self, packet: &Packet<'_>, shared: &mut Shared) {
+        let (kind, key, address, length) = match (packet.atomic(), packet.reth()) {
+            (Some(it), _) => {
+                let kind = RemoteAccessKind::Atomic;
+                (kind, it.remote_key(), it.virtual_address(), 8)
+            }
+            (None, Some(reth)) => {
+                let kind = match packet.opcode.operation() {
+                    Operation::ReadRequest => RemoteAccessKind::Read,
+                    _ => RemoteAccessKind::Write,
+                };
+                let length = reth.dma_length();
+                (kind, reth.remote_key(), reth.virtual_address(), length)
+            }
+            (None, None) => return,
+        };
+        shared.observations.note(|| {
+            Observation::AccessRejected(RemoteAccess {
+                queue_pair: self.number,
+                kind,
+                key,
+                address,
+                length,
+            })
+        });
+    }
+
+    #[inline]
+    fn observe_access(
+        &self,
+        kind: RemoteAccessKind,
+        key: Key,
+        address: u64,
+        length: u32,
+        shared: &mut Shared,
+    ) {
+        shared.observations.note(|| {
+            Observation::RemoteAccess(RemoteAccess {
+                queue_pair: self.number,
+                kind,
+                key,
+                address,
+                length,
+            })
+        });
     }
 
     /// Earlier writes are plain stores. A fence makes them visible to all threads.

@@ -9,6 +9,7 @@ use super::super::{Link, QueuePair};
 use super::{Message, Responder};
 use crate::incident::Target;
 use crate::memory::{AccessError, Accessor, Requirement};
+use crate::observation::Observation;
 use crate::shared::Shared;
 use crate::transmit::Batch;
 
@@ -197,17 +198,27 @@ impl QueuePair {
         shared: &mut Shared,
     ) {
         let Some(link) = self.link else { return };
+        let had_replies = self.responder.has_replies();
+        self.transmit_queued_replies(&link, batch, shared);
+        if had_replies && !self.responder.has_replies() {
+            shared
+                .observations
+                .note(|| Observation::Answered(self.number));
+        }
+    }
+
+    fn transmit_queued_replies(&mut self, link: &Link, batch: &mut Batch<'_>, shared: &mut Shared) {
         while let Some(reply) = self.responder.replies.front().copied() {
             let sent = match reply.content {
                 Content::Acknowledge => {
-                    self.send_acknowledgement(&reply, self.credits(), &link, batch)
+                    self.send_acknowledgement(&reply, self.credits(), link, batch)
                 }
                 Content::Negative(syndrome) => {
-                    self.send_acknowledgement(&reply, syndrome, &link, batch)
+                    self.send_acknowledgement(&reply, syndrome, link, batch)
                 }
-                Content::Result(result) => self.send_result(&reply, result, &link, batch),
+                Content::Result(result) => self.send_result(&reply, result, link, batch),
                 Content::Read(reading) => {
-                    match self.send_read(&reply, reading, &link, batch, shared) {
+                    match self.send_read(&reply, reading, link, batch, shared) {
                         Ok(sent) => sent,
                         Err(_) => {
                             self.abort_read(&reply, shared);

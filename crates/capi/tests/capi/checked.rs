@@ -1,0 +1,86 @@
+//! C programs with a mistake, and their corrected twins, under `ROCI_CHECK`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support;
+
+/// The rules that a program violates, its exit status, and all it said.
+fn check(name: &str, kind: &str) -> (BTreeSet<String>, Option<i32>, String) {
+    let libraries = support::library_folder(&format!("checked-{name}"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/checked/mistakes.c");
+    let program = libraries.join(name);
+    support::compile(&source, &program, Some(&libraries));
+    let number = MISTAKES.iter().position(|(known, _)| *known == name);
+    let number = number.expect("a program of this name") + 1;
+    let output = Command::new("timeout")
+        .arg("60")
+        .arg(&program)
+        .args([name, kind])
+        .env("LD_LIBRARY_PATH", &libraries)
+        .env(
+            "ROCI_DEVICES",
+            format!("left=127.32.{number}.1,right=127.32.{number}.2"),
+        )
+        .env("ROCI_CHECK", "fail")
+        .output()
+        .expect("timeout is everywhere");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let rules = said.lines().filter_map(|line| {
+        let (rule, rest) = line.strip_prefix("roci: check: ")?.split_once(": ")?;
+        (!rest.is_empty()).then(|| rule.to_owned())
+    });
+    (rules.collect(), output.status.code(), said)
+}
+
+fn finds(name: &str) {
+    if !support::can_compile() {
+        return;
+    }
+    let rule = MISTAKES.iter().find(|(known, _)| *known == name);
+    let rule = rule.expect("a program of this name").1;
+    let (mut rules, status, said) = check(name, "wrong");
+    if rule == "remote-race" {
+        // Both ends are in one process. The target may notice the same race.
+        rules.remove("target-race");
+    }
+    assert_eq!(rules, BTreeSet::from([rule.to_owned()]), "{said}");
+    let is_note = ["shared-target", "leak"].contains(&rule);
+    assert_eq!(status, Some(if is_note { 0 } else { 66 }), "{said}");
+    if rule != "leak" && rule != "key-after-deregistration" {
+        assert!(
+            said.contains(&format!("{name} at ")),
+            "the stack names the function: {said}"
+        );
+    }
+    let (rules, status, said) = check(name, "right");
+    assert_eq!((rules.len(), status), (0, Some(0)), "{said}");
+}
+
+macro_rules! finds {
+    ($($name:ident: $rule:literal;)+) => {
+        const MISTAKES: &[(&str, &str)] = &[$((stringify!($name), $rule)),+];
+
+        $(
+            #[test]
+            fn $name() {
+                finds(stringify!($name));
+            }
+        )+
+    };
+}
+
+finds! {
+    change_message: "buffer-changed";
+    reuse_message: "buffer-changed";
+    read_into_message: "overlapping-requests";
+    share_receives: "shared-target";
+    write_twice: "remote-race";
+    write_and_add: "remote-race";
+    read_then_write: "missing-fence";
+    never_signal: "never-signaled";
+    destroy_early: "destroyed-with-sends";
+    deregister_early: "key-after-deregistration";
+    forget_objects: "leak";
+}

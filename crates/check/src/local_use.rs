@@ -1,0 +1,109 @@
+//! The local memory that requests under way use.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::request::{RequestName, common};
+
+/// An address space: the memory of the process, or a region whose addresses start at zero.
+pub(crate) type Space = u64;
+
+/// Identifies a use.
+pub(crate) type UseKey = (Space, u64, u64);
+
+/// What a request does with local memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It sends the bytes.
+    Send,
+    /// It stores the result of a READ or an atomic.
+    Result,
+    /// It stores a message.
+    Receive,
+}
+
+impl Purpose {
+    /// Whether the order of two requests matters as soon as both are under way. A receive stores nothing before
+    /// its message arrives.
+    fn conflicts(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Send, Self::Send) => false,
+            (Self::Receive, Self::Receive) => true,
+            _ => self != Self::Receive && other != Self::Receive,
+        }
+    }
+}
+
+/// A range of memory that a request uses.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalUse<S> {
+    pub(crate) space: Space,
+    pub(crate) range: Range<u64>,
+    pub(crate) purpose: Purpose,
+    pub(crate) request: RequestName,
+    pub(crate) call: S,
+}
+
+/// All uses, ordered by address.
+#[derive(Debug)]
+pub(crate) struct LocalUses<S> {
+    uses: BTreeMap<UseKey, LocalUse<S>>,
+    longest: u64,
+    next: u64,
+}
+
+impl<S> LocalUses<S> {
+    pub(crate) fn new() -> Self {
+        Self {
+            uses: BTreeMap::new(),
+            longest: 0,
+            next: 0,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, it: LocalUse<S>) -> UseKey {
+        let key = (it.space, it.range.start, self.next);
+        self.next += 1;
+        self.longest = self.longest.max(it.range.end - it.range.start);
+        self.uses.insert(key, it);
+        key
+    }
+
+    pub(crate) fn remove(&mut self, keys: &[UseKey]) {
+        keys.iter().for_each(|key| drop(self.uses.remove(key)));
+        if self.uses.is_empty() {
+            self.longest = 0;
+        }
+    }
+
+    pub(crate) fn get(&self, key: &UseKey) -> Option<&LocalUse<S>> {
+        self.uses.get(key)
+    }
+
+    /// The uses that share bytes with a range, and these bytes.
+    pub(crate) fn overlapping<'u>(
+        &'u self,
+        space: Space,
+        range: &'u Range<u64>,
+    ) -> impl Iterator<Item = (&'u LocalUse<S>, Range<u64>)> {
+        let lowest = range.start.saturating_sub(self.longest);
+        let near = (self.uses).range((space, lowest, 0)..(space, range.end, 0));
+        near.filter_map(move |(_, it)| Some((it, common(&it.range, range)?)))
+    }
+
+    /// A use that conflicts with a new one.
+    pub(crate) fn conflict<'u>(
+        &'u self,
+        new: &'u LocalUse<S>,
+        fenced: bool,
+    ) -> Option<(&'u LocalUse<S>, Range<u64>)> {
+        let mut overlapping = self.overlapping(new.space, &new.range);
+        overlapping.find(|(other, _)| {
+            // A fenced request waits for earlier reads and atomics of its queue pair.
+            let waits = fenced
+                && other.purpose == Purpose::Result
+                && other.request.queue_pair == new.request.queue_pair;
+            other.purpose.conflicts(new.purpose) && !waits
+        })
+    }
+}

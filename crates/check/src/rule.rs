@@ -1,0 +1,155 @@
+//! The rules that programs must obey.
+
+/// A rule. Its name is used in suppressions and in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The memory of a SEND or WRITE stays unchanged until the request completes.
+    BufferChanged,
+    /// A request does not store its result into memory that another request under way sends.
+    OverlappingRequests,
+    /// Two requests under way do not store their results or messages into the same memory.
+    SharedTarget,
+    /// Two accesses to the same remote memory, one of them a write, are ordered.
+    RemoteRace,
+    /// A request after a READ of the same remote memory that changes it needs a fence.
+    MissingFence,
+    /// Two peers do not access the same memory at once if one of them writes.
+    TargetRace,
+    /// A peer does not access memory that a local request uses.
+    RemoteAccessToBuffer,
+    /// A send queue has a signaled request before it is full.
+    NeverSignaled,
+    /// A completion queue has room for every completion that can arrive.
+    CompletionQueueTooSmall,
+    /// A queue pair is destroyed after its send requests have completed.
+    DestroyedWithSends,
+    /// Completions with an error are polled.
+    FailureNotPolled,
+    /// A peer does not use an R_Key after the memory is deregistered.
+    KeyAfterDeregistration,
+    /// The first receive is posted before a message can arrive.
+    NoReceiveYet,
+    /// Objects are destroyed before the program ends.
+    Leak,
+}
+
+/// How serious a violation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// The program can lose or corrupt data, or stop.
+    Error,
+    /// For information.
+    Note,
+}
+
+impl Rule {
+    /// All rules.
+    pub const ALL: [Self; 14] = [
+        Self::BufferChanged,
+        Self::OverlappingRequests,
+        Self::SharedTarget,
+        Self::RemoteRace,
+        Self::MissingFence,
+        Self::TargetRace,
+        Self::RemoteAccessToBuffer,
+        Self::NeverSignaled,
+        Self::CompletionQueueTooSmall,
+        Self::DestroyedWithSends,
+        Self::FailureNotPolled,
+        Self::KeyAfterDeregistration,
+        Self::NoReceiveYet,
+        Self::Leak,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BufferChanged => "buffer-changed",
+            Self::OverlappingRequests => "overlapping-requests",
+            Self::SharedTarget => "shared-target",
+            Self::RemoteRace => "remote-race",
+            Self::MissingFence => "missing-fence",
+            Self::TargetRace => "target-race",
+            Self::RemoteAccessToBuffer => "remote-access-to-buffer",
+            Self::NeverSignaled => "never-signaled",
+            Self::CompletionQueueTooSmall => "completion-queue-too-small",
+            Self::DestroyedWithSends => "destroyed-with-sends",
+            Self::FailureNotPolled => "failure-not-polled",
+            Self::KeyAfterDeregistration => "key-after-deregistration",
+            Self::NoReceiveYet => "no-receive-yet",
+            Self::Leak => "leak",
+        }
+    }
+
+    /// How serious a violation is.
+    #[must_use]
+    pub const fn level(self) -> Level {
+        match self {
+            Self::SharedTarget | Self::NoReceiveYet | Self::Leak => Level::Note,
+            _ => Level::Error,
+        }
+    }
+
+    /// Why the rule exists, and what to do.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::BufferChanged => {
+                "The device may read the memory until the request completes, and again for a retransmission. Poll the \
+                 completion before you change the memory."
+            }
+            Self::OverlappingRequests => {
+                "The result depends on which request is executed first. Give each request memory of its own, or poll \
+                 the completion of the first one before you post the second."
+            }
+            Self::SharedTarget => {
+                "The later one overwrites what the earlier one stored, perhaps before the program has read it. This is \
+                 right only for a program that does not read the data, such as a benchmark. Give each request memory of \
+                 its own."
+            }
+            Self::RemoteRace => {
+                "Requests of different queue pairs are executed in any order. Poll the completion of the first one \
+                 before you post the second, or use one queue pair."
+            }
+            Self::MissingFence => {
+                "A device may execute the later request before it has read the memory. Set the fence flag \
+                 (IBV_SEND_FENCE), or poll the completion of the READ first."
+            }
+            Self::TargetRace => {
+                "Neither of them waited for the other, so the result depends on the network. Let one peer finish before \
+                 the other begins, use atomic operations, or give each peer memory of its own."
+            }
+            Self::RemoteAccessToBuffer => {
+                "The request may read or write the memory until it completes. Poll its completion before you let the \
+                 peer access the memory."
+            }
+            Self::NeverSignaled => {
+                "A device releases the entries of unsignaled requests when a later signaled one completes, so on \
+                 hardware the queue stays full. Make at least one request of each queue length signaled, and poll it."
+            }
+            Self::CompletionQueueTooSmall => {
+                "If all of them complete before you poll, the queue overruns and its queue pairs fail. Create the \
+                 completion queue with room for all outstanding requests."
+            }
+            Self::DestroyedWithSends => {
+                "Their data may not have arrived. Poll their completions first, or move the queue pair to the error \
+                 state and poll the flushed requests."
+            }
+            Self::FailureNotPolled => {
+                "The program did not learn that the request failed. Poll the completion queue before you destroy the \
+                 queue pair or exit."
+            }
+            Self::KeyAfterDeregistration => {
+                "Another region could have the key now. Make sure that the peer has finished before you deregister \
+                 the memory."
+            }
+            Self::NoReceiveYet => {
+                "The peer repeats the message as often as its RNR retry count allows, and then fails. Post receives \
+                 before the queue pair becomes ready to receive."
+            }
+            Self::Leak => "Destroy objects when they are no longer used.",
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Races, as a target and an initiator see them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use check::{Checker, DeviceId, Finding, Rule};
+use engine::observation::{PostedSend, RemoteAccess, RemoteAccessKind};
+use engine::{
+    CompletedWork, Completion, CompletionQueue, Config, Device, Id, Observation, QueuePairInit,
+    QueuePairType, RemoteMemory, Segments, Status, Work,
+};
+use wire::{Key, Qpn};
+
+const DEVICE: DeviceId = DeviceId(0);
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+const KEY: Key = Key::new(0x1234);
+
+/// A device with two queue pairs, and its checker.
+struct Program {
+    checker: Checker<()>,
+    completions: Id<CompletionQueue>,
+    queue_pairs: [Qpn; 2],
+}
+
+impl Program {
+    fn new(kind: QueuePairType) -> Self {
+        let mut device = Device::new(Config {
+            observations: true,
+            ..Config::default()
+        });
+        let domain = device.allocate_domain().expect("room");
+        let completions = device.create_completion_queue(64).expect("room");
+        let init = QueuePairInit::new(kind, domain, completions);
+        let mut create = || device.create_queue_pair(init).expect("room");
+        let queue_pairs = [create(), create()];
+        let mut program = Self {
+            checker: Checker::new(),
+            completions,
+            queue_pairs,
+        };
+        for observation in device.take_observations() {
+            program.observe(observation);
+        }
+        program
+    }
+
+    fn observe(&mut self, observation: Observation) -> Vec<Rule> {
+        let mut findings: Vec<Finding<()>> = Vec::new();
+        (self.checker).observe(DEVICE, observation, &(), &mut findings);
+        findings.iter().map(|finding| finding.rule).collect()
+    }
+
+    /// A peer accesses `length` bytes at `address` through one of the queue pairs.
+    fn access(
+        &mut self,
+        index: usize,
+        kind: RemoteAccessKind,
+        address: u64,
+        length: u32,
+    ) -> Vec<Rule> {
+        self.observe(Observation::RemoteAccess(RemoteAccess {
+            queue_pair: self.queue_pairs[index],
+            kind,
+            key: KEY,
+            address,
+            length,
+        }))
+    }
+
+    fn answer(&mut self, index: usize) {
+        let rules = self.observe(Observation::Answered(self.queue_pairs[index]));
+        assert!(rules.is_empty());
+    }
+
+    /// Posts a WRITE of 8 bytes to the peer.
+    fn write(&mut self, index: usize, signaled: bool) -> Vec<Rule> {
+        let remote = RemoteMemory {
+            address: 0,
+            key: KEY,
+        };
+        self.observe(Observation::SendPosted(PostedSend {
+            queue_pair: self.queue_pairs[index],
+            peer: Some(PEER),
+            id: 1,
+            work: Work::Write(remote),
+            segments: Segments::new(),
+            length: 8,
+            signaled,
+            fenced: false,
+        }))
+    }
+
+    fn end(&mut self, index: usize) {
+        let rules = self.observe(Observation::SendEnded {
+            queue_pair: self.queue_pairs[index],
+            status: Status::Success,
+            changed_at: None,
+        });
+        assert!(rules.is_empty());
+    }
+
+    fn poll(&mut self, index: usize, work: CompletedWork) {
+        let completion = Completion {
+            id: 1,
+            status: Status::Success,
+            work,
+            length: 8,
+            queue_pair: self.queue_pairs[index],
+            immediate: None,
+            invalidated: None,
+            source: None,
+        };
+        let rules = self.observe(Observation::Polled(self.completions, completion));
+        assert!(rules.is_empty());
+    }
+}
+
+#[test]
+fn two_unanswered_accesses_race_if_one_writes() {
+    use RemoteAccessKind::{Atomic, Read, Write};
+    let races = [
+        (Write, Write, true),
+        (Write, Read, true),
+        (Read, Write, true),
+        (Write, Atomic, true),
+        (Atomic, Read, true),
+        (Read, Read, false),
+        (Atomic, Atomic, false),
+    ];
+    for (first, second, race) in races {
+        let mut program = Program::new(QueuePairType::Rc);
+        assert_eq!(program.access(0, first, 0, 8), []);
+        let found = program.access(1, second, 7, 8);
+        assert_eq!(found == [Rule::TargetRace], race, "{first:?} {second:?}");
+    }
+}
+
+#[test]
+fn an_access_after_the_answer_to_the_other_does_not_race() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.access(0, RemoteAccessKind::Write, 0, 8);
+    program.answer(0);
+    assert_eq!(program.access(1, RemoteAccessKind::Write, 0, 8), []);
+}
+
+#[test]
+fn accesses_through_one_queue_pair_or_to_other_bytes_do_not_race() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.access(0, RemoteAccessKind::Write, 0, 8);
+    assert_eq!(program.access(0, RemoteAccessKind::Write, 0, 8), []);
+    assert_eq!(program.access(1, RemoteAccessKind::Write, 8, 8), []);
+}
+
+#[test]
+fn all_packets_of_a_message_count_until_it_is_answered() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.access(0, RemoteAccessKind::Write, 0, 1024);
+    program.access(0, RemoteAccessKind::Write, 1024, 1024);
+    let found = program.access(1, RemoteAccessKind::Read, 100, 8);
+    assert_eq!(found, [Rule::TargetRace]);
+}
+
+#[test]
+fn unreliable_writes_are_never_answered_and_not_compared() {
+    let mut program = Program::new(QueuePairType::Uc);
+    program.access(0, RemoteAccessKind::Write, 0, 8);
+    assert_eq!(program.access(1, RemoteAccessKind::Write, 0, 8), []);
+}
+
+#[test]
+fn a_request_that_has_ended_races_until_its_completion_is_polled() {
+    let mut program = Program::new(QueuePairType::Rc);
+    assert_eq!(program.write(0, true), []);
+    program.end(0);
+    assert_eq!(program.write(1, true), [Rule::RemoteRace]);
+    let mut program = Program::new(QueuePairType::Rc);
+    program.write(0, true);
+    program.end(0);
+    program.poll(0, CompletedWork::Write);
+    assert_eq!(program.write(1, true), []);
+}
+
+#[test]
+fn a_later_completion_covers_unsignaled_requests() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.write(0, false);
+    program.write(0, true);
+    program.end(0);
+    program.end(0);
+    program.poll(0, CompletedWork::Write);
+    assert_eq!(program.write(1, true), []);
+}
+
+#[test]
+fn a_message_of_the_peer_orders_requests_that_have_ended() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.write(0, false);
+    program.end(0);
+    program.poll(0, CompletedWork::Receive);
+    assert_eq!(program.write(1, true), []);
+    let mut program = Program::new(QueuePairType::Rc);
+    program.write(0, false);
+    program.poll(0, CompletedWork::Receive);
+    assert_eq!(program.write(1, true), [Rule::RemoteRace]);
+}

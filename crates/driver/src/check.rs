@@ -1,0 +1,210 @@
+//! Checks the program: reports violations of the rules of the verbs on stderr, in a file, and at the end.
+//!
+//! The devices of a process share one checker, because one request may conflict with one of another device.
+
+mod call;
+mod options;
+mod output;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ::check::{Checker, DeviceId, Level, Rule};
+use engine::Observation;
+
+pub use options::CheckOptions;
+
+use crate::shared::Shared;
+use call::Call;
+use options::Suppressions;
+use output::Output;
+
+/// The exit status of a program with errors, if [`CheckOptions::fail`] is set.
+const FAILED: i32 = 66;
+
+/// How many violations are reported. More would only be noise.
+const MAX_REPORTED: usize = 1000;
+
+pub(crate) type Finding = ::check::Finding<Option<Arc<Call>>>;
+
+/// The checker of this process, with the fork generation that created it.
+static OF_PROCESS: Mutex<Option<(u32, Arc<ProcessCheck>)>> = Mutex::new(None);
+
+/// The checker of a process.
+struct ProcessCheck {
+    fail: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    checker: Checker<Option<Arc<Call>>>,
+    devices: BTreeMap<DeviceId, Weak<Shared>>,
+    next_device: u32,
+    /// How often each rule was violated, by object.
+    counts: BTreeMap<(Rule, String), u32>,
+    suppressions: Suppressions,
+    output: Output,
+}
+
+/// The part of the checker that one device uses.
+pub(crate) struct DeviceCheck {
+    id: DeviceId,
+    process: Arc<ProcessCheck>,
+}
+
+impl DeviceCheck {
+    /// Starts to check a device.
+    pub(crate) fn new(options: &CheckOptions) -> Self {
+        let process = of_process(options);
+        let mut state = process.lock();
+        let id = DeviceId(state.next_device);
+        state.next_device += 1;
+        drop(state);
+        Self { id, process }
+    }
+
+    /// Sets the device to examine when the process ends.
+    pub(crate) fn set_device(&self, shared: &Arc<Shared>) {
+        let mut state = self.process.lock();
+        state.devices.insert(self.id, Arc::downgrade(shared));
+    }
+
+    /// Handles observations. The caller reports the findings after it has released the device's lock.
+    pub(crate) fn observe(
+        &self,
+        observations: impl IntoIterator<Item = Observation>,
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut call = None;
+        let mut state = self.process.lock();
+        for observation in observations {
+            if call.is_none() && is_call(&observation) {
+                call = Some(Arc::new(Call::capture()));
+            }
+            (state.checker).observe(self.id, observation, &call, &mut findings);
+        }
+        findings
+    }
+
+    /// Reports findings, each kind once for each object.
+    pub(crate) fn report(&self, findings: Vec<Finding>) {
+        self.process.lock().report(findings);
+    }
+
+    /// Reports what the device leaves behind.
+    pub(crate) fn close(&self) {
+        let mut state = self.process.lock();
+        state.devices.remove(&self.id);
+        let mut findings = Vec::new();
+        state.checker.close(self.id, &mut findings);
+        state.report(findings);
+    }
+}
+
+/// Whether the program makes a call whose place is worth knowing.
+fn is_call(observation: &Observation) -> bool {
+    matches!(
+        observation,
+        Observation::SendPosted(_)
+            | Observation::ReceivePosted { .. }
+            | Observation::QueuePairDestroyed(_)
+            | Observation::QueuePairReset(_)
+    )
+}
+
+fn of_process(options: &CheckOptions) -> Arc<ProcessCheck> {
+    let generation = net::fork::generation();
+    let mut current = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*current {
+        Some((created, process)) if *created == generation => Arc::clone(process),
+        _ => {
+            let process = Arc::new(ProcessCheck::new(options));
+            if current.is_none() {
+                net::exit::at_exit(finish);
+            }
+            *current = Some((generation, Arc::clone(&process)));
+            process
+        }
+    }
+}
+
+/// Reports what is left when the program ends, and a summary.
+fn finish() {
+    let current = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = match &*current {
+        Some((created, process)) if *created == net::fork::generation() => Arc::clone(process),
+        _ => return,
+    };
+    drop(current);
+    process.examine_open_devices();
+    let errors = process.lock().summarize();
+    if process.fail && errors {
+        net::exit::exit_now(FAILED);
+    }
+}
+
+impl ProcessCheck {
+    fn new(options: &CheckOptions) -> Self {
+        Self {
+            fail: options.fail,
+            state: Mutex::new(State {
+                checker: Checker::new(),
+                devices: BTreeMap::new(),
+                next_device: 0,
+                counts: BTreeMap::new(),
+                suppressions: Suppressions::read(options.suppressions.as_deref()),
+                output: Output::new(options.json.as_deref()),
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Handles the last observations of devices that the program has not closed.
+    fn examine_open_devices(&self) {
+        let devices: Vec<_> = self.lock().devices.keys().copied().collect();
+        for id in devices {
+            let device = self.lock().devices.get(&id).and_then(Weak::upgrade);
+            // A thread that still runs may hold the lock.
+            if let Some(device) = device {
+                drop(device.try_lock());
+            }
+            let mut state = self.lock();
+            let mut findings = Vec::new();
+            state.checker.close(id, &mut findings);
+            state.report(findings);
+        }
+    }
+}
+
+impl State {
+    fn report(&mut self, findings: Vec<Finding>) {
+        for finding in findings {
+            let key = (finding.rule, finding.about.clone());
+            if self.counts.len() >= MAX_REPORTED && !self.counts.contains_key(&key) {
+                continue;
+            }
+            if self.suppressions.cover(&finding) {
+                continue;
+            }
+            let count = self.counts.entry(key).or_insert(0);
+            *count = count.saturating_add(1);
+            if *count == 1 {
+                self.output.write(&finding);
+            }
+        }
+    }
+
+    /// Writes a summary. Returns whether there were errors.
+    fn summarize(&self) -> bool {
+        let of_level = |level| {
+            let rules = self.counts.keys().map(|(rule, _)| *rule);
+            rules.filter(move |rule| rule.level() == level).count()
+        };
+        let (errors, notes) = (of_level(Level::Error), of_level(Level::Note));
+        self.output.summarize(errors, notes);
+        errors > 0
+    }
+}

@@ -1,0 +1,107 @@
+//! How a program is checked.
+
+use std::path::{Path, PathBuf};
+
+use super::Finding;
+
+/// How a program is checked. The options of the first device count for all devices of a process.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct CheckOptions {
+    /// Whether a program with errors ends with exit status 66.
+    pub fail: bool,
+    /// A file to which each finding is appended as one line of JSON.
+    pub json: Option<PathBuf>,
+    /// A file with findings that are not reported. Each line is the name of a rule; after a colon, a part of
+    /// the finding's text or of its stack.
+    pub suppressions: Option<PathBuf>,
+}
+
+impl CheckOptions {
+    /// Options from `ROCI_CHECK` (`1` or `fail`), `ROCI_CHECK_JSON` and `ROCI_CHECK_SUPPRESS`; `None` if the program
+    /// is not checked.
+    #[must_use]
+    pub fn from_env() -> Option<Self> {
+        let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let value = text("ROCI_CHECK").filter(|value| value != "0")?;
+        Some(Self {
+            fail: value == "fail",
+            json: text("ROCI_CHECK_JSON").map(PathBuf::from),
+            suppressions: text("ROCI_CHECK_SUPPRESS").map(PathBuf::from),
+        })
+    }
+}
+
+/// Findings that are not reported.
+#[derive(Debug, Default)]
+pub(super) struct Suppressions(Vec<(String, Option<String>)>);
+
+impl Suppressions {
+    /// Reads a file. If it cannot be read, everything is reported, and the reason, too.
+    pub(super) fn read(path: Option<&Path>) -> Self {
+        let Some(path) = path else {
+            return Self::default();
+        };
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text),
+            Err(error) => {
+                let path = path.display();
+                super::output::print(&format!(
+                    "the file of suppressions {path} cannot be read: {error}"
+                ));
+                Self::default()
+            }
+        }
+    }
+
+    fn parse(text: &str) -> Self {
+        let lines = text.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let entry = |line: &str| match line.split_once(':') {
+            Some((rule, part)) => (rule.trim().to_owned(), Some(part.trim().to_owned())),
+            None => (line.to_owned(), None),
+        };
+        Self(lines.map(entry).collect())
+    }
+
+    pub(super) fn cover(&self, finding: &Finding) -> bool {
+        let name = finding.rule.name();
+        let mut of_rule = self.0.iter().filter(|(rule, _)| rule == name);
+        of_rule.any(|(_, part)| match part {
+            None => true,
+            Some(part) => finding.what.contains(part) || called_from(finding, part),
+        })
+    }
+}
+
+fn called_from(finding: &Finding, part: &str) -> bool {
+    let calls = finding.calls.iter().filter_map(|(_, call)| call.as_ref());
+    let mut frames = calls.flat_map(|call| call.frames());
+    frames.any(|frame| frame.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use ::check::Rule;
+
+    use super::*;
+
+    fn finding(rule: Rule, what: &str) -> Finding {
+        Finding {
+            rule,
+            about: String::new(),
+            what: what.to_owned(),
+            calls: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_suppression_names_a_rule_and_perhaps_a_part_of_the_text() {
+        let suppressions = Suppressions::parse("# known\nleak\n\nbuffer-changed: QP 0x000012\n");
+        assert!(suppressions.cover(&finding(Rule::Leak, "anything")));
+        let changed = |what| suppressions.cover(&finding(Rule::BufferChanged, what));
+        assert!(changed("of QP 0x000012 was"));
+        assert!(!changed("of QP 0x000013 was"));
+        assert!(!suppressions.cover(&finding(Rule::RemoteRace, "leak")));
+    }
+}

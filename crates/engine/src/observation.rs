@@ -1,0 +1,204 @@
+//! Observations: what a program asks of the device, and what the device does with the program's memory.
+//!
+//! A checker reads them and finds mistakes of the program. They are recorded only if
+//! [`Config::observations`](crate::Config::observations) is set.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use wire::{Key, Qpn};
+
+use crate::completion::{Completion, CompletionQueue, Status};
+use crate::memory::{Access, ProtectionDomain, Registration, Segments};
+use crate::receive::SharedReceiveQueue;
+use crate::state::QueuePairType;
+use crate::table::Id;
+use crate::work::Work;
+
+/// Something that happened at a device.
+#[derive(Debug, Clone)]
+pub enum Observation {
+    /// A protection domain was allocated.
+    DomainAllocated(Id<ProtectionDomain>),
+    /// A protection domain was freed.
+    DomainFreed(Id<ProtectionDomain>),
+    /// Memory was registered.
+    Registered(Registration, Access),
+    /// A region was deregistered. The key is its L_Key.
+    Deregistered(Key),
+    /// A completion queue was created with this capacity, or got it later.
+    CompletionQueue(Id<CompletionQueue>, u32),
+    /// A completion queue was destroyed.
+    CompletionQueueDestroyed(Id<CompletionQueue>),
+    /// A shared receive queue was created.
+    SharedReceiveQueue(Id<SharedReceiveQueue>),
+    /// A shared receive queue was destroyed.
+    SharedReceiveQueueDestroyed(Id<SharedReceiveQueue>),
+    /// A queue pair was created.
+    QueuePair(Qpn, QueuePairSizes),
+    /// A queue pair was destroyed.
+    QueuePairDestroyed(Discarded),
+    /// A queue pair was reset.
+    QueuePairReset(Discarded),
+    /// A request was posted to a send queue.
+    SendPosted(PostedSend),
+    /// The oldest request of a send queue ended. The device needs its memory no more.
+    SendEnded {
+        /// The queue pair.
+        queue_pair: Qpn,
+        /// How it ended.
+        status: Status,
+        /// The first byte of the message that changed after the request was posted.
+        changed_at: Option<u32>,
+    },
+    /// A receive was posted.
+    ReceivePosted {
+        /// Where it was posted.
+        queue: ReceiveQueueId,
+        /// The caller's id for the request.
+        id: u64,
+        /// The memory for the message.
+        segments: Segments,
+    },
+    /// A completion was added to its queue.
+    Completed(Id<CompletionQueue>, Completion),
+    /// The program took a completion.
+    Polled(Id<CompletionQueue>, Completion),
+    /// A peer accessed memory.
+    RemoteAccess(RemoteAccess),
+    /// A queue pair has answered all requests of its peer.
+    Answered(Qpn),
+    /// An access of a peer was rejected: its key does not grant it.
+    AccessRejected(RemoteAccess),
+    /// A message of the peer found no receive.
+    ReceiverNotReady(Qpn),
+}
+
+/// The sizes of a queue pair.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePairSizes {
+    /// The queue pair type.
+    pub kind: QueuePairType,
+    /// The completion queue of send requests.
+    pub send_completions: Id<CompletionQueue>,
+    /// The completion queue of receive requests.
+    pub receive_completions: Id<CompletionQueue>,
+    /// The shared receive queue, if it has one.
+    pub shared_receive: Option<Id<SharedReceiveQueue>>,
+    /// The maximum number of outstanding send requests.
+    pub max_sends: u32,
+    /// The maximum number of outstanding receive requests.
+    pub max_receives: u32,
+    /// The maximum number of segments in a send request.
+    pub max_send_segments: u32,
+    /// The maximum number of segments in a receive request.
+    pub max_receive_segments: u32,
+    /// The maximum number of inline bytes in a send request.
+    pub max_inline: u32,
+}
+
+/// What was lost when a queue pair was destroyed or reset.
+#[derive(Debug, Clone, Copy)]
+pub struct Discarded {
+    /// The queue pair.
+    pub queue_pair: Qpn,
+    /// How many send requests were outstanding.
+    pub sends: usize,
+    /// The first completion with an error, other than a flush, that the program had not polled.
+    pub failure: Option<Completion>,
+}
+
+/// A request that was posted to a send queue.
+#[derive(Debug, Clone)]
+pub struct PostedSend {
+    /// The queue pair.
+    pub queue_pair: Qpn,
+    /// The address of its peer, if it is connected.
+    pub peer: Option<IpAddr>,
+    /// The caller's id for the request.
+    pub id: u64,
+    /// The operation.
+    pub work: Work,
+    /// The local memory. Inline data has none.
+    pub segments: Segments,
+    /// The length of the message.
+    pub length: u64,
+    /// Whether it is signaled.
+    pub signaled: bool,
+    /// Whether it waits for earlier reads and atomics.
+    pub fenced: bool,
+}
+
+/// Where a receive is posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReceiveQueueId {
+    /// The receive queue of a queue pair.
+    Own(Qpn),
+    /// A shared receive queue.
+    Shared(Id<SharedReceiveQueue>),
+}
+
+/// An access of a peer to memory of this device.
+#[derive(Debug, Clone, Copy)]
+pub struct RemoteAccess {
+    /// The queue pair that executes it.
+    pub queue_pair: Qpn,
+    /// What it does.
+    pub kind: RemoteAccessKind,
+    /// The R_Key.
+    pub key: Key,
+    /// The address of the first byte.
+    pub address: u64,
+    /// The length in bytes.
+    pub length: u32,
+}
+
+/// What an access of a peer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteAccessKind {
+    /// RDMA READ.
+    Read,
+    /// RDMA WRITE, or a part of one.
+    Write,
+    /// An atomic operation.
+    Atomic,
+}
+
+/// Observations that have not been polled.
+#[derive(Debug)]
+pub(crate) struct Observations {
+    waiting: Option<VecDeque<Observation>>,
+}
+
+impl Observations {
+    pub(crate) fn new(recorded: bool) -> Self {
+        Self {
+            waiting: recorded.then(VecDeque::new),
+        }
+    }
+
+    /// Whether observations are recorded.
+    #[inline]
+    pub(crate) fn are_recorded(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Records the result of `describe` if observations are recorded.
+    #[inline]
+    pub(crate) fn note(&mut self, describe: impl FnOnce() -> Observation) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.push_back(describe());
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> VecDeque<Observation> {
+        self.waiting
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.as_ref().is_none_or(VecDeque::is_empty)
+    }
+}

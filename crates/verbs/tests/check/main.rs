@@ -1,0 +1,188 @@
+//! The check of programs: small programs with one mistake each, and their corrected twins.
+//!
+//! Each runs in a process of its own, checked as by `roci run --check=fail`. The wrong one must be found, by its rule and
+//! no other; the right one must have no finding.
+
+mod buffers;
+mod objects;
+mod queues;
+mod races;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use rocinante::{ConnectOptions, OpenOptions, QueuePair, Request};
+use support::{Couple, End};
+
+/// A program, with a mistake or without.
+type Program = fn(wrong: bool);
+
+/// Runs one program. The tests start this in separate processes.
+#[test]
+#[ignore = "a program that other tests start"]
+fn program() {
+    let name = std::env::var("PROGRAM").expect("the name of a program");
+    let wrong = std::env::var("WRONG").is_ok_and(|value| value == "1");
+    let programs = [
+        buffers::PROGRAMS,
+        objects::PROGRAMS,
+        queues::PROGRAMS,
+        races::PROGRAMS,
+    ]
+    .concat();
+    let (_, run) = programs
+        .iter()
+        .find(|(known, _)| *known == name)
+        .expect("a program of this name");
+    run(wrong);
+}
+
+/// The rules that a program violates according to the check, and its exit status.
+fn findings(program: &str, wrong: bool) -> (BTreeSet<String>, Option<i32>, String) {
+    let file = std::env::temp_dir().join(format!(
+        "roci-check-{}-{wrong}-{}",
+        program.replace(' ', "-"),
+        std::process::id()
+    ));
+    let output = Command::new(std::env::current_exe().expect("this test"))
+        .args(["program", "--exact", "--ignored", "--nocapture"])
+        .env("PROGRAM", program)
+        .env("WRONG", if wrong { "1" } else { "0" })
+        .env("ROCI_CHECK", "fail")
+        .env("ROCI_CHECK_JSON", &file)
+        .output()
+        .expect("a process");
+    let lines = std::fs::read_to_string(&file).expect("the check made this file");
+    std::fs::remove_file(&file).expect("it is ours");
+    let rule = |line: &str| {
+        let finding: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+        finding["rule"].as_str().expect("a name").to_owned()
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let rules = lines.lines().map(rule).collect();
+    (rules, output.status.code(), stderr)
+}
+
+/// The wrong program violates exactly this rule, and the right one none.
+fn finds(program: &str, rule: &str) {
+    let (mut rules, status, stderr) = findings(program, true);
+    if rule == "remote-race" {
+        // Both ends are in this process. The target may notice the same race.
+        rules.remove("target-race");
+    }
+    let expected = BTreeSet::from([rule.to_owned()]);
+    assert_eq!(rules, expected, "{program}: {stderr}");
+    let note = ["shared-target", "no-receive-yet", "leak"].contains(&rule);
+    assert_eq!(status, Some(if note { 0 } else { 66 }), "{stderr}");
+    let (rules, status, stderr) = findings(program, false);
+    assert!(rules.is_empty(), "{program}, corrected: {stderr}");
+    assert_eq!(status, Some(0), "{stderr}");
+}
+
+macro_rules! finds {
+    ($($test:ident: $program:literal $rule:literal;)+) => { $(
+        #[test]
+        fn $test() {
+            finds($program, $rule);
+        }
+    )+ };
+}
+
+finds! {
+    a_send_buffer_that_is_changed: "send changed" "buffer-changed";
+    a_write_buffer_that_is_changed: "write changed" "buffer-changed";
+    a_buffer_that_is_changed_after_its_first_packet: "end changed" "buffer-changed";
+    a_second_segment_that_is_changed: "segment changed" "buffer-changed";
+    a_read_into_a_buffer_that_is_sent: "read into send" "overlapping-requests";
+    an_atomic_into_a_buffer_that_is_sent: "atomic into send" "overlapping-requests";
+    a_send_of_memory_that_a_read_fills: "send of read" "overlapping-requests";
+    a_message_into_a_buffer_that_is_sent: "receive into send" "overlapping-requests";
+    two_receives_into_one_buffer: "two receives" "shared-target";
+    two_reads_into_one_buffer: "two reads" "shared-target";
+    two_writes_by_two_queue_pairs: "two writes" "remote-race";
+    a_write_and_a_read_by_two_queue_pairs: "write and read" "remote-race";
+    a_read_and_a_write_by_two_queue_pairs: "read and write" "remote-race";
+    a_write_and_an_atomic_by_two_queue_pairs: "write and atomic" "remote-race";
+    writes_that_share_one_byte: "one byte" "remote-race";
+    a_write_after_a_read_without_a_fence: "write after read" "missing-fence";
+    an_atomic_after_a_read_without_a_fence: "atomic after read" "missing-fence";
+    a_peer_that_writes_a_buffer_that_is_sent: "peer writes send" "remote-access-to-buffer";
+    a_peer_that_reads_the_target_of_a_read: "peer reads result" "remote-access-to-buffer";
+    a_send_queue_without_a_signaled_request: "never signaled" "never-signaled";
+    a_completion_queue_with_too_little_room_for_sends: "sends" "completion-queue-too-small";
+    a_completion_queue_with_too_little_room_for_receives: "receives" "completion-queue-too-small";
+    a_queue_pair_that_is_destroyed_with_sends_under_way: "destroyed" "destroyed-with-sends";
+    a_queue_pair_that_is_reset_with_sends_under_way: "reset" "destroyed-with-sends";
+    a_failure_that_is_not_polled: "failure" "failure-not-polled";
+    a_write_with_the_key_of_deregistered_memory: "write late" "key-after-deregistration";
+    a_read_with_the_key_of_deregistered_memory: "read late" "key-after-deregistration";
+    a_message_before_the_first_receive: "early" "no-receive-yet";
+    objects_that_are_forgotten: "leak" "leak";
+}
+
+/// Two connected ends whose program is checked, as the environment says.
+fn couple() -> Couple {
+    let number = std::process::id() % 50_000;
+    let [high, low] = [number / 250 + 1, number % 250 + 1];
+    let (left, right) = (
+        format!("127.61.{high}.{low}"),
+        format!("127.62.{high}.{low}"),
+    );
+    let options = OpenOptions::from_env();
+    let ends = (End::at(&left, &options), End::at(&right, &options));
+    let (from_left, from_right) = connect(&ends.0, &ends.1);
+    let couple = Couple {
+        left: ends.0,
+        right: ends.1,
+        from_left,
+        from_right,
+    };
+    exchange(
+        &couple.from_left,
+        &couple.left,
+        &couple.from_right,
+        &couple.right,
+    );
+    couple
+}
+
+/// Two connected queue pairs of these ends.
+fn connect(left: &End, right: &End) -> (QueuePair, QueuePair) {
+    let (here, there) = (
+        left.prepare(ConnectOptions::default()),
+        right.prepare(ConnectOptions::default()),
+    );
+    let (our_end, their_end) = (here.endpoint(), there.endpoint());
+    let here = here.connect(their_end).expect("a peer");
+    (here, there.connect(our_end).expect("a peer"))
+}
+
+/// Sends one message, so that a receive was posted before the program begins.
+fn exchange(sender: &QueuePair, from: &End, receiver: &QueuePair, to: &End) {
+    receiver
+        .post_receive(0, [to.memory.slice(0..8)])
+        .expect("room");
+    let data = from.memory.slice(0..8);
+    sender.post(Request::send().data(data)).expect("room");
+    from.success();
+    to.success();
+}
+
+/// Lets a SEND of the left end, with these bytes of its memory, be under way until its receive is posted.
+fn send_under_way(couple: &Couple, bytes: std::ops::Range<usize>) {
+    let data = couple.left.memory.slice(bytes);
+    couple
+        .from_left
+        .post(Request::send().data(data))
+        .expect("room");
+}
+
+/// Posts the receive for which a SEND waits, and takes both completions.
+fn finish_send(couple: &Couple) {
+    let room = couple.right.memory.slice(1 << 19..1 << 20);
+    couple.from_right.post_receive(1, [room]).expect("room");
+    couple.right.success();
+    couple.left.success();
+}

@@ -1,0 +1,93 @@
+//! The lifetimes of objects.
+
+use rocinante::{Access, Attributes, Request, State, Status};
+
+use crate::support::TIMEOUT;
+use crate::{Program, couple, finish_send, send_under_way};
+
+pub(crate) const PROGRAMS: &[(&str, Program)] = &[
+    ("destroyed", destroyed),
+    ("reset", reset),
+    ("failure", failure),
+    ("write late", write_late),
+    ("read late", read_late),
+    ("leak", leak),
+];
+
+fn destroyed(wrong: bool) {
+    let couple = couple();
+    send_under_way(&couple, 0..100);
+    if !wrong {
+        finish_send(&couple);
+    }
+    drop(couple.from_left);
+}
+
+fn reset(wrong: bool) {
+    let couple = couple();
+    send_under_way(&couple, 0..100);
+    if !wrong {
+        finish_send(&couple);
+    }
+    let reset = Attributes {
+        state: Some(State::Reset),
+        ..Attributes::default()
+    };
+    couple
+        .from_left
+        .modify(&reset)
+        .expect("a change from any state");
+}
+
+fn failure(wrong: bool) {
+    let couple = couple();
+    let memory = couple
+        .right
+        .domain
+        .register(8, Access::empty())
+        .expect("room");
+    let request = Request::write(memory.remote(0));
+    let data = couple.left.memory.slice(0..8);
+    couple.from_left.post(request.data(data)).expect("room");
+    if wrong {
+        while couple.from_left.state() != State::Error {
+            std::thread::yield_now();
+        }
+    } else {
+        let completion = couple.left.completions.wait_for(TIMEOUT);
+        let completion = completion.expect("it completes");
+        assert_eq!(completion.status, Status::RemoteAccess);
+    }
+}
+
+fn write_late(wrong: bool) {
+    late(wrong, Request::write);
+}
+
+fn read_late(wrong: bool) {
+    late(wrong, Request::read);
+}
+
+fn late(wrong: bool, make: fn(rocinante::RemoteMemory) -> Request) {
+    let couple = couple();
+    let memory = couple.right.domain.register(64, crate::support::ALL);
+    let memory = memory.expect("room");
+    let request = make(memory.remote(0)).data(couple.left.memory.slice(0..8));
+    let memory = (!wrong).then_some(memory);
+    couple.from_left.post(request).expect("room");
+    let completion = couple.left.completions.wait_for(TIMEOUT);
+    let expected = if wrong {
+        Status::RemoteAccess
+    } else {
+        Status::Success
+    };
+    assert_eq!(completion.expect("it completes").status, expected);
+    drop(memory);
+}
+
+fn leak(wrong: bool) {
+    let couple = couple();
+    if wrong {
+        std::mem::forget(couple);
+    }
+}

@@ -1,0 +1,100 @@
+//! Queues that can overrun or stay full.
+
+use rocinante::{ConnectOptions, Request};
+
+use crate::support::TIMEOUT;
+use crate::{Program, couple};
+
+pub(crate) const PROGRAMS: &[(&str, Program)] = &[
+    ("never signaled", never_signaled),
+    ("sends", sends),
+    ("receives", receives),
+    ("early", early),
+];
+
+fn never_signaled(wrong: bool) {
+    let couple = couple();
+    for number in 0..512 {
+        let request = Request::write(couple.right.memory.remote(0));
+        let request = request.data(couple.left.memory.slice(0..8)).unsignaled();
+        couple.from_left.post(request).expect("room");
+        if number % 128 == 127 && (!wrong || number == 511) {
+            let request = Request::write(couple.right.memory.remote(0));
+            let request = request.data(couple.left.memory.slice(0..8));
+            couple.from_left.post(request).expect("room");
+            couple.left.success();
+        }
+    }
+}
+
+/// The completion queue has room for four. With a mistake, five SENDs are under way.
+fn sends(wrong: bool) {
+    let couple = couple();
+    let small = couple.left.context.completion_queue(4).expect("room");
+    let builder = couple.left.domain.queue_pair(&small).depth(8, 0);
+    let here = builder.reliable().expect("room");
+    let there = couple.right.prepare(ConnectOptions::default());
+    let (our_end, their_end) = (here.endpoint(), there.endpoint());
+    // Only one receive is there, so the others wait.
+    let receive = |queue_pair: &rocinante::QueuePair| {
+        let room = couple.right.memory.slice(0..8);
+        queue_pair.post_receive(0, [room]).expect("room");
+    };
+    let there = there.connect(our_end).expect("a peer");
+    receive(&there);
+    let here = here.connect(their_end).expect("a peer");
+    let mut posted = 0;
+    let mut post = |count| {
+        for _ in 0..count {
+            let request = Request::send().data(couple.left.memory.slice(0..8));
+            here.post(request).expect("room");
+            posted += 1;
+        }
+        posted
+    };
+    let mut posted = post(if wrong { 5 } else { 4 });
+    for number in 0..5 {
+        small.wait_for(TIMEOUT).expect("it completes");
+        couple.right.success();
+        if posted == 4 {
+            posted = post(1);
+        }
+        if number < 4 {
+            receive(&there);
+        }
+    }
+}
+
+fn receives(wrong: bool) {
+    let couple = couple();
+    let small = couple.left.context.completion_queue(4).expect("room");
+    let builder = couple.left.domain.queue_pair(&small).depth(1, 8);
+    let here = builder.reliable().expect("room");
+    for number in 0..if wrong { 5 } else { 4 } {
+        let room = couple.left.memory.slice(number * 8..number * 8 + 8);
+        here.post_receive(0, [room]).expect("room");
+    }
+}
+
+/// The first receive is posted when the message has already been rejected.
+fn early(wrong: bool) {
+    let couple = couple();
+    let (here, there) = crate::connect(&couple.left, &couple.right);
+    let receive = || {
+        let room = couple.right.memory.slice(0..8);
+        there.post_receive(0, [room]).expect("room");
+    };
+    if !wrong {
+        receive();
+    }
+    let request = Request::send().data(couple.left.memory.slice(0..8));
+    here.post(request).expect("room");
+    if wrong {
+        while couple.right.context.counters().rnr_naks_sent == 0 {
+            std::thread::yield_now();
+        }
+        receive();
+    }
+    couple.left.success();
+    couple.right.success();
+}

@@ -1,0 +1,90 @@
+//! Requests to the same remote memory.
+
+use rocinante::Request;
+
+use crate::{Program, connect, couple};
+
+pub(crate) const PROGRAMS: &[(&str, Program)] = &[
+    ("two writes", two_writes),
+    ("write and read", write_and_read),
+    ("read and write", read_and_write),
+    ("write and atomic", write_and_atomic),
+    ("one byte", one_byte),
+    ("write after read", write_after_read),
+    ("atomic after read", atomic_after_read),
+];
+
+/// Makes a request to remote memory.
+type Make = fn(rocinante::RemoteMemory) -> Request;
+
+/// Posts two requests to different queue pairs. The right program waits for the first.
+fn by_two_queue_pairs(wrong: bool, make: [Make; 2]) {
+    let couple = couple();
+    let (second, _there) = connect(&couple.left, &couple.right);
+    let [one, two] = make;
+    let remote = couple.right.memory.remote(0);
+    let data = |start: usize| couple.left.memory.slice(start..start + 8);
+    couple
+        .from_left
+        .post(one(remote).data(data(0)))
+        .expect("room");
+    if !wrong {
+        couple.left.success();
+    }
+    second.post(two(remote).data(data(16))).expect("room");
+    if wrong {
+        couple.left.success();
+    }
+    couple.left.success();
+}
+
+fn two_writes(wrong: bool) {
+    by_two_queue_pairs(wrong, [Request::write, Request::write]);
+}
+
+fn write_and_read(wrong: bool) {
+    by_two_queue_pairs(wrong, [Request::write, Request::read]);
+}
+
+fn read_and_write(wrong: bool) {
+    by_two_queue_pairs(wrong, [Request::read, Request::write]);
+}
+
+fn write_and_atomic(wrong: bool) {
+    by_two_queue_pairs(
+        wrong,
+        [Request::write, |remote| Request::fetch_add(remote, 1)],
+    );
+}
+
+fn one_byte(wrong: bool) {
+    let couple = couple();
+    let (second, _there) = connect(&couple.left, &couple.right);
+    let starts = [0, if wrong { 99 } else { 100 }];
+    for (queue_pair, start) in [&couple.from_left, &second].into_iter().zip(starts) {
+        let request = Request::write(couple.right.memory.remote(start));
+        let data = couple.left.memory.slice(0..100);
+        queue_pair.post(request.data(data)).expect("room");
+    }
+    couple.left.success();
+    couple.left.success();
+}
+
+fn write_after_read(wrong: bool) {
+    after_read(wrong, Request::write);
+}
+
+fn atomic_after_read(wrong: bool) {
+    after_read(wrong, |remote| Request::compare_swap(remote, 0, 1));
+}
+
+fn after_read(wrong: bool, change: Make) {
+    let couple = couple();
+    let remote = couple.right.memory.remote(0);
+    let read = Request::read(remote).data(couple.left.memory.slice(0..8));
+    let change = change(remote).data(couple.left.memory.slice(8..16));
+    let change = if wrong { change } else { change.fenced() };
+    couple.from_left.post_many([read, change]).expect("room");
+    couple.left.success();
+    couple.left.success();
+}
