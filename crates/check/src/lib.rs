@@ -30,7 +30,7 @@ pub use request::DeviceId;
 pub use rule::{Level, Rule};
 
 use device::{Device, QueuePair, Receive, Send};
-use local_use::{LocalUse, LocalUses, Purpose, UseKey};
+use local_use::{LocalUse, LocalUses, Purpose, Space, UseKey};
 use remote_use::{Conflict, RemoteUse, RemoteUses, conflicts, remote_of};
 use request::{QueuePairId, RequestName, bytes, common, operation, qp};
 
@@ -91,12 +91,14 @@ impl<S: Clone> Checker<S> {
                 findings.push(not_polled(*number, failure));
             }
         }
+        // The connection manager of librdmacm keeps a protection domain for each device.
+        let domains = closed.domains.saturating_sub(1);
         let counts = [
             (closed.queue_pairs.len(), "queue pairs"),
             (closed.completion_queues.len(), "completion queues"),
             (closed.shared_receives.len(), "shared receive queues"),
             (closed.region_count(), "memory regions"),
-            (closed.domains, "protection domains"),
+            (domains, "protection domains"),
         ];
         let left = counts.iter().filter(|(count, _)| *count > 0);
         let left: Vec<_> = left
@@ -233,7 +235,7 @@ impl<S: Clone> Step<'_, S> {
         } else {
             queue_pair.unsignaled + 1
         };
-        let never_signaled = max > 0 && queue_pair.unsignaled == max;
+        let never_signaled = max > 0 && queue_pair.unsignaled == max + 1;
         let completions = queue_pair.sizes.send_completions;
         queue_pair.expected_sends += u32::from(signaled);
         if let Some(before) = forgotten {
@@ -241,8 +243,9 @@ impl<S: Clone> Step<'_, S> {
         }
         if never_signaled {
             let what = format!(
-                "{max} requests in succession were posted to {} without the signaled flag, which is the length of its \
-                 send queue.",
+                "{} requests in succession were posted to {} without the signaled flag, and its send queue has room for \
+                 {max}.",
+                max + 1,
                 qp(number)
             );
             let calls = vec![("the last of them".to_owned(), self.call.clone())];
@@ -269,6 +272,7 @@ impl<S: Clone> Step<'_, S> {
                 purpose,
                 request: request.clone(),
                 call: self.call.clone(),
+                overwritten_by: None,
             })
             .collect();
         let conflicts = used.iter().find_map(|new| {
@@ -357,21 +361,24 @@ impl<S: Clone> Step<'_, S> {
             return;
         };
         let uses = std::mem::take(&mut send.uses);
-        let changed = changed_at.map(|offset| {
-            let at = send.address_of(offset);
-            let what = format!(
-                "the memory of {} was changed at {at:#x} (offset {offset}) after it was posted and before it \
-                 completed.",
-                send.request
-            );
-            (what, format!("the request: {}", send.request), send.call.clone())
-        });
+        let (request, call) = (send.request.clone(), send.call.clone());
+        let changed = changed_at.map(|offset| (offset, send.address_of(offset)));
         queue_pair.ended += 1;
+        let local = &self.checker.local;
+        let receive = (uses.iter()).find_map(|key| local.get(key)?.overwritten_by);
         self.checker.local.remove(&uses);
-        if let Some((what, name, call)) = changed {
-            let what = what.replacen("the memory", "The memory", 1);
-            self.find(Rule::BufferChanged, qp(number), what, vec![(name, call)]);
-        }
+        let Some((offset, address)) = changed else {
+            return;
+        };
+        let by = receive.map_or_else(String::new, |id| {
+            format!(" by a message for the receive (wr_id {id:#x}) of the same queue pair")
+        });
+        let what = format!(
+            "The memory of {request} was changed{by} at {address:#x} (offset {offset}) after it was posted and before \
+             it completed."
+        );
+        let calls = vec![(format!("the request: {request}"), call)];
+        self.find(Rule::BufferChanged, qp(number), what, calls);
     }
 
     fn post_receive(&mut self, queue: ReceiveQueueId, id: u64, segments: &[Segment]) {
@@ -448,26 +455,19 @@ impl<S: Clone> Step<'_, S> {
     /// Compares the memory of a message that has arrived with that of other requests under way.
     fn check_received(&mut self, completion: &Completion, receive: &Receive) {
         let through = Some((self.id, completion.queue_pair));
-        let local = &self.checker.local;
-        let mut left = u64::from(completion.length);
-        let filled = receive.uses.iter().filter_map(|key| {
-            let used = local.get(key)?;
-            let start = used.range.start;
-            let length = left.min(used.range.end - start);
-            left -= length;
-            Some((used.space, start..start + length))
-        });
-        let conflict = filled
-            .collect::<Vec<_>>()
-            .into_iter()
-            .find_map(|(space, range)| {
-                let mut overlapping = local.overlapping(space, &range);
-                // A message of the same peer can be the answer to the request.
-                let other = overlapping.find(|(other, _)| {
-                    other.purpose != Purpose::Receive && other.request.queue_pair != through
-                });
-                other.map(|(other, common)| (other.request.clone(), other.call.clone(), common))
+        let local = &mut self.checker.local;
+        let filled = filled(local, receive, completion.length);
+        for (space, range) in &filled {
+            local.note_overwritten(*space, range, through, receive.id);
+        }
+        let conflict = filled.iter().find_map(|(space, range)| {
+            let mut overlapping = local.overlapping(*space, range);
+            // A message of the same peer can be the answer to the request.
+            let other = overlapping.find(|(other, _)| {
+                other.purpose != Purpose::Receive && other.request.queue_pair != through
             });
+            other.map(|(other, common)| (other.request.clone(), other.call.clone(), common))
+        });
         let Some((request, call, common)) = conflict else {
             return;
         };
@@ -657,6 +657,19 @@ impl<S: Clone> Step<'_, S> {
             self.checker.local.remove(&receive.uses);
         }
     }
+}
+
+/// The memory that a message of this length filled.
+fn filled<S>(local: &LocalUses<S>, receive: &Receive, length: u32) -> Vec<(Space, Range<u64>)> {
+    let mut left = u64::from(length);
+    let filled = receive.uses.iter().filter_map(|key| {
+        let used = local.get(key)?;
+        let start = used.range.start;
+        let length = left.min(used.range.end - start);
+        left -= length;
+        Some((used.space, start..start + length))
+    });
+    filled.collect()
 }
 
 fn range_of(segment: &Segment) -> Range<u64> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::request::{RequestName, common};
+use crate::request::{QueuePairId, RequestName, common};
 
 /// An address space: the memory of the process, or a region whose addresses start at zero.
 pub(crate) type Space = u64;
@@ -42,6 +42,8 @@ pub(crate) struct LocalUse<S> {
     pub(crate) purpose: Purpose,
     pub(crate) request: RequestName,
     pub(crate) call: S,
+    /// The id of a receive of the same queue pair whose message was stored into it meanwhile.
+    pub(crate) overwritten_by: Option<u64>,
 }
 
 /// All uses, ordered by address.
@@ -78,6 +80,24 @@ impl<S> LocalUses<S> {
 
     pub(crate) fn get(&self, key: &UseKey) -> Option<&LocalUse<S>> {
         self.uses.get(key)
+    }
+
+    /// Notes that the message of a receive was stored into memory that requests of the same queue pair send.
+    pub(crate) fn note_overwritten(
+        &mut self,
+        space: Space,
+        range: &Range<u64>,
+        queue_pair: Option<QueuePairId>,
+        receive: u64,
+    ) {
+        let lowest = range.start.saturating_sub(self.longest);
+        let near = (self.uses).range_mut((space, lowest, 0)..(space, range.end, 0));
+        for (_, it) in near {
+            let is_sent = it.purpose == Purpose::Send && it.request.queue_pair == queue_pair;
+            if is_sent && common(&it.range, range).is_some() {
+                it.overwritten_by = Some(receive);
+            }
+        }
     }
 
     /// The uses that share bytes with a range, and these bytes.
