@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use engine::observation::{Discarded, PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
 use engine::{Completion, CompletionQueue, Id, Observation, Segment, Status, Work};
-use wire::Qpn;
+use wire::{Key, Qpn};
 
 pub use finding::Finding;
 pub use request::DeviceId;
@@ -132,7 +132,7 @@ impl<S: Clone> Step<'_, S> {
                 let id = self.id;
                 self.device().register(id, region, access);
             }
-            Observation::Deregistered(key) => self.device().deregister(key),
+            Observation::Deregistered { key, unmapped_at } => self.deregister(key, unmapped_at),
             Observation::CompletionQueue(queue, capacity) => {
                 let queues = &mut self.device().completion_queues;
                 queues.entry(queue).or_default().capacity = capacity;
@@ -197,6 +197,18 @@ impl<S: Clone> Step<'_, S> {
             what,
             calls,
         });
+    }
+
+    fn deregister(&mut self, key: Key, unmapped_at: Option<u64>) {
+        if let Some(address) = unmapped_at {
+            let about = format!("region {:#x}", key.value());
+            let what = format!(
+                "The memory of {about} was unmapped or protected at {address:#x} before it was deregistered."
+            );
+            let calls = vec![("the deregistration".to_owned(), self.call.clone())];
+            self.find(Rule::MemoryUnmapped, about, what, calls);
+        }
+        self.device().deregister(key);
     }
 
     fn post_send(&mut self, posted: &PostedSend) {

@@ -26,6 +26,8 @@ pub enum Rule {
     DestroyedWithSends,
     /// Completions with an error are polled.
     FailureNotPolled,
+    /// Memory stays mapped while it is registered.
+    MemoryUnmapped,
     /// A peer does not use an R_Key after the memory is deregistered.
     KeyAfterDeregistration,
     /// The first receive is posted before a message can arrive.
@@ -45,7 +47,7 @@ pub enum Level {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::BufferChanged,
         Self::OverlappingRequests,
         Self::SharedTarget,
@@ -57,6 +59,7 @@ impl Rule {
         Self::CompletionQueueTooSmall,
         Self::DestroyedWithSends,
         Self::FailureNotPolled,
+        Self::MemoryUnmapped,
         Self::KeyAfterDeregistration,
         Self::NoReceiveYet,
         Self::Leak,
@@ -77,6 +80,7 @@ impl Rule {
             Self::CompletionQueueTooSmall => "completion-queue-too-small",
             Self::DestroyedWithSends => "destroyed-with-sends",
             Self::FailureNotPolled => "failure-not-polled",
+            Self::MemoryUnmapped => "memory-unmapped",
             Self::KeyAfterDeregistration => "key-after-deregistration",
             Self::NoReceiveYet => "no-receive-yet",
             Self::Leak => "leak",
@@ -140,6 +144,10 @@ impl Rule {
             Self::FailureNotPolled => {
                 "The program did not learn that the request failed. Poll the completion queue before you destroy the \
                  queue pair or exit."
+            }
+            Self::MemoryUnmapped => {
+                "A device with pinned memory still reads and writes the former pages, and a new mapping at the same \
+                 address is not what it accesses. Deregister the memory before you free or unmap it."
             }
             Self::KeyAfterDeregistration => {
                 "Another region could have the key now. Make sure that the peer has finished before you deregister \

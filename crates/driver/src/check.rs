@@ -109,6 +109,10 @@ fn is_call(observation: &Observation) -> bool {
             | Observation::ReceivePosted { .. }
             | Observation::QueuePairDestroyed(_)
             | Observation::QueuePairReset(_)
+            | Observation::Deregistered {
+                unmapped_at: Some(_),
+                ..
+            }
     )
 }
 

@@ -24,8 +24,13 @@ pub enum Observation {
     DomainFreed(Id<ProtectionDomain>),
     /// Memory was registered.
     Registered(Registration, Access),
-    /// A region was deregistered. The key is its L_Key.
-    Deregistered(Key),
+    /// A region was deregistered.
+    Deregistered {
+        /// Its L_Key.
+        key: Key,
+        /// The first address whose memory the program had unmapped or protected before.
+        unmapped_at: Option<u64>,
+    },
     /// A completion queue was created with this capacity, or got it later.
     CompletionQueue(Id<CompletionQueue>, u32),
     /// A completion queue was destroyed.

@@ -82,5 +82,6 @@ finds! {
     never_signal: "never-signaled";
     destroy_early: "destroyed-with-sends";
     deregister_early: "key-after-deregistration";
+    free_early: "memory-unmapped";
     forget_objects: "leak";
 }

@@ -148,9 +148,14 @@ impl Device {
 
     /// Deregisters a region. Its keys become invalid.
     pub fn deregister(&mut self, key: Key) -> Result<(), MemoryError> {
+        let is_observed = self.shared.observations.are_recorded();
+        let unmapped_at = is_observed.then(|| self.shared.memory.first_unmapped(key));
         let domain = self.shared.memory.deregister(key)?;
         self.count_in_domain(domain, -1);
-        self.observe(Observation::Deregistered(key));
+        self.observe(Observation::Deregistered {
+            key,
+            unmapped_at: unmapped_at.flatten(),
+        });
         Ok(())
     }
 

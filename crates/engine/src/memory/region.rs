@@ -97,6 +97,22 @@ impl Memory {
         }
     }
 
+    /// The first address of a region whose memory the program has unmapped or protected. Looks at one byte of each
+    /// page.
+    pub(crate) fn first_unmapped(&self, key: Key) -> Option<u64> {
+        const PAGE: usize = 4096;
+        let Some(KeyedMemory::Region(region)) = self.keys.get(key) else {
+            return None;
+        };
+        let mut byte = Vec::new();
+        let mut offsets = (0..region.extent.length()).step_by(PAGE);
+        let unmapped = offsets.find(|offset| {
+            byte.clear();
+            region.extent.append_to(&mut byte, *offset, 1).is_err()
+        });
+        unmapped.map(|offset| region.address + offset)
+    }
+
     /// Removes a region. Returns its protection domain.
     pub(crate) fn deregister(&mut self, key: Key) -> Result<Id<ProtectionDomain>, MemoryError> {
         match self.keys.get(key) {

@@ -147,6 +147,21 @@ static void deregister_early(void)
 		CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+/* A block of this size is a mapping of its own, which `free` unmaps. */
+static void free_early(void)
+{
+	size_t length = 4 << 20;
+	char *block = malloc(length);
+	CHECK(block != NULL);
+	struct ibv_mr *mr = ibv_reg_mr(left.pd, block, length, EVERYTHING);
+	CHECK(mr != NULL);
+	if (wrong)
+		free(block);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	if (!wrong)
+		free(block);
+}
+
 static void forget_objects(void)
 {
 	if (wrong)
@@ -167,6 +182,7 @@ static const struct {
 	{ "never_signal", never_signal },
 	{ "destroy_early", destroy_early },
 	{ "deregister_early", deregister_early },
+	{ "free_early", free_early },
 	{ "forget_objects", forget_objects },
 };
 
