@@ -6,10 +6,10 @@ use std::time::{Instant, SystemTime};
 use engine::transmit::packets;
 use engine::{Device, Transmit};
 use host::Host;
-use net::Direction;
 use net::capture::{Capture, Record};
-use net::fault::{DelayLine, Faults, Verdict};
+use net::fault::{DelayLine, FaultLog, Faults, Injected, Verdict};
 use net::socket::SendError;
+use net::{Direction, signal};
 use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
 use crate::options::{OpenError, OpenOptions};
@@ -18,7 +18,7 @@ use crate::port::Ports;
 /// A packet that a fault delays.
 enum Delayed {
     Outgoing(Transmit, Vec<u8>),
-    Incoming(Route, Vec<u8>),
+    Incoming(Route, Vec<u8>, Injected),
 }
 
 /// Records packets and applies the faults to them.
@@ -33,7 +33,7 @@ impl CaptureAndFaults {
     /// `None` without captures and faults.
     pub(crate) fn new(options: &OpenOptions) -> Result<Option<Self>, OpenError> {
         let capture = options.capture.as_ref().map(Capture::create).transpose()?;
-        let faults = options.faults.as_deref().map(Faults::parse).transpose()?;
+        let faults = open_faults(options)?;
         if capture.is_none() && faults.is_none() {
             return Ok(None);
         }
@@ -77,12 +77,17 @@ impl CaptureAndFaults {
         device: &Device,
         ports: &mut Ports,
     ) -> Result<(), SendError> {
+        let verdict = match &mut self.faults {
+            Some(faults) => faults.apply(now, Direction::Transmit, buffer),
+            None => Verdict::PASS,
+        };
         for (index, packet) in packets(transmit, buffer).enumerate() {
             let fragmentation = Fragmentation {
                 identification: index as u16,
                 dont_fragment: true,
             };
             let comment = comment(device, transmit.queue_pair, Direction::Transmit, packet);
+            let comment = with_faults(&verdict.injected, comment);
             self.record(
                 Direction::Transmit,
                 &transmit.route,
@@ -91,10 +96,10 @@ impl CaptureAndFaults {
                 comment.as_deref(),
             );
         }
-        let Some(faults) = &mut self.faults else {
+        if verdict.injected.is_none() {
             return ports.send(now, transmit, buffer);
-        };
-        let verdict = faults.apply(now, Direction::Transmit, buffer);
+        }
+        self.signal(&verdict.injected);
         let mut bytes = verdict.bytes(buffer).to_vec();
         for _ in 0..verdict.copies {
             match verdict.hold_until {
@@ -113,12 +118,17 @@ impl CaptureAndFaults {
             None => Verdict::PASS,
         };
         let bytes = verdict.bytes(packet);
+        if verdict.copies == 0 || verdict.injected.killed {
+            self.record_received(route, bytes, &verdict.injected, host);
+        }
+        self.signal(&verdict.injected);
         for _ in 0..verdict.copies {
             match verdict.hold_until {
-                Some(due) => self
-                    .delayed
-                    .push(due, Delayed::Incoming(*route, bytes.to_vec())),
-                None => self.hand_over(now, route, bytes, host),
+                Some(due) => self.delayed.push(
+                    due,
+                    Delayed::Incoming(*route, bytes.to_vec(), verdict.injected),
+                ),
+                None => self.hand_over(now, route, bytes, &verdict.injected, host),
             }
         }
     }
@@ -130,7 +140,9 @@ impl CaptureAndFaults {
                 Delayed::Outgoing(transmit, mut bytes) => {
                     drop(ports.send(now, &transmit, &mut bytes));
                 }
-                Delayed::Incoming(route, bytes) => self.hand_over(now, &route, &bytes, host),
+                Delayed::Incoming(route, bytes, injected) => {
+                    self.hand_over(now, &route, &bytes, &injected, host);
+                }
             }
         }
     }
@@ -149,23 +161,57 @@ impl CaptureAndFaults {
         }
     }
 
-    fn hand_over(&mut self, now: Instant, route: &Route, bytes: &[u8], host: &mut Host) {
-        if self.capture.is_some() {
-            let checked = self.checker.check(&route.flow, bytes);
-            let fragmentation = checked.unwrap_or(Fragmentation::NONE);
-            let number = Packet::parse(bytes).map(|packet| packet.destination);
-            let comment = number
-                .ok()
-                .and_then(|number| comment(host.device(), number, Direction::Receive, bytes));
-            self.record(
-                Direction::Receive,
-                route,
-                fragmentation,
-                bytes,
-                comment.as_deref(),
-            );
+    fn hand_over(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        bytes: &[u8],
+        injected: &Injected,
+        host: &mut Host,
+    ) {
+        self.record_received(route, bytes, injected, host);
+        if !injected.not_ready {
+            return host.handle_datagram(now, route, bytes);
         }
+        let Ok(packet) = Packet::parse(bytes) else {
+            return;
+        };
+        host.device_mut().hide_receives(packet.destination, true);
         host.handle_datagram(now, route, bytes);
+        host.device_mut().hide_receives(packet.destination, false);
+    }
+
+    fn record_received(&mut self, route: &Route, bytes: &[u8], injected: &Injected, host: &Host) {
+        if self.capture.is_none() {
+            return;
+        }
+        let checked = self.checker.check(&route.flow, bytes);
+        let fragmentation = checked.unwrap_or(Fragmentation::NONE);
+        let number = Packet::parse(bytes).map(|packet| packet.destination);
+        let comment = number
+            .ok()
+            .and_then(|number| comment(host.device(), number, Direction::Receive, bytes));
+        let comment = with_faults(injected, comment);
+        self.record(
+            Direction::Receive,
+            route,
+            fragmentation,
+            bytes,
+            comment.as_deref(),
+        );
+    }
+
+    /// Stops or ends this process, if a fault says so. What happened before is in the capture.
+    fn signal(&mut self, injected: &Injected) {
+        if injected.killed || injected.stopped {
+            self.flush();
+        }
+        if injected.killed {
+            signal::kill_process();
+        }
+        if injected.stopped {
+            signal::stop_process();
+        }
     }
 
     fn record(
@@ -187,6 +233,29 @@ impl CaptureAndFaults {
             payload,
             comment,
         });
+    }
+}
+
+/// The faults of the environment or the program. With a log alone, there is an injector without faults that counts
+/// packets.
+fn open_faults(options: &OpenOptions) -> Result<Option<Faults>, OpenError> {
+    let spec = options.faults.as_deref().map(str::parse).transpose()?;
+    let Some(path) = &options.fault_log else {
+        return Ok(spec.map(Faults::new));
+    };
+    let log = FaultLog::open(path).map_err(|error| OpenError::FaultLog {
+        path: path.clone(),
+        error,
+    })?;
+    Ok(Some(Faults::with_log(spec.unwrap_or_default(), Some(log))))
+}
+
+/// Puts the faults in front of the comment, because `roci explain` reads its end.
+fn with_faults(injected: &Injected, comment: Option<String>) -> Option<String> {
+    match comment {
+        comment if injected.is_none() => comment,
+        None => Some(injected.to_string()),
+        Some(comment) => Some(format!("{injected}; {comment}")),
     }
 }
 

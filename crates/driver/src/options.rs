@@ -18,6 +18,8 @@ pub struct OpenOptions {
     pub capture: Option<PathBuf>,
     /// Faults to inject, in the format of `ROCI_FAULT`.
     pub faults: Option<String>,
+    /// The log of the injected faults, which several processes can share; see [`net::fault`].
+    pub fault_log: Option<PathBuf>,
     /// Whether the kernel segments batches into packets, which is much faster.
     pub segmentation: bool,
     /// When packets to queue pairs of this machine go through memory instead of sockets.
@@ -38,6 +40,7 @@ impl Default for OpenOptions {
         Self {
             capture: None,
             faults: None,
+            fault_log: None,
             segmentation: true,
             shortcut: Shortcut::Auto,
             explain: false,
@@ -48,7 +51,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
+    /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_FAULT_LOG`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
     /// `ROCI_WATCHER=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
     #[must_use]
     pub fn from_env() -> Self {
@@ -56,6 +59,7 @@ impl OpenOptions {
         Self {
             capture: text("ROCI_PCAP").map(PathBuf::from),
             faults: text("ROCI_FAULT"),
+            fault_log: text("ROCI_FAULT_LOG").map(PathBuf::from),
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
             shortcut: Shortcut::from_text(text("ROCI_SHORTCUT").as_deref()),
             explain: crate::diagnostics::is_enabled(),
@@ -89,6 +93,14 @@ pub enum OpenError {
     /// The faults cannot be parsed.
     #[error(transparent)]
     Fault(#[from] FaultError),
+    /// The log of the faults can't be written.
+    #[error("the log of the faults in {} can't be written: {error}; choose another file", path.display())]
+    FaultLog {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        error: io::Error,
+    },
     /// A system call failed.
     #[error("the system does not provide a thread, a descriptor or random numbers: {0}")]
     System(#[source] io::Error),

@@ -242,6 +242,13 @@ impl Device {
         self.queue_pairs.get(number)
     }
 
+    /// For fault injection: while this is set, a queue pair answers SENDs as if no receive were posted.
+    pub fn hide_receives(&mut self, number: Qpn, hide: bool) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
+            queue_pair.hide_receives(hide);
+        }
+    }
+
     /// Changes the state and attributes of a queue pair.
     pub fn modify(&mut self, number: Qpn, attributes: &Attributes) -> Result<(), ModifyError> {
         let queue_pair = self

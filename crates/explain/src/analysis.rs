@@ -73,6 +73,11 @@ impl Analysis {
         self.heads.layers(&self[packet])
     }
 
+    /// The faults that were injected into a packet, such as `dropped by fault injection`.
+    pub fn fault(&self, packet: PacketId) -> Option<&str> {
+        self.comment(packet).and_then(collect::fault)
+    }
+
     /// The comment of a packet.
     pub fn comment(&self, packet: PacketId) -> Option<&str> {
         let comments = &self.capture.comments;

@@ -274,6 +274,12 @@ kinds! {
             "another program uses UDP port 4791",
             "the packet was damaged"
         ];
+    /// A packet was changed on purpose.
+    FaultInjected: "fault-injected" Note,
+        "ROCI_FAULT or `roci torture` changed this packet on purpose; what follows is the consequence.",
+        [
+            "a test asked for it: the comment of the packet says what was done"
+        ];
     /// Congestion in the network.
     Congestion: "congestion" Note,
         "RoCEv2 annex: the receiver of packets that a switch has marked answers with a CNP, and the sender slows down.",

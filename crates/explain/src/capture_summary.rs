@@ -26,3 +26,16 @@ pub struct CaptureSummary {
     /// Comments of the capture, by packet.
     pub comments: Vec<(PacketId, String)>,
 }
+
+impl CaptureSummary {
+    /// Adds the fault that the second capture point of a packet names. Packets are not sorted by time yet.
+    pub(crate) fn add_fault(&mut self, packet: PacketId, fault: &str) {
+        match self.comments.binary_search_by_key(&packet, |(at, _)| *at) {
+            Ok(place) => {
+                let comment = &mut self.comments[place].1;
+                *comment = format!("{fault}; {comment}");
+            }
+            Err(place) => self.comments.insert(place, (packet, fault.to_owned())),
+        }
+    }
+}

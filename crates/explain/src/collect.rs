@@ -56,6 +56,23 @@ struct Moment<'a> {
 }
 
 impl Moment<'_> {
+    /// The fault that our own captures name in front of the rest of the comment.
+    fn fault(&self) -> Option<&str> {
+        fault(self.comment?)
+    }
+
+    /// What its capture point says about a packet.
+    fn marks(&self) -> Marks {
+        let Some(fault) = self.fault() else {
+            return passed(self.vantage.direction);
+        };
+        match self.vantage.direction {
+            Some(Direction::Inbound) if is_drop(fault) => Marks::FAULTED | Marks::LOST,
+            direction if is_drop(fault) => Marks::FAULTED | Marks::LOST | passed(direction),
+            direction => Marks::FAULTED | passed(direction),
+        }
+    }
+
     /// The queue pair that sent a packet. Our own captures name the queue pair of their device in a
     /// comment, which is the sender where the packet leaves: `Send wr_id 7 of QP 0x11`.
     fn sender(&self) -> Option<Qpn> {
@@ -297,7 +314,10 @@ impl Collection {
     fn seen_again(&mut self, first: usize, moment: &Moment<'_>) {
         self.summary.seen_twice += 1;
         let packet = &mut self.packets[first];
-        packet.marks |= Marks::SEEN_TWICE | passed(moment.vantage.direction);
+        packet.marks |= Marks::SEEN_TWICE | moment.marks();
+        if let Some(fault) = moment.fault() {
+            self.summary.add_fault(PacketId::new(first), fault);
+        }
         if packet.marks.contains(Marks::LEFT_HERE | Marks::CAME_HERE) {
             let flight = moment.time.saturating_sub(packet.time);
             packet.flight = u32::try_from(flight).ok().and_then(NonZeroU32::new);
@@ -349,6 +369,16 @@ fn is_roce(datagram: &Datagram<'_>) -> bool {
     datagram.flow.destination_port == ROCE_PORT && !datagram.payload.starts_with(&PROBE)
 }
 
+/// The part of a comment that names injected faults.
+pub(crate) fn fault(comment: &str) -> Option<&str> {
+    let first = comment.split("; ").next()?;
+    first.ends_with("by fault injection").then_some(first)
+}
+
+fn is_drop(fault: &str) -> bool {
+    fault.contains("dropped") || fault.contains("killed")
+}
+
 fn passed(direction: Option<Direction>) -> Marks {
     match direction {
         Some(Direction::Outbound) => Marks::LEFT_HERE,
@@ -368,7 +398,7 @@ fn marks(
     let congested = datagram.traffic_class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED
         || packet.forward_congestion
         || packet.backward_congestion;
-    let mut marks = passed(moment.vantage.direction);
+    let mut marks = moment.marks();
     marks.set(Marks::DAMAGED, integrity == Integrity::Damaged);
     marks.set(Marks::CUT, integrity == Integrity::Cut);
     marks.set(Marks::ASKS, packet.acknowledge);

@@ -12,7 +12,8 @@ mod stream;
 use wire::Transport;
 
 use crate::anomaly::{Anomaly, Kind};
-use crate::collect::{Collection, Malformed};
+use crate::capture_summary::CaptureSummary;
+use crate::collect::{Collection, Malformed, fault};
 use crate::connection::{Connection, Endpoint, QueuePair};
 use crate::id::{ConnectionId, PacketId};
 use crate::message::Message;
@@ -85,6 +86,7 @@ pub(crate) fn find(collection: &mut Collection, paired: &mut Paired) -> Findings
     }
     report_damage(&mut context);
     report_congestion(&mut context);
+    report_faults(&mut context, &collection.summary);
     let (messages, mut anomalies) = (context.messages, context.anomalies);
     states::tell(&collection.packets, &messages, &anomalies, paired);
     anomalies.extend(collection.malformed.iter().map(malformed));
@@ -146,6 +148,31 @@ fn report_damage(context: &mut Context<'_>) {
             connection: Some(packet.connection),
             message: packet.message,
             packet: Some(first),
+        });
+    }
+}
+
+/// One report for each packet with an injected fault, up to a limit for each capture.
+fn report_faults(context: &mut Context<'_>, summary: &CaptureSummary) {
+    const MAX_FAULTS: usize = 100;
+    let faults = summary.comments.iter().filter_map(|(packet, comment)| {
+        let fault = fault(comment)?;
+        Some((*packet, fault))
+    });
+    for (id, fault) in faults.take(MAX_FAULTS) {
+        let packet = context.packets[id.index()];
+        let sender = context.name(packet.connection, packet.from);
+        let what = match packet.role {
+            Role::Manage => "CM message".to_owned(),
+            _ => format!("{} PSN {}", packet.opcode, packet.psn),
+        };
+        context.report(Anomaly {
+            kind: Kind::FaultInjected,
+            time: packet.time,
+            sentence: format!("{what} from {sender} in frame {}: {fault}.", packet.frame),
+            connection: Some(packet.connection),
+            message: packet.message,
+            packet: Some(id),
         });
     }
 }

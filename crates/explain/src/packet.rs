@@ -101,13 +101,15 @@ bitflags! {
         const LEFT_HERE = 1 << 10;
         /// It was captured at its receiver.
         const CAME_HERE = 1 << 11;
+        /// A fault was injected into it on purpose. Its comment says which.
+        const FAULTED = 1 << 12;
     }
 }
 
 impl Marks {
     /// The names of the marks for programs: lower case, joined by dashes.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        const NAMES: [(Marks, &str); 12] = [
+        const NAMES: [(Marks, &str); 13] = [
             (Marks::REPEATED, "repeated"),
             (Marks::LOST, "lost"),
             (Marks::DAMAGED, "damaged"),
@@ -120,6 +122,7 @@ impl Marks {
             (Marks::CONGESTED, "congested"),
             (Marks::LEFT_HERE, "left-here"),
             (Marks::CAME_HERE, "came-here"),
+            (Marks::FAULTED, "faulted"),
         ];
         let set = NAMES
             .into_iter()

@@ -21,48 +21,67 @@
 //! | `delay=1ms` | every packet is delayed by this time | `delay:by=1ms` |
 //! | `seed=7` | other random decisions than with seed 0; given once, for all clauses | |
 //!
-//! A **rule** is an action (`drop`, `dup`, `corrupt`, `reorder`, `delay`), a colon, and conditions
-//! separated by `,`:
+//! A **rule** is an action, a colon, and conditions separated by `,`. The actions are `drop`, `dup`, `corrupt`, `reorder`,
+//! `delay`, and these:
+//!
+//! | action | meaning |
+//! |---|---|
+//! | `rnr` | the receiver of a SEND on a reliable connection answers as if it had no receive (RNR NAK) |
+//! | `stop` | the process stops (SIGSTOP), until `roci torture` or somebody else continues it (SIGCONT) |
+//! | `kill` | the process ends (SIGKILL) before it sends or receives the packet |
+//!
 //!
 //! | condition | meaning |
 //! |---|---|
 //! | `opcode=RC_SEND_ONLY` | only this opcode; without the service (`SEND_ONLY`), that of every service; a part of a name (`RC_WRITE`), every opcode that begins with it |
+//! | `cm=REQ` | only this message of the connection manager: REQ, REP, RTU, REJ, MRA, DREQ, DREP, SIDR_REQ, SIDR_REP; `any` for all |
+//! | `context=2` | only packets of the second context, in the order in which contexts are opened: by all processes with the same `ROCI_FAULT_LOG`, without it by this process |
 //! | `qp=0x11` | only packets for this queue pair |
 //! | `psn=5` | only packets with this sequence number |
 //! | `nth=3` | from the third packet on that meets the conditions above; without `times` just that one |
 //! | `every=20` | every twentieth such packet |
 //! | `rate=5%` | each such packet with this probability |
 //! | `times=2` | at most this many packets |
-//! | `by=5ms` | how long to hold it back; for `delay` and `reorder` |
+//! | `by=5ms` | how long to hold it back, for `delay` and `reorder`; how long to stop, for `stop` |
 //!
 //! Several rules can affect one packet: it is then, for example, corrupted and delayed. A packet
 //! that is dropped is only dropped. The same line always does the same to the same packets: all
 //! random decisions depend on the seed. Every rule has its own random stream, so one more rule
 //! changes nothing for the others.
 //!
+//! If `ROCI_FAULT_LOG` names a file, each fault is recorded there, as a rule that injects it again. The file's format
+//! is described in the source of this module (`fault/log.rs`); `roci torture` reads it.
+//!
 //! When a device closes or its process exits, it sends the packets that are held back at once: a network
 //! would deliver them, too.
 
 mod delay;
 mod error;
+mod injected;
+mod log;
 mod opcodes;
+mod packet_name;
 mod parse;
 mod random;
 mod spec;
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wire::{Bth, Flow, ICRC_LENGTH, IcrcChecker, ROCE_PORT, icrc};
 use zerocopy::FromBytes;
 
 pub use delay::DelayLine;
 pub use error::{FaultError, FaultProblem};
+pub use injected::Injected;
+pub use log::{FAULT_LOG_VARIABLE, FaultLog};
 pub use opcodes::OpcodePattern;
+pub use packet_name::CmMessage;
 pub use spec::{Action, FaultSpec, Rate, Rule, When};
 
 use crate::Direction;
 use random::Random;
+use spec::Seen;
 
 /// The environment variable that says which faults to inject.
 pub const FAULT_VARIABLE: &str = "ROCI_FAULT";
@@ -77,6 +96,8 @@ pub struct Verdict {
     pub damaged: Option<Vec<u8>>,
     /// Until when to hold back all its copies.
     pub hold_until: Option<Instant>,
+    /// All faults of this packet.
+    pub injected: Injected,
 }
 
 impl Verdict {
@@ -85,6 +106,7 @@ impl Verdict {
         copies: 1,
         damaged: None,
         hold_until: None,
+        injected: Injected::NONE,
     };
 
     /// The packet is lost.
@@ -92,6 +114,10 @@ impl Verdict {
         copies: 0,
         damaged: None,
         hold_until: None,
+        injected: Injected {
+            dropped: true,
+            ..Injected::NONE
+        },
     };
 
     /// The bytes to send or deliver.
@@ -146,6 +172,11 @@ pub struct Faults {
     /// Chooses the bit to flip.
     place: Random,
     checker: IcrcChecker,
+    /// The number of the context.
+    context: u64,
+    log: Option<FaultLog>,
+    /// Whether messages of the connection manager are told apart.
+    names_messages: bool,
 }
 
 /// The state of a rule.
@@ -164,17 +195,32 @@ impl Faults {
 
     /// An injector that has seen no packet yet.
     pub fn new(spec: FaultSpec) -> Self {
+        Self::with_log(spec, None)
+    }
+
+    /// An injector that records its faults in a log. The contexts of a log have different random decisions.
+    pub fn with_log(spec: FaultSpec, log: Option<FaultLog>) -> Self {
+        let context = log
+            .as_ref()
+            .map_or_else(log::next_context, FaultLog::context);
+        let seed = match log {
+            Some(_) => Random::new(spec.seed(), context).next(),
+            None => spec.seed(),
+        };
         let streams = 1..=spec.rules().len() as u64;
         let progress = streams.map(|stream| Progress {
             matched: 0,
             fired: 0,
-            chance: Random::new(spec.seed(), stream),
+            chance: Random::new(seed, stream),
         });
         Faults {
             progress: progress.collect(),
             counts: FaultCounts::default(),
-            place: Random::new(spec.seed(), 0),
+            place: Random::new(seed, 0),
             checker: IcrcChecker::new(),
+            context,
+            names_messages: log.is_some() || spec.rules().iter().any(|rule| rule.cm.is_some()),
+            log,
             spec,
         }
     }
@@ -198,40 +244,49 @@ impl Faults {
     /// Decides about one packet: a UDP payload with the ICRC at its end.
     pub fn apply(&mut self, now: Instant, direction: Direction, packet: &[u8]) -> Verdict {
         self.counts.packets += 1;
-        let struck = self.strike(direction, packet);
-        self.count(&struck);
-        if struck.dropped {
-            return Verdict::DROP;
+        let injected = self.strike(direction, packet);
+        self.count(&injected);
+        if injected.dropped {
+            return Verdict {
+                injected: injected.of_a_dropped_packet(),
+                ..Verdict::DROP
+            };
         }
         Verdict {
-            copies: 1 + u8::from(struck.duplicated),
-            damaged: struck.corrupted.then(|| self.damage(packet)),
-            hold_until: struck.held.map(|by| now + by),
+            copies: 1 + u8::from(injected.duplicated),
+            damaged: injected.corrupted.then(|| self.damage(packet)),
+            hold_until: injected.held.map(|by| now + by),
+            injected,
         }
     }
 
     /// Applies every rule, even after one that dropped the packet: the counts and random numbers of
     /// a rule must not depend on another.
-    fn strike(&mut self, direction: Direction, packet: &[u8]) -> Struck {
-        let base = Bth::ref_from_prefix(packet).ok().map(|(base, _)| base);
-        let mut struck = Struck::default();
+    fn strike(&mut self, direction: Direction, packet: &[u8]) -> Injected {
+        let seen = Seen {
+            context: self.context,
+            direction,
+            base: Bth::ref_from_prefix(packet).ok().map(|(base, _)| base),
+            cm: self
+                .names_messages
+                .then(|| packet_name::cm_message(packet))
+                .flatten(),
+        };
+        let numbered = self.log.as_mut().and_then(|log| log.count(&seen));
+        let mut injected = Injected::NONE;
         for (rule, progress) in self.spec.rules().iter().zip(&mut self.progress) {
-            if !rule.concerns(direction, base) || !progress.fires(&rule.when) {
+            if !rule.concerns(&seen) || !progress.fires(&rule.when) {
                 continue;
             }
-            match rule.action {
-                Action::Drop => struck.dropped = true,
-                Action::Duplicate => struck.duplicated = true,
-                Action::Corrupt => struck.corrupted = true,
-                Action::Delay(by) | Action::Reorder(by) => {
-                    struck.held = Some(struck.held.unwrap_or_default().saturating_add(by));
-                }
+            if let (Some(log), Some(numbered)) = (&mut self.log, numbered) {
+                log.record(rule, numbered, packet);
             }
+            injected.add(rule.action);
         }
-        struck
+        injected
     }
 
-    fn count(&mut self, struck: &Struck) {
+    fn count(&mut self, struck: &Injected) {
         if struck.dropped {
             self.counts.dropped += 1;
             return;
@@ -280,15 +335,6 @@ const PROBE_FLOW: Flow = Flow {
     source_port: ROCE_PORT,
     destination_port: ROCE_PORT,
 };
-
-/// The combined faults for one packet.
-#[derive(Default)]
-struct Struck {
-    dropped: bool,
-    duplicated: bool,
-    corrupted: bool,
-    held: Option<Duration>,
-}
 
 impl Progress {
     fn fires(&mut self, when: &When) -> bool {

@@ -1,4 +1,4 @@
-//! The signals of the library's own threads.
+//! The signals of the library's own threads, and those that injected faults send.
 
 use crate::sys::signal;
 
@@ -8,6 +8,16 @@ use crate::sys::signal;
 /// signal is blocked ends the process without calling the handler that could have handled it.
 pub fn unblock_faults() {
     signal::unblock(&[libc::SIGSEGV, libc::SIGBUS]);
+}
+
+/// Stops this process, until it gets SIGCONT.
+pub fn stop_process() {
+    signal::send_to_self(libc::SIGSTOP);
+}
+
+/// Ends this process at once. No handler runs.
+pub fn kill_process() {
+    signal::send_to_self(libc::SIGKILL);
 }
 
 #[cfg(test)]

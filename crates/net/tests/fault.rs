@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use net::Direction::{Receive, Transmit};
-use net::fault::{DelayLine, FaultCounts, FaultSpec, Faults, Verdict};
+use net::fault::{DelayLine, FaultCounts, FaultLog, FaultSpec, Faults, Verdict};
 use proptest::prelude::*;
-use wire::{Flow, IcrcChecker, Opcode, PacketHead, Psn, Qpn, icrc};
+use wire::cm::{ConnectRequest, ReadyToUse};
+use wire::{Deth, Flow, IcrcChecker, Opcode, PacketHead, Psn, Qpn, QueueKey, icrc, mad};
 
 const FLOW: Flow = Flow {
     source: std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)),
@@ -17,6 +18,18 @@ const FLOW: Flow = Flow {
 fn packet(opcode: Opcode, qp: u32, psn: u32) -> Vec<u8> {
     let head = PacketHead::new(opcode, Qpn::new(qp), Psn::new(psn));
     let mut bytes = [head.bytes(), b"payload!"].concat();
+    bytes.extend(icrc::checksum(&FLOW, 0, &bytes));
+    bytes
+}
+
+/// A message of the connection manager, empty but for its name.
+fn cm(attribute: u16) -> Vec<u8> {
+    let class = mad::COMMUNICATION_MANAGEMENT;
+    let header = mad::Header::new(class, 2, mad::SEND, attribute, 1);
+    let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0));
+    let head = head.push(&Deth::new(QueueKey::new(0x8001_0000), Qpn::GSI));
+    let datagram = mad::join(&header, &[0; mad::BODY_LENGTH]);
+    let mut bytes = [head.bytes(), &datagram].concat();
     bytes.extend(icrc::checksum(&FLOW, 0, &bytes));
     bytes
 }
@@ -41,7 +54,7 @@ fn lost(faults: &mut Faults, packets: &[Vec<u8>]) -> Vec<usize> {
     let now = Instant::now();
     let mut lost = Vec::new();
     for (index, packet) in packets.iter().enumerate() {
-        if faults.apply(now, Transmit, packet) == Verdict::DROP {
+        if faults.apply(now, Transmit, packet).copies == 0 {
             lost.push(index);
         }
     }
@@ -90,14 +103,15 @@ fn a_rule_starts_at_the_nth_packet_and_repeats() {
 fn each_direction_has_its_own_rules() {
     let now = Instant::now();
     let mut faults = faults("rx:drop:times=1; tx:dup:nth=2");
-    let doubled = Verdict {
-        copies: 2,
-        ..Verdict::PASS
-    };
     assert_eq!(faults.apply(now, Transmit, &send(0)), Verdict::PASS);
     assert_eq!(faults.apply(now, Receive, &send(0)), Verdict::DROP);
     assert_eq!(faults.apply(now, Receive, &send(0)), Verdict::PASS);
-    assert_eq!(faults.apply(now, Transmit, &send(1)), doubled);
+    let doubled = faults.apply(now, Transmit, &send(1));
+    assert_eq!(doubled.copies, 2);
+    assert_eq!(
+        doubled.injected.to_string(),
+        "duplicated by fault injection"
+    );
 }
 
 #[test]
@@ -174,6 +188,59 @@ fn faults_occur_with_the_given_probability() {
     let count = lost(&mut faults("loss=1%,seed=1"), &packets).len();
     assert!((900..1100).contains(&count), "{count} of 100000");
     assert_eq!(lost(&mut faults("loss=0%"), &packets), []);
+}
+
+#[test]
+fn a_rule_can_name_a_context_and_a_cm_message() {
+    let mut second = faults("drop:context=1234567,nth=1");
+    assert_eq!(lost(&mut second, &[send(0)]), [], "this is another context");
+    let mut requests = faults("drop:cm=REQ,nth=2");
+    let [req, rtu] = [cm(ConnectRequest::ATTRIBUTE), cm(ReadyToUse::ATTRIBUTE)];
+    let packets = [rtu.clone(), req.clone(), send(0), rtu, req.clone(), req];
+    assert_eq!(lost(&mut requests, &packets), [4]);
+    assert_eq!(lost(&mut faults("drop:cm=any"), &packets), [0, 1, 3, 4, 5]);
+}
+
+#[test]
+fn the_rules_in_a_log_repeat_random_faults() {
+    let path = std::env::temp_dir().join(format!("roci-fault-log-{}", std::process::id()));
+    let logged = |text: &str| {
+        let _ = std::fs::remove_file(&path);
+        let log = FaultLog::open(&path).expect("a log");
+        let spec = text.parse().expect("a spec");
+        Faults::with_log(spec, Some(log))
+    };
+    let mut packets: Vec<_> = (0..40).map(send).collect();
+    packets.extend((0..40).map(|psn| packet(Opcode::RcAcknowledge, 0x11, psn)));
+    packets.extend((0..8).map(|_| cm(ConnectRequest::ATTRIBUTE)));
+    let random = lost(&mut logged("loss=20%,seed=5"), &packets);
+    assert!(random.len() > 5, "{random:?}");
+    let text = std::fs::read_to_string(&path).expect("a log");
+    let rules = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("fault 1 "));
+    let rules: Vec<_> = rules.filter_map(|line| line.split(" # ").next()).collect();
+    assert_eq!(lost(&mut logged(&rules.join(";")), &packets), random);
+    assert_eq!(FaultLog::open(&path).expect("a log").context(), 2);
+    assert!(
+        text.contains("packets 1 tx opcode=RC_SEND_ONLY 32\n"),
+        "{text}"
+    );
+    assert!(text.contains("packets 1 tx cm=REQ 8\n"), "{text}");
+    std::fs::remove_file(path).expect("the log");
+}
+
+#[test]
+fn only_the_first_packet_of_a_reliable_send_can_be_not_ready() {
+    let now = Instant::now();
+    let mut faults = faults("rnr:rate=100%");
+    let mut injected = |opcode| {
+        let packet = packet(opcode, 0x11, 0);
+        faults.apply(now, Receive, &packet).injected.not_ready
+    };
+    assert!(injected(Opcode::RcSendOnly) && injected(Opcode::RcSendFirst));
+    assert!(!injected(Opcode::RcSendLast) && !injected(Opcode::UdSendOnly));
+    assert!(!injected(Opcode::RcAcknowledge) && !injected(Opcode::RcWriteOnly));
 }
 
 #[test]
@@ -283,11 +350,11 @@ fn an_error_names_the_position_and_the_correction() {
         ),
         (
             "loss=1%; drip:nth=1",
-            "column 10: `drip` is not known here; there is drop, dup, corrupt, reorder and delay",
+            "column 10: `drip` is not known here; there is drop, dup, corrupt, reorder, delay, rnr, stop and kill",
         ),
         (
             "drop:qpn=1",
-            "column 6: `qpn` is not known here; there is opcode, qp, psn, nth, every, rate, times and by",
+            "column 6: `qpn` is not known here; there is context, cm, opcode, qp, psn, nth, every, rate, times and by",
         ),
         (
             "drop:nth=1,opcode=RC_SEND_ONY",
@@ -344,7 +411,7 @@ fn an_error_names_the_position_and_the_correction() {
         ),
         (
             "drop:nth=1,by=1ms",
-            "column 6: `by` is how long `delay` and `reorder` hold a packet back; remove it from `drop`",
+            "column 6: `by` is how long `delay`, `reorder` and `stop` take; remove it from `drop`",
         ),
     ];
     for (text, expected) in known {
@@ -370,6 +437,12 @@ fn nearly_right() -> impl Strategy<Value = String> {
         "rate",
         "times",
         "by",
+        "context",
+        "cm",
+        "rnr",
+        "stop",
+        "kill",
+        "REQ",
         "tx",
         "rx",
         ":",
@@ -393,8 +466,16 @@ fn nearly_right() -> impl Strategy<Value = String> {
 
 fn rule() -> impl Strategy<Value = String> {
     let direction = prop::sample::select(vec!["", "tx:", "rx:"]);
-    let action = prop::sample::select(vec!["drop", "dup", "corrupt", "reorder", "delay"]);
-    let filter = prop::sample::select(vec!["", "opcode=UC_WRITE,", "qp=3,", "psn=0xff,"]);
+    let action = prop::sample::select(vec![
+        "drop", "dup", "corrupt", "reorder", "delay", "rnr", "stop", "kill",
+    ]);
+    let filter = prop::sample::select(vec![
+        "",
+        "opcode=UC_WRITE,",
+        "qp=3,",
+        "psn=0xff,",
+        "context=2,cm=REQ,",
+    ]);
     let choice = prop_oneof![
         (1_u64..9).prop_map(|n| format!("nth={n}")),
         (1_u64..9).prop_map(|n| format!("every={n}")),
@@ -404,7 +485,7 @@ fn rule() -> impl Strategy<Value = String> {
     let by = 0_u64..10_000_000;
     (direction, action, filter, choice, by).prop_map(|(direction, action, filter, choice, by)| {
         let by = match action {
-            "delay" | "reorder" => format!(",by={by}ns"),
+            "delay" | "reorder" | "stop" => format!(",by={by}ns"),
             _ => String::new(),
         };
         format!("{direction}{action}:{filter}{choice}{by}")

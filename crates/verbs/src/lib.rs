@@ -136,6 +136,7 @@
 //! | `ROCI_DEVICES` | the devices: `name=address,…`; otherwise every interface is one |
 //! | `ROCI_PCAP` | the capture file; `%p` is the process id |
 //! | `ROCI_FAULT` | faults to inject, such as `loss=1%,seed=7` |
+//! | `ROCI_FAULT_LOG` | the file in which injected faults are recorded; processes can share it |
 //! | `ROCI_EXPLAIN` | `1`: failures are explained on stderr |
 //! | `ROCI_CHECK` | `1`: the program is checked for violations of the rules of the verbs; `fail`: and exits with status 66 if there are any |
 //! | `ROCI_CHECK_JSON` | a file to which the findings are appended, one line of JSON each |

@@ -73,6 +73,39 @@ fn delayed_packets_are_sent_in_order_when_the_device_closes() {
 }
 
 #[test]
+fn an_injected_rnr_delays_a_message_and_is_in_capture_and_log() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (capture, log) = (folder.join("rnr.pcapng"), folder.join("rnr.log"));
+    let _ = std::fs::remove_file(&log);
+    let options = OpenOptions {
+        faults: Some("rnr:context=1,nth=1".into()),
+        capture: Some(capture.clone()),
+        fault_log: Some(log.clone()),
+        ..OpenOptions::default()
+    };
+    let couple = Couple::with("127.52.7.1", "127.52.7.2", &options, patient());
+    let room = couple.left.memory.slice(0..8);
+    couple.from_left.post_receive(1, [room]).expect("room");
+    let request = Request::send().inline(b"message");
+    couple.from_right.post(request).expect("room");
+    couple.right.success();
+    assert_eq!(couple.left.success().id, 1);
+    let counters = couple.right.context.counters();
+    assert_eq!(counters.rnr_naks_received, 1, "{counters:?}");
+    drop(couple);
+
+    let text = std::fs::read_to_string(&log).expect("a log");
+    let rule = "fault 1 rnr:context=1,opcode=RC_SEND_ONLY,nth=1 # RC SEND_ONLY to QP 0x";
+    let faults = text.lines().filter(|line| line.starts_with("fault"));
+    let faults: Vec<_> = faults.collect();
+    assert!(faults.len() == 1 && faults[0].starts_with(rule), "{text}");
+    let bytes = std::fs::read(&capture).expect("a capture");
+    let comment = b"answered with RNR NAK by fault injection";
+    let mut parts = bytes.windows(comment.len());
+    assert!(parts.any(|part| part == comment), "no mark in the capture");
+}
+
+#[test]
 fn without_segmentation_everything_works_as_well() {
     let options = OpenOptions {
         segmentation: false,

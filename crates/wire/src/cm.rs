@@ -43,6 +43,9 @@ macro_rules! messages {
         }
 
         impl Message {
+            /// The names of all messages in the specification.
+            pub const NAMES: &[&str] = &[$($short),+];
+
             /// The attribute ID of this kind of message in the MAD header.
             pub const fn attribute(&self) -> u16 {
                 match self { $(Message::$name(_) => $attribute,)+ }

@@ -68,6 +68,20 @@ fn the_demo_works_where_packets_are_lost() {
 }
 
 #[test]
+fn an_injected_fault_is_marked_in_the_capture_and_explained() {
+    let folder = Folder::new("demo-marked");
+    let demo = roci(["demo"]).within(folder.path());
+    let fault = "drop:opcode=RC_SEND_ONLY,nth=1";
+    demo.env("ROCI_FAULT", fault).run().success();
+    let explain = roci(["explain", "roci-demo.pcapng"]).within(folder.path());
+    let text = explain.run().success();
+    let ladder = text.lines().find(|line| line.contains('✗'));
+    let ladder = ladder.expect("a packet that does not arrive");
+    assert!(ladder.contains("· dropped by fault injection"), "{text}");
+    assert!(text.contains("fault-injected"), "{text}");
+}
+
+#[test]
 fn the_demo_names_the_operation_that_failed() {
     let folder = Folder::new("demo-cut");
     let demo = roci(["demo"]).within(folder.path());

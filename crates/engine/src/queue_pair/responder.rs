@@ -48,6 +48,8 @@ pub(super) struct Responder {
     established: bool,
     /// For an XRC target: the protection domain of the shared receive queue in the last request.
     pub(super) domain: Option<Id<ProtectionDomain>>,
+    /// Whether requests are answered as if no receive were posted, as fault injection asks for.
+    pub(super) hides_receives: bool,
 }
 
 /// A message of several packets.
@@ -99,6 +101,7 @@ impl Responder {
             saved: VecDeque::new(),
             established: false,
             domain: None,
+            hides_receives: false,
         }
     }
 
@@ -122,6 +125,10 @@ impl Responder {
 }
 
 impl QueuePair {
+    pub(crate) fn hide_receives(&mut self, hide: bool) {
+        self.responder.hides_receives = hide;
+    }
+
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
         self.set_request_domain(packet, shared);
         match self.responder.classify(packet.psn, shared.sabotage) {

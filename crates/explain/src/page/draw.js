@@ -265,7 +265,7 @@ function detailsOf(packet) {
   return [[psn, ...bytes, ...remarks], [psn, ...remarks], [psn]].map((parts) => parts.join("  "));
 }
 
-const SHORT_REMARKS = [[MARK.repeated, "again"], [MARK.lost, "lost"], [MARK.damaged, "bad ICRC"], [MARK.late, "late"]];
+const SHORT_REMARKS = [[MARK.repeated, "again"], [MARK.lost, "lost"], [MARK.damaged, "bad ICRC"], [MARK.late, "late"], [MARK.faulted, "fault injected"]];
 
 function widthOf(text, font) {
   context.font = font;

@@ -152,6 +152,7 @@ const REMARKS = {
   late: ["out of order", "odd"],
   cut: ["captured in part", "plain"],
   congested: ["congestion marked", "odd"],
+  faulted: ["fault injected on purpose", "odd"],
 };
 
 function remarksOf(packet) {

@@ -94,7 +94,12 @@ fn packets(analysis: &Analysis, view: &View, connection: ConnectionId) -> Vec<Pa
 }
 
 fn shape(analysis: &Analysis, id: PacketId) -> Shape {
-    let visible = Marks::REPEATED | Marks::LOST | Marks::DAMAGED | Marks::STRAY | Marks::LATE;
+    let visible = Marks::REPEATED
+        | Marks::LOST
+        | Marks::DAMAGED
+        | Marks::STRAY
+        | Marks::LATE
+        | Marks::FAULTED;
     let packet = &analysis[id];
     (
         packet.from,
@@ -187,6 +192,7 @@ impl Drawing<'_> {
 
     fn label(&self, id: PacketId, packet: &Packet) -> String {
         let mut label = self.what(id, packet);
+        let fault = self.analysis.fault(id);
         for (mark, word) in [
             (Marks::REPEATED, "again"),
             (Marks::LATE, "late"),
@@ -195,8 +201,14 @@ impl Drawing<'_> {
             (Marks::STRAY, "stray"),
         ] {
             if packet.marks.contains(mark) {
-                let _ = write!(label, " · {word}");
+                let is_told = fault.is_some() && matches!(mark, Marks::LOST | Marks::DAMAGED);
+                if !is_told {
+                    let _ = write!(label, " · {word}");
+                }
             }
+        }
+        if let Some(fault) = fault {
+            let _ = write!(label, " · {fault}");
         }
         cut(&label, self.inside - 8)
     }

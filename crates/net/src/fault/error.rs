@@ -68,11 +68,14 @@ pub enum FaultProblem {
         /// The action of the rule.
         action: &'static str,
     },
-    /// A delay without a duration.
-    #[error("`delay` must know for how long: add `by=5ms`")]
-    NoDuration,
+    /// A delay or a stop without a duration.
+    #[error("`{action}` must know for how long: add `by=5ms`")]
+    NoDuration {
+        /// The action of the rule.
+        action: &'static str,
+    },
     /// A duration for an action that has none.
-    #[error("`by` is how long `delay` and `reorder` hold a packet back; remove it from `{action}`")]
+    #[error("`by` is how long `delay`, `reorder` and `stop` take; remove it from `{action}`")]
     NeedlessDuration {
         /// The action of the rule.
         action: &'static str,

@@ -82,7 +82,7 @@ fn canonical(name: &str) -> String {
 }
 
 /// For example `RC_SEND_ONLY`.
-fn full_name(opcode: Opcode) -> String {
+pub(super) fn full_name(opcode: Opcode) -> String {
     opcode.to_string().replace(' ', "_")
 }
 

@@ -6,6 +6,7 @@ use wire::{Psn, Qpn};
 
 use super::error::{FaultError, FaultProblem};
 use super::opcodes::OpcodePattern;
+use super::packet_name::CmMessage;
 use super::spec::{Action, FaultSpec, REORDER_HOLD, Rate, Rule, When};
 use crate::Direction;
 
@@ -18,8 +19,8 @@ pub(super) const UNITS: [(u64, &str); 4] = [
 ];
 
 const CHANCES: &str = "loss, dup, corrupt, reorder, delay and seed";
-const ACTIONS: &str = "drop, dup, corrupt, reorder and delay";
-const CONDITIONS: &str = "opcode, qp, psn, nth, every, rate, times and by";
+const ACTIONS: &str = "drop, dup, corrupt, reorder, delay, rnr, stop and kill";
+const CONDITIONS: &str = "context, cm, opcode, qp, psn, nth, every, rate, times and by";
 
 pub(super) fn spec(text: &str) -> Result<FaultSpec, FaultError> {
     let whole = Piece {
@@ -182,6 +183,8 @@ fn everything(direction: Direction, action: Action) -> Rule {
     Rule {
         direction,
         action,
+        context: None,
+        cm: None,
         opcode: None,
         qp: None,
         psn: None,
@@ -200,7 +203,15 @@ fn rule(
         "corrupt" => Action::Corrupt,
         "reorder" => Action::Reorder(REORDER_HOLD),
         "delay" => Action::Delay(Duration::ZERO),
+        "rnr" => Action::NotReady,
+        "stop" => Action::Stop(Duration::ZERO),
+        "kill" => Action::Kill,
         _ => return Err(action.unknown(ACTIONS)),
+    };
+    // Only a receiver can be without a receive.
+    let direction = match kind {
+        Action::NotReady => Direction::Receive,
+        _ => direction,
     };
     let mut rule = everything(direction, kind);
     let mut by = None;
@@ -220,6 +231,14 @@ fn condition(
     let given = |known, example| Value::new(known, example, name, value);
     let when = &mut rule.when;
     match name.text() {
+        "context" => {
+            let context = given("context", "1")?.count()?;
+            once(&mut rule.context, context, "context", name)
+        }
+        "cm" => {
+            let message = given("cm", "REQ")?.cm_message()?;
+            once(&mut rule.cm, message, "cm", name)
+        }
         "opcode" => {
             let opcode = given("opcode", "RC_SEND_ONLY")?.opcode()?;
             once(&mut rule.opcode, opcode, "opcode", name)
@@ -266,8 +285,11 @@ fn finish(
         return Err(conditions.wrong(FaultProblem::Exclusive));
     }
     match (&mut rule.action, by) {
-        (Action::Delay(held) | Action::Reorder(held), Some(by)) => *held = by,
-        (Action::Delay(_), None) => return Err(action.wrong(FaultProblem::NoDuration)),
+        (Action::Delay(held) | Action::Reorder(held) | Action::Stop(held), Some(by)) => *held = by,
+        (other @ (Action::Delay(_) | Action::Stop(_)), None) => {
+            let name = name_of(other);
+            return Err(action.wrong(FaultProblem::NoDuration { action: name }));
+        }
         (other, Some(_)) => {
             let action = name_of(other);
             return Err(conditions.wrong(FaultProblem::NeedlessDuration { action }));
@@ -288,6 +310,9 @@ fn name_of(action: &Action) -> &'static str {
         Action::Corrupt => "corrupt",
         Action::Delay(_) => "delay",
         Action::Reorder(_) => "reorder",
+        Action::NotReady => "rnr",
+        Action::Stop(_) => "stop",
+        Action::Kill => "kill",
     }
 }
 
@@ -337,6 +362,11 @@ impl<'a> Value<'a> {
             let found = found.to_owned();
             self.piece.wrong(FaultProblem::UnknownOpcode { found })
         })
+    }
+
+    fn cm_message(&self) -> Result<CmMessage, FaultError> {
+        CmMessage::find(self.piece.text())
+            .ok_or_else(|| self.bad("a message such as REQ, REP, RTU, REJ, DREQ or DREP, or any"))
     }
 
     /// A decimal number, or a hexadecimal one after `0x`.

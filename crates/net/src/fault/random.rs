@@ -16,7 +16,7 @@ impl Random {
         }
     }
 
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN_RATIO);
         mix(self.state)
     }

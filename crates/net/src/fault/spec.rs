@@ -4,10 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use wire::{Bth, Psn, Qpn};
+use wire::{Bth, Opcode, Operation, Psn, Qpn, Transport};
 
 use super::error::FaultError;
 use super::opcodes::OpcodePattern;
+use super::packet_name::CmMessage;
 use super::parse;
 use super::random::Random;
 use crate::Direction;
@@ -30,6 +31,10 @@ pub struct Rule {
     pub direction: Direction,
     /// The fault.
     pub action: Action,
+    /// Only packets of this context, counted from 1 in the order in which contexts are opened.
+    pub context: Option<u64>,
+    /// Only messages of the connection manager with this name, or all of them.
+    pub cm: Option<CmMessage>,
     /// Only packets with these opcodes.
     pub opcode: Option<OpcodePattern>,
     /// Only packets for this queue pair.
@@ -53,6 +58,12 @@ pub enum Action {
     Delay(Duration),
     /// The packet is held back for this duration, so that later ones overtake it.
     Reorder(Duration),
+    /// The receiver answers as if no receive were posted (RNR NAK). For received packets.
+    NotReady,
+    /// The process stops itself (SIGSTOP). `roci torture` continues it after this duration.
+    Stop(Duration),
+    /// The process kills itself (SIGKILL) instead of sending or receiving the packet.
+    Kill,
 }
 
 /// Which of its packets a rule affects: all, unless a field is set.
@@ -120,15 +131,38 @@ impl FromStr for FaultSpec {
     }
 }
 
+/// A packet that the rules are compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) context: u64,
+    pub(super) direction: Direction,
+    pub(super) base: Option<&'a Bth>,
+    /// The name of the connection manager's message in it.
+    pub(super) cm: Option<&'static str>,
+}
+
+/// Whether the first packet of a message with this opcode needs a receive that can be missing.
+fn needs_receive(opcode: u8) -> bool {
+    Opcode::from_byte(opcode).is_some_and(|opcode| {
+        let is_reliable = matches!(opcode.transport(), Transport::Rc | Transport::Xrc);
+        is_reliable && opcode.operation() == Operation::Send && opcode.position().starts()
+    })
+}
+
 impl Rule {
-    /// Whether the rule applies to a packet with this BTH.
-    pub(super) fn concerns(&self, direction: Direction, base: Option<&Bth>) -> bool {
-        if self.direction != direction {
+    /// Whether the rule applies to a packet.
+    pub(super) fn concerns(&self, packet: &Seen<'_>) -> bool {
+        let in_context = self.context.is_none_or(|context| context == packet.context);
+        if self.direction != packet.direction || !in_context {
             return false;
         }
-        let Some(base) = base else {
+        let Some(base) = packet.base else {
             return !self.looks_inside();
         };
+        let is_named = self.cm.is_none_or(|wanted| wanted.is(packet.cm));
+        if !is_named || self.action == Action::NotReady && !needs_receive(base.opcode()) {
+            return false;
+        }
         let opcode = self.opcode.as_ref();
         opcode.is_none_or(|pattern| pattern.matches(base.opcode()))
             && self.qp.is_none_or(|qp| qp == base.destination())
@@ -136,7 +170,11 @@ impl Rule {
     }
 
     fn looks_inside(&self) -> bool {
-        self.opcode.is_some() || self.qp.is_some() || self.psn.is_some()
+        self.cm.is_some()
+            || self.action == Action::NotReady
+            || self.opcode.is_some()
+            || self.qp.is_some()
+            || self.psn.is_some()
     }
 
     /// The equivalent entry of a list of probabilities, if there is one.
@@ -146,7 +184,7 @@ impl Rule {
             rate: self.when.rate,
             ..any
         };
-        if self.looks_inside() || self.when != chance {
+        if self.looks_inside() || self.context.is_some() || self.when != chance {
             return None;
         }
         match (self.action, self.when.rate) {
@@ -161,7 +199,7 @@ impl Rule {
 
     fn conditions(&self) -> Vec<String> {
         let by = match self.action {
-            Action::Delay(by) => Some(by),
+            Action::Delay(by) | Action::Stop(by) => Some(by),
             Action::Reorder(by) => Some(by).filter(|&by| by != REORDER_HOLD),
             _ => None,
         };
@@ -173,6 +211,8 @@ impl Rule {
         } = self.when;
         let opcode = self.opcode.as_ref();
         let conditions = [
+            self.context.map(|context| format!("context={context}")),
+            self.cm.map(|cm| format!("cm={cm}")),
             opcode.map(|pattern| format!("opcode={pattern}")),
             self.qp.map(|qp| format!("qp={:#x}", qp.value())),
             self.psn.map(|psn| format!("psn={psn}")),
@@ -216,7 +256,7 @@ impl fmt::Display for FaultSpec {
 impl fmt::Display for Rule {
     /// A single clause.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.direction == Direction::Receive {
+        if self.direction == Direction::Receive && self.action != Action::NotReady {
             f.write_str("rx:")?;
         }
         match self.as_chance() {
@@ -235,6 +275,9 @@ impl fmt::Display for Action {
             Action::Corrupt => "corrupt",
             Action::Delay(_) => "delay",
             Action::Reorder(_) => "reorder",
+            Action::NotReady => "rnr",
+            Action::Stop(_) => "stop",
+            Action::Kill => "kill",
         })
     }
 }
@@ -255,7 +298,7 @@ impl fmt::Display for Rate {
 }
 
 /// A duration in the largest unit that needs no decimals.
-struct Span(Duration);
+pub(super) struct Span(pub(super) Duration);
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! The signal mask of a thread.
+//! The signal mask of a thread, and signals to this process.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -14,6 +14,13 @@ pub(crate) fn unblock(signals: &[i32]) {
     }
     // SAFETY: reads that set; nothing is to be written.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut()) };
+}
+
+/// Sends a signal to this process.
+pub(crate) fn send_to_self(signal: i32) {
+    let process = std::process::id() as libc::pid_t;
+    // SAFETY: takes no pointers. The signal stops or ends this process, which needs no memory of it.
+    unsafe { libc::kill(process, signal) };
 }
 
 /// Whether this thread blocks the signal.

@@ -126,7 +126,7 @@ impl QueuePair {
             Operation::Write => packet.immediate().is_some(),
             _ => false,
         };
-        if !needs || self.has_receive(packet, shared) {
+        if !needs || !self.responder.hides_receives && self.has_receive(packet, shared) {
             return Ok(());
         }
         let unknown_queue = self.init.kind == QueuePairType::XrcTarget
