@@ -11,6 +11,7 @@ mod loopback;
 mod output;
 mod perf;
 mod stand_in;
+mod torture;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,6 +58,8 @@ enum Command {
     Explain(explain::Options),
     /// Run an unmodified RDMA program on these devices
     Run(commands::run::Options),
+    /// Run a test again and again under faults, and find the packet that breaks it
+    Torture(Box<torture::Options>),
     /// Print shell commands that set the environment of `roci run`
     Env(commands::env::Options),
     /// Print a completion script for a shell
@@ -103,6 +106,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Perf(options) => perf::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Run(options) => return Ok(commands::run::run(&options)),
+        Command::Torture(options) => return torture::run(&options),
         Command::Env(options) => commands::env::run(&options),
         Command::Completions { shell } => completions(shell),
         Command::Manual { folder } => manual(&folder),

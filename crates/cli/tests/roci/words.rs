@@ -14,6 +14,7 @@ fn every_command_has_help_with_examples() {
         "ping",
         "perf",
         "run",
+        "torture",
         "env",
         "completions",
     ] {

@@ -1,0 +1,494 @@
+//! `roci torture`: runs a test again and again, each time with other faults.
+
+mod fault_record;
+mod plan;
+mod report;
+mod shrink;
+mod trial;
+mod workspace;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use net::fault::FaultSpec;
+
+use crate::output::{print, print_line, remark};
+use fault_record::FaultRecord;
+use plan::{Kind, Plan};
+use report::{FailureReport, Report, RunReport};
+use trial::{Rules, Subject, Trial};
+use workspace::Workspace;
+
+/// How often a set of faults is tried before it counts as harmless, because programs have races.
+const TRIES: usize = 3;
+/// The most runs that the search for the smallest set of faults takes, for each failure.
+const SHRINK_RUNS: usize = 60;
+/// How many different failures are kept. More of them are counted only.
+const KEPT_FAILURES: usize = 10;
+
+/// The options of `roci torture`.
+#[derive(Args)]
+#[command(after_help = "\
+The command runs as under `roci run`, first without faults, then with a different plan of faults in each run: packets
+are lost, duplicated, reordered, corrupted and delayed, receivers are not ready, CM messages are lost, processes are
+stopped, cut off and killed. A run fails if the command exits with another status than 0, is ended by a
+signal, or takes longer than the limit. After `partition` and `kill` it may exit with an error, but it must end.
+
+For each different failure it finds the smallest set of faults that still makes the command fail, often one packet,
+and prints the command that repeats it. Captures and outputs are in the directory of --out.
+The exit status is 1 if a run has failed.
+
+Examples:
+  roci torture -- ./my-test                      200 runs
+  roci torture -n 1000 --jobs 2 -- ./my-test     more of them, two at a time
+  roci torture --server 'ib_send_bw -R' --client 'ib_send_bw -R 127.0.0.1'
+  roci torture --kinds loss,cm --html report.html --junit report.xml -- ./my-test
+  roci torture --replay 'drop:context=2,opcode=RC_SEND_ONLY,nth=3' -- ./my-test")]
+pub(crate) struct Options {
+    /// How often to run the command
+    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 200)]
+    runs: usize,
+    /// How many runs at a time, each in its own network namespace
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    jobs: usize,
+    /// How many seconds a run may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    timeout: u64,
+    /// The seed of the first plan; the next run has the next seed
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// The kinds of faults, separated by commas; without it, all of them
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    kinds: Vec<Kind>,
+    /// Run with these faults only, in the format of ROCI_FAULT
+    #[arg(long, value_name = "FAULTS")]
+    replay: Option<String>,
+    /// Stop after the first failure
+    #[arg(long)]
+    first: bool,
+    /// The directory for captures and outputs of failures
+    #[arg(long, value_name = "DIRECTORY", default_value = "torture-out")]
+    out: PathBuf,
+    /// Write the results to this file, for scripts
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the results to this file as JUnit XML, for CI systems
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the results to this file as an HTML page, with the explained capture of each failure
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// A server, as a shell command; it is started anew for each run
+    #[arg(long, value_name = "COMMAND", requires = "client")]
+    server: Option<String>,
+    /// The client of the server, as a shell command
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        requires = "server",
+        conflicts_with = "command"
+    )]
+    client: Option<String>,
+    /// The command and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Runs `roci torture`.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut campaign = Campaign::new(options)?;
+    let report = match &options.replay {
+        Some(faults) => campaign.replay(faults)?,
+        None => campaign.run()?,
+    };
+    if let Some(path) = &options.json {
+        report.write_json(path)?;
+    }
+    if let Some(path) = &options.junit {
+        report.write_junit(path)?;
+    }
+    if let Some(path) = &options.html {
+        report.write_page(path)?;
+    }
+    print(report.summary())?;
+    Ok(ExitCode::from(u8::from(report.failed_runs() > 0)))
+}
+
+struct Campaign<'a> {
+    options: &'a Options,
+    rules: Rules,
+    workspaces: Vec<Workspace>,
+}
+
+/// A failure that is kept, and its first run.
+struct Found {
+    report: FailureReport,
+    plan: Plan,
+    record: FaultRecord,
+    what: String,
+}
+
+/// What the jobs share.
+#[derive(Default)]
+struct Results {
+    runs: Vec<RunReport>,
+    injected: BTreeMap<String, usize>,
+    found: BTreeMap<String, Found>,
+}
+
+impl<'a> Campaign<'a> {
+    fn new(options: &'a Options) -> anyhow::Result<Self> {
+        let subject = match (&options.server, &options.client) {
+            (Some(server), Some(client)) => Subject::Pair {
+                server: server.clone(),
+                client: client.clone(),
+            },
+            _ if options.command.is_empty() => {
+                bail!("there is nothing to run: add `-- COMMAND`, or --server and --client")
+            }
+            _ => Subject::One(options.command.clone()),
+        };
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupted))
+                .context("no signal handler")?;
+        }
+        let rules = Rules {
+            subject,
+            timeout: Duration::from_secs(options.timeout.max(1)),
+            server_must_end: false,
+            interrupted,
+        };
+        Ok(Campaign {
+            options,
+            rules,
+            workspaces: Vec::new(),
+        })
+    }
+
+    fn run(&mut self) -> anyhow::Result<Report> {
+        let begin = Instant::now();
+        let usual = self.run_without_faults()?;
+        if usual.record.contexts.is_empty() {
+            bail!("the command opens no RDMA device of ours, so there is nothing to disturb");
+        }
+        self.rules.server_must_end = usual.server_ended;
+        let results = self.run_with_faults(&usual.record)?;
+        let mut failures = Vec::new();
+        for (_, found) in results.found {
+            failures.push(self.minimize(found)?);
+        }
+        failures.sort_by_key(|failure| failure.first_run);
+        Ok(Report {
+            command: self.command_line(),
+            seconds: begin.elapsed().as_secs_f64(),
+            runs: results.runs,
+            injected: results.injected,
+            failures,
+        })
+    }
+
+    /// Finds out whether the command works at all, and which packets it sends. Also decides whether jobs can have
+    /// networks of their own: a program may need an address that only the machine's network has.
+    fn run_without_faults(&mut self) -> anyhow::Result<Trial> {
+        let quiet = Plan::new([]);
+        let mut complaint = None;
+        for own_network in [true, false] {
+            let Some(workspace) = Workspace::new(0, own_network)? else {
+                continue;
+            };
+            let usual = trial::run(&self.rules, &quiet, &workspace)?;
+            let Some(failure) = usual.failure else {
+                self.workspaces.push(workspace);
+                self.add_workspaces(own_network)?;
+                return Ok(usual);
+            };
+            workspace.keep(&self.options.out.join("without-faults"))?;
+            complaint = Some(failure);
+        }
+        let Some(failure) = complaint else {
+            bail!("the command can't be run");
+        };
+        bail!(
+            "the {} fails without any fault ({}): {}; its output is in {}",
+            failure.who,
+            failure.what,
+            failure.message,
+            self.options.out.join("without-faults").display()
+        )
+    }
+
+    fn add_workspaces(&mut self, own_network: bool) -> anyhow::Result<()> {
+        if self.options.jobs > 1 && !own_network {
+            remark(
+                "one run at a time, because the command does not work in a network namespace of its own",
+            );
+            return Ok(());
+        }
+        for job in 1..self.options.jobs {
+            self.workspaces.extend(Workspace::new(job, own_network)?);
+        }
+        Ok(())
+    }
+
+    fn run_with_faults(&self, seen: &FaultRecord) -> anyhow::Result<Results> {
+        let bar = progress(self.options.runs as u64);
+        let results = Mutex::new(Results::default());
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let jobs: Vec<_> = self
+                .workspaces
+                .iter()
+                .map(|workspace| scope.spawn(|| self.work(workspace, seen, &next, &results, &bar)))
+                .collect();
+            let mut ended = jobs
+                .into_iter()
+                .map(|job| job.join().expect("a job does not panic"));
+            ended.try_for_each(|result| result)
+        })?;
+        bar.finish_and_clear();
+        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.runs.sort_by_key(|run| run.number);
+        Ok(results)
+    }
+
+    /// One job: takes the next run until there is none.
+    fn work(
+        &self,
+        workspace: &Workspace,
+        seen: &FaultRecord,
+        next: &AtomicUsize,
+        results: &Mutex<Results>,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<()> {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.options.runs {
+                return Ok(());
+            }
+            let seed = self.options.seed + number as u64;
+            let plan = plan::plan(seed, &self.kinds(), seen);
+            let trial = trial::run(&self.rules, &plan, workspace)?;
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            self.note(number + 1, seed, plan, &trial, workspace, &mut results)?;
+            bar.inc(1);
+            bar.set_message(format!("{} different failures", results.found.len()));
+            if self.options.first && trial.failure.is_some() {
+                next.store(self.options.runs, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        number: usize,
+        seed: u64,
+        plan: Plan,
+        trial: &Trial,
+        workspace: &Workspace,
+        results: &mut Results,
+    ) -> anyhow::Result<()> {
+        for fault in &trial.record.faults {
+            *results.injected.entry(fault.kind()).or_default() += 1;
+        }
+        let failure = trial.failure.as_ref();
+        results.runs.push(RunReport {
+            number,
+            seed,
+            seconds: trial.duration.as_secs_f64(),
+            faults: trial.record.faults.len(),
+            failure: failure.map(|failure| format!("{}: {}", failure.who, failure.what)),
+        });
+        let Some(failure) = failure else {
+            return Ok(());
+        };
+        let signature = failure.signature();
+        if let Some(found) = results.found.get_mut(&signature) {
+            found.report.runs += 1;
+            return Ok(());
+        }
+        if results.found.len() >= KEPT_FAILURES {
+            return Ok(());
+        }
+        let folder = self.options.out.join(format!("run-{number}"));
+        workspace.keep(&folder)?;
+        let found = Found {
+            report: FailureReport::new(number, seed, failure, &plan.text(), folder),
+            plan,
+            record: trial.record.clone(),
+            what: failure.what.clone(),
+        };
+        results.found.insert(signature, found);
+        Ok(())
+    }
+
+    /// Finds the smallest set of faults of a failure, and repeats it.
+    fn minimize(&self, found: Found) -> anyhow::Result<FailureReport> {
+        let Found {
+            mut report,
+            plan,
+            record,
+            what,
+        } = found;
+        let workspace = &self.workspaces[0];
+        let fails = |rules: &[String]| -> anyhow::Result<bool> {
+            let plan = Plan::new(rules.iter().cloned());
+            for _ in 0..TRIES {
+                let trial = trial::run(&self.rules, &plan, workspace)?;
+                if trial.failure.is_some_and(|failure| failure.what == what) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        let named: Vec<String> = record
+            .faults
+            .iter()
+            .map(|fault| fault.rule.clone())
+            .collect();
+        // A list without the end of a partition or a storm that decides otherwise may not fail.
+        let start = if !plan.is_harsh() && !named.is_empty() && fails(&named)? {
+            named
+        } else {
+            plan.rules
+        };
+        let smallest = shrink::shrink(start, SHRINK_RUNS, fails)?;
+        let smallest = Plan::new(smallest);
+        let mut repeated = 0;
+        for _ in 0..TRIES {
+            let trial = trial::run(&self.rules, &smallest, workspace)?;
+            if trial.failure.is_some_and(|failure| failure.what == what) {
+                repeated += 1;
+                workspace.keep(&report.folder)?;
+                report.packets = trial
+                    .record
+                    .faults
+                    .iter()
+                    .map(|fault| trial.record.describe(fault))
+                    .collect();
+            }
+        }
+        report.repeated = format!("{repeated} of {TRIES}");
+        report.replay = self.replay_command(&smallest);
+        report.faults = smallest.rules;
+        Ok(report)
+    }
+
+    /// Runs once, with the given faults.
+    fn replay(&mut self, faults: &str) -> anyhow::Result<Report> {
+        let begin = Instant::now();
+        let spec: FaultSpec = faults.parse()?;
+        let usual = self.run_without_faults()?;
+        self.rules.server_must_end = usual.server_ended;
+        let rules = spec.rules().iter().map(ToString::to_string);
+        let seed = Some(format!("seed={}", spec.seed())).filter(|_| spec.seed() != 0);
+        let plan = Plan::new(rules.chain(seed));
+        let workspace = &self.workspaces[0];
+        let trial = trial::run(&self.rules, &plan, workspace)?;
+        let mut results = Results::default();
+        self.note(
+            1,
+            spec.seed(),
+            plan.clone(),
+            &trial,
+            workspace,
+            &mut results,
+        )?;
+        for fault in &trial.record.faults {
+            print_line(trial.record.describe(fault))?;
+        }
+        let failures = results.found.into_values().map(|found| FailureReport {
+            packets: found
+                .record
+                .faults
+                .iter()
+                .map(|fault| found.record.describe(fault))
+                .collect(),
+            faults: plan.rules.clone(),
+            replay: self.replay_command(&plan),
+            repeated: "1 of 1".to_owned(),
+            ..found.report
+        });
+        Ok(Report {
+            command: self.command_line(),
+            seconds: begin.elapsed().as_secs_f64(),
+            failures: failures.collect(),
+            runs: results.runs,
+            injected: results.injected,
+        })
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        if self.options.kinds.is_empty() {
+            Kind::value_variants().to_vec()
+        } else {
+            self.options.kinds.clone()
+        }
+    }
+
+    fn command_line(&self) -> String {
+        match &self.rules.subject {
+            Subject::One(words) => {
+                let words = words.iter().map(|word| quoted(&word.to_string_lossy()));
+                format!("-- {}", words.collect::<Vec<_>>().join(" "))
+            }
+            Subject::Pair { server, client } => {
+                format!("--server {} --client {}", quoted(server), quoted(client))
+            }
+        }
+    }
+
+    fn replay_command(&self, plan: &Plan) -> String {
+        let timeout = match self.options.timeout {
+            20 => String::new(),
+            other => format!(" --timeout {other}"),
+        };
+        let faults = quoted(&plan.text());
+        format!(
+            "roci torture --replay {faults}{timeout} {}",
+            self.command_line()
+        )
+    }
+}
+
+/// One line on a terminal.
+fn progress(runs: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {msg}, {eta} left");
+    ProgressBar::new(runs)
+        .with_style(style.expect("the template is right"))
+        .with_message("0 different failures")
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("drop:nth=1"), "drop:nth=1");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

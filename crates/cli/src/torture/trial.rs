@@ -1,0 +1,324 @@
+//! One run of the command, and how it ended.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use net::fault::{FAULT_LOG_VARIABLE, FAULT_VARIABLE};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::fault_record::FaultRecord;
+use super::plan::Plan;
+use super::workspace::Workspace;
+
+/// How often a running command is looked at.
+const INTERVAL: Duration = Duration::from_millis(5);
+/// The longest wait for a server to open its device before the client starts.
+const SERVER_START: Duration = Duration::from_secs(2);
+/// A server that has opened its device also listens after this time.
+const SERVER_LISTENS: Duration = Duration::from_millis(150);
+/// How long a server may take to end after its client.
+const SERVER_END: Duration = Duration::from_secs(2);
+
+/// What is tested.
+#[derive(Clone, Debug)]
+pub(super) enum Subject {
+    One(Vec<OsString>),
+    Pair { server: String, client: String },
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    pub(super) failure: Option<Failure>,
+    pub(super) record: FaultRecord,
+    pub(super) duration: Duration,
+    /// Whether the server ended by itself.
+    pub(super) server_ended: bool,
+}
+
+/// Why a run counts as failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// For example `exit status 1`.
+    pub(super) what: String,
+    /// `command`, `server` or `client`.
+    pub(super) who: &'static str,
+    /// The last line that it printed on stderr.
+    pub(super) message: String,
+}
+
+impl Failure {
+    /// Equal for runs that fail in the same way: numbers in the message don't count.
+    pub(super) fn signature(&self) -> String {
+        let message: String = self
+            .message
+            .chars()
+            .filter(|c| !c.is_ascii_digit())
+            .collect();
+        format!("{} {} {message}", self.what, self.who)
+    }
+}
+
+/// What all runs have in common.
+pub(super) struct Rules {
+    pub(super) subject: Subject,
+    pub(super) timeout: Duration,
+    /// Whether the server ends by itself without faults, so that it must do so with them.
+    pub(super) server_must_end: bool,
+    /// Set when the user presses Ctrl-C.
+    pub(super) interrupted: std::sync::Arc<AtomicBool>,
+}
+
+/// One started process with its name and its output.
+struct Party {
+    who: &'static str,
+    child: Child,
+    stderr: PathBuf,
+    status: Option<ExitStatus>,
+}
+
+/// Runs the subject once with these faults.
+pub(super) fn run(rules: &Rules, plan: &Plan, workspace: &Workspace) -> anyhow::Result<Trial> {
+    workspace.clear()?;
+    let begin = Instant::now();
+    let mut running = Running {
+        rules,
+        plan,
+        workspace,
+        parties: Vec::new(),
+        continued: 0,
+        pending: Vec::new(),
+        deadline: begin + rules.timeout,
+    };
+    let ended = running.run_all();
+    let server_ended = running
+        .parties
+        .first()
+        .is_some_and(|party| party.status.is_some());
+    let failure = ended.map(|()| running.failure());
+    running.end_all();
+    Ok(Trial {
+        failure: failure?,
+        record: FaultRecord::read(&workspace.log()),
+        duration: begin.elapsed(),
+        server_ended,
+    })
+}
+
+struct Running<'a> {
+    rules: &'a Rules,
+    plan: &'a Plan,
+    workspace: &'a Workspace,
+    parties: Vec<Party>,
+    /// How many faults of the log were looked at.
+    continued: usize,
+    /// Stopped processes, and when to continue them.
+    pending: Vec<(Instant, Pid)>,
+    deadline: Instant,
+}
+
+impl Running<'_> {
+    fn run_all(&mut self) -> anyhow::Result<()> {
+        match &self.rules.subject {
+            Subject::One(command) => {
+                self.start("command", command)?;
+                self.wait_for(0, self.deadline)
+            }
+            Subject::Pair { server, client } => {
+                self.start("server", &shell(server))?;
+                self.wait_until_server_listens()?;
+                self.start("client", &shell(client))?;
+                self.wait_for(1, self.deadline)?;
+                let grace = if self.rules.server_must_end {
+                    self.deadline
+                } else {
+                    Instant::now() + SERVER_END
+                };
+                self.wait_for(0, grace)
+            }
+        }
+    }
+
+    fn start(&mut self, who: &'static str, words: &[OsString]) -> anyhow::Result<()> {
+        let folder = self.workspace.path();
+        let output = |name: &str| {
+            let path = folder.join(format!("{who}.{name}"));
+            File::create(&path).with_context(|| format!("{} can't be written", path.display()))
+        };
+        let mut command = self.workspace.command();
+        let roci = std::env::current_exe().context("the path of the roci executable is unknown")?;
+        command.arg(roci).args(["run", "--"]).args(words);
+        command
+            .env(FAULT_VARIABLE, self.plan.text())
+            .env(FAULT_LOG_VARIABLE, self.workspace.log())
+            .env("ROCI_PCAP", folder.join("capture.pcapng"))
+            .env("XDG_RUNTIME_DIR", self.workspace.runtime())
+            .stdin(Stdio::null())
+            .stdout(output("stdout")?)
+            .stderr(output("stderr")?)
+            .process_group(0);
+        let child = command.spawn().context("the command can't be started")?;
+        self.parties.push(Party {
+            who,
+            child,
+            stderr: folder.join(format!("{who}.stderr")),
+            status: None,
+        });
+        Ok(())
+    }
+
+    fn wait_until_server_listens(&mut self) -> anyhow::Result<()> {
+        let latest = Instant::now() + SERVER_START;
+        let is_open = || !FaultRecord::read(&self.workspace.log()).contexts.is_empty();
+        while Instant::now() < latest && !is_open() {
+            thread::sleep(INTERVAL);
+        }
+        let ready = Instant::now() + SERVER_LISTENS;
+        self.wait_for(0, ready)
+    }
+
+    /// Waits until the party has ended, or until the deadline. Continues stopped processes meanwhile.
+    fn wait_for(&mut self, party: usize, deadline: Instant) -> anyhow::Result<()> {
+        loop {
+            if self.rules.interrupted.load(Ordering::Relaxed) {
+                self.end_all();
+                bail!("interrupted");
+            }
+            self.serve_stops();
+            let party = &mut self.parties[party];
+            if party.status.is_none() {
+                party.status = party.child.try_wait().context("the command is lost")?;
+            }
+            if party.status.is_some() || Instant::now() >= deadline {
+                return Ok(());
+            }
+            thread::sleep(INTERVAL);
+        }
+    }
+
+    /// Sends SIGCONT to processes that a fault has stopped, when their time is over.
+    fn serve_stops(&mut self) {
+        if self.plan.rules.iter().any(|rule| rule.contains("stop:")) {
+            let record = FaultRecord::read(&self.workspace.log());
+            let new = record.faults.iter().skip(self.continued);
+            let now = Instant::now();
+            self.pending.extend(new.filter_map(|fault| {
+                let process = record.process(fault.context)?;
+                let pid = Pid::from_raw(i32::try_from(process).ok()?)?;
+                Some((now + fault.stops_for()?, pid))
+            }));
+            self.continued = record.faults.len();
+        }
+        self.pending.retain(|(due, pid)| {
+            let is_due = *due <= Instant::now();
+            if is_due {
+                // It may have ended.
+                let _ = kill_process(*pid, Signal::CONT);
+            }
+            !is_due
+        });
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        let failed = self.parties.iter().find_map(|party| {
+            let may_run = party.who == "server" && !self.rules.server_must_end;
+            let what = match party.status {
+                None if may_run => None,
+                None => Some("hang".to_owned()),
+                Some(status) => wrong(status, self.plan),
+            };
+            what.map(|what| (party, what))
+        });
+        failed.map(|(party, what)| Failure {
+            what,
+            who: party.who,
+            message: last_line(&party.stderr),
+        })
+    }
+
+    /// Ends everything that the parties have started in their process groups.
+    fn end_all(&mut self) {
+        for party in &mut self.parties {
+            if let Some(group) = i32::try_from(party.child.id()).ok().and_then(Pid::from_raw) {
+                // Nobody may be left in it.
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            let _ = party.child.wait();
+        }
+    }
+}
+
+/// What is wrong with an exit status, if anything is.
+fn wrong(status: ExitStatus, plan: &Plan) -> Option<String> {
+    /// The exit status of a Rust program that panics.
+    const PANIC: i32 = 101;
+    /// The exit status of `roci run --check=fail` with findings.
+    const FINDING: i32 = 66;
+    /// A shell adds this to the signal that ended its command.
+    const BY_SIGNAL: i32 = 128;
+    let killed = Signal::KILL.as_raw();
+    let signal = status.signal().or_else(|| {
+        let by_shell = status.code()? - BY_SIGNAL;
+        (1..=64).contains(&by_shell).then_some(by_shell)
+    });
+    match (signal, status.code()) {
+        (Some(signal), _) if signal == killed && plan.kills() => None,
+        (Some(signal), _) => Some(format!("signal {signal}")),
+        (None, Some(0)) => None,
+        (None, Some(FINDING)) => Some("sanitizer finding".to_owned()),
+        (None, Some(code)) if code != PANIC && plan.is_harsh() => None,
+        (None, code) => Some(format!("exit status {}", code.unwrap_or(-1))),
+    }
+}
+
+fn shell(command: &str) -> [OsString; 3] {
+    ["sh".into(), "-c".into(), command.into()]
+}
+
+fn last_line(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mut lines = text.lines().rev().map(str::trim);
+    let is_hint =
+        |line: &str| line.is_empty() || line.starts_with("note: run with `RUST_BACKTRACE");
+    lines.find(|line| !is_hint(line)).unwrap_or("").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(raw: i32, rule: &str) -> Option<String> {
+        wrong(ExitStatus::from_raw(raw), &Plan::new([rule.to_owned()]))
+    }
+
+    #[test]
+    fn exit_statuses_and_signals_are_failures_unless_the_fault_excuses_them() {
+        const EXIT: i32 = 256;
+        assert_eq!(judged(0, "drop:nth=1"), None);
+        assert_eq!(judged(EXIT, "drop:nth=1").as_deref(), Some("exit status 1"));
+        assert_eq!(judged(11, "kill:nth=1").as_deref(), Some("signal 11"));
+        assert_eq!(
+            judged(139 * EXIT, "kill:nth=1").as_deref(),
+            Some("signal 11")
+        );
+        assert_eq!(judged(EXIT, "kill:nth=1"), None);
+        assert_eq!(judged(9, "kill:nth=1"), None);
+        assert_eq!(judged(9, "drop:nth=1").as_deref(), Some("signal 9"));
+        assert_eq!(
+            judged(101 * EXIT, "kill:nth=1").as_deref(),
+            Some("exit status 101")
+        );
+        assert_eq!(
+            judged(66 * EXIT, "kill:nth=1").as_deref(),
+            Some("sanitizer finding")
+        );
+    }
+}
