@@ -342,48 +342,53 @@ impl<'a> Campaign<'a> {
             record,
             what,
         } = found;
-        let workspace = &self.workspaces[0];
-        let fails = |rules: &[String]| -> anyhow::Result<bool> {
-            let plan = Plan::new(rules.iter().cloned());
-            for _ in 0..TRIES {
-                let trial = trial::run(&self.rules, &plan, workspace)?;
-                if trial.failure.is_some_and(|failure| failure.what == what) {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
+        let named = record.faults.iter().map(|fault| fault.rule.clone());
+        let named: Vec<String> = named.collect();
+        // The list of a partition has no end, and a storm may decide otherwise after a part of its faults.
+        let (start, failed) = match self.failures_of(&named, &what, TRIES)? {
+            failed if failed > 0 && !plan.is_harsh() => (named, failed),
+            _ => (
+                plan.rules.clone(),
+                self.failures_of(&plan.rules, &what, TRIES)?,
+            ),
         };
-        let named: Vec<String> = record
-            .faults
-            .iter()
-            .map(|fault| fault.rule.clone())
-            .collect();
-        // A list without the end of a partition or a storm that decides otherwise may not fail.
-        let start = if !plan.is_harsh() && !named.is_empty() && fails(&named)? {
-            named
-        } else {
-            plan.rules
-        };
-        let smallest = shrink::shrink(start, SHRINK_RUNS, fails)?;
+        // A failure that depends on chance too much would lead to a set that fails by chance alone.
+        let wanted = if failed > TRIES / 2 { TRIES / 2 + 1 } else { 1 };
+        let smallest = shrink::shrink(start, SHRINK_RUNS, |rules| {
+            Ok::<_, anyhow::Error>(self.failures_of(rules, &what, wanted)? >= wanted)
+        })?;
         let smallest = Plan::new(smallest);
+        let workspace = &self.workspaces[0];
         let mut repeated = 0;
         for _ in 0..TRIES {
             let trial = trial::run(&self.rules, &smallest, workspace)?;
             if trial.failure.is_some_and(|failure| failure.what == what) {
                 repeated += 1;
                 workspace.keep(&report.folder)?;
-                report.packets = trial
-                    .record
-                    .faults
-                    .iter()
-                    .map(|fault| trial.record.describe(fault))
-                    .collect();
+                report.packets = trial.record.descriptions();
             }
         }
         report.repeated = format!("{repeated} of {TRIES}");
-        report.replay = self.replay_command(&smallest);
+        report.replay = match repeated {
+            0 => self.replay_command(&plan),
+            _ => self.replay_command(&smallest),
+        };
         report.faults = smallest.rules;
         Ok(report)
+    }
+
+    /// How many of a few runs with these faults fail in this way. Stops when `enough` have failed, or can't any more.
+    fn failures_of(&self, rules: &[String], what: &str, enough: usize) -> anyhow::Result<usize> {
+        let plan = Plan::new(rules.iter().cloned());
+        let mut failed = 0;
+        for run in 0..TRIES {
+            if failed >= enough || failed + TRIES - run < enough.min(TRIES / 2 + 1) {
+                break;
+            }
+            let trial = trial::run(&self.rules, &plan, &self.workspaces[0])?;
+            failed += usize::from(trial.failure.is_some_and(|failure| failure.what == what));
+        }
+        Ok(failed)
     }
 
     /// Runs once, with the given faults.
@@ -406,16 +411,11 @@ impl<'a> Campaign<'a> {
             workspace,
             &mut results,
         )?;
-        for fault in &trial.record.faults {
-            print_line(trial.record.describe(fault))?;
+        for packet in trial.record.descriptions() {
+            print_line(packet)?;
         }
         let failures = results.found.into_values().map(|found| FailureReport {
-            packets: found
-                .record
-                .faults
-                .iter()
-                .map(|fault| found.record.describe(fault))
-                .collect(),
+            packets: found.record.descriptions(),
             faults: plan.rules.clone(),
             replay: self.replay_command(&plan),
             repeated: "1 of 1".to_owned(),

@@ -96,8 +96,15 @@ impl FaultRecord {
         Some(*process)
     }
 
-    /// Which packet of which program a fault concerns, in words.
-    pub(super) fn describe(&self, fault: &InjectedFault) -> String {
+    /// Which packets of which programs the faults concern, in words.
+    pub(super) fn descriptions(&self) -> Vec<String> {
+        self.faults
+            .iter()
+            .map(|fault| self.describe(fault))
+            .collect()
+    }
+
+    fn describe(&self, fault: &InjectedFault) -> String {
         let command = self.contexts.get(fault.context.wrapping_sub(1));
         let command = command.map_or("a process", |(_, command)| command.as_str());
         format!(

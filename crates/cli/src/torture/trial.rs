@@ -285,7 +285,17 @@ fn shell(command: &str) -> [OsString; 3] {
 fn last_line(path: &Path) -> String {
     let text = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let mut lines = text.lines().rev().map(str::trim);
+    last_message(&text)
+}
+
+/// The last line before a backtrace.
+fn last_message(text: &str) -> String {
+    let is_backtrace = |line: &&str| line.trim().eq_ignore_ascii_case("stack backtrace:");
+    let told: Vec<_> = text
+        .lines()
+        .take_while(|line| !is_backtrace(line))
+        .collect();
+    let mut lines = told.into_iter().rev().map(str::trim);
     let is_hint =
         |line: &str| line.is_empty() || line.starts_with("note: run with `RUST_BACKTRACE");
     lines.find(|line| !is_hint(line)).unwrap_or("").to_owned()
@@ -302,6 +312,10 @@ mod tests {
     #[test]
     fn exit_statuses_and_signals_are_failures_unless_the_fault_excuses_them() {
         const EXIT: i32 = 256;
+        assert_eq!(
+            last_message("first\nsecond\n\nStack backtrace:\n  0: main\n"),
+            "second"
+        );
         assert_eq!(judged(0, "drop:nth=1"), None);
         assert_eq!(judged(EXIT, "drop:nth=1").as_deref(), Some("exit status 1"));
         assert_eq!(judged(11, "kill:nth=1").as_deref(), Some("signal 11"));

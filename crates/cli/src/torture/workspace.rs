@@ -25,13 +25,10 @@ impl Workspace {
     pub(super) fn new(job: usize, own_network: bool) -> anyhow::Result<Option<Self>> {
         let name = format!("roci-torture-{}-{job}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        let network = match own_network {
-            true => match Network::new() {
-                Some(network) => Some(network),
-                None => return Ok(None),
-            },
-            false => None,
-        };
+        let network = if own_network { Network::new() } else { None };
+        if own_network && network.is_none() {
+            return Ok(None);
+        }
         let workspace = Workspace { folder, network };
         let runtime = workspace.runtime();
         fs::create_dir_all(&runtime)

@@ -14,4 +14,5 @@ mod ping;
 mod run;
 mod sandbox;
 mod stand_in;
+mod torture;
 mod words;

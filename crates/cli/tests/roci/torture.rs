@@ -1,0 +1,169 @@
+//! `roci torture` finds planted bugs, names the packet, and prints a command that repeats the failure.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::run::{Folder, roci};
+
+/// The program with the bugs, which cargo builds with the tests.
+fn planted_bugs() -> String {
+    let test = std::env::current_exe().expect("the path of this test");
+    let mut folders = test
+        .ancestors()
+        .map(|folder| folder.join("examples/planted_bugs"));
+    let found: PathBuf = folders.find(|path| path.is_file()).expect("the example");
+    found.to_str().expect("a text").to_owned()
+}
+
+/// Runs until the bug is found, and returns the results.
+fn find(bug: &str, folder: &Folder) -> Value {
+    let program = planted_bugs();
+    let arguments = [
+        "--first",
+        "--timeout",
+        "5",
+        "--json",
+        "found.json",
+        "--junit",
+        "found.xml",
+    ];
+    let command = ["--html", "found.html", "--", &program, bug];
+    let torture = roci([&["torture"][..], &arguments, &command].concat());
+    let said = torture.within(folder.path()).run();
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let text = std::fs::read_to_string(folder.path().join("found.json")).expect("results");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn a_planted_bug_is_found_shrunk_to_one_packet_and_repeated() {
+    let folder = Folder::new("torture-bug");
+    let found = find("rnr-retry", &folder);
+    let failure = &found["failures"][0];
+    assert_eq!(failure["repeated"], "3 of 3", "{failure:#}");
+    let faults = failure["faults"].as_array().expect("a list");
+    let [fault] = &faults[..] else {
+        panic!("one packet is enough: {failure:#}");
+    };
+    let fault = fault.as_str().expect("a text");
+    assert!(
+        fault.starts_with("rnr:context=2,opcode=RC_SEND_ONLY,nth="),
+        "{fault}"
+    );
+    let message = failure["message"].as_str().expect("a text");
+    assert!(message.contains("RNR"), "{message}");
+
+    let replay = failure["replay"].as_str().expect("a text");
+    let words: Vec<&str> = replay.split(' ').collect();
+    assert_eq!(words[0], "roci", "{replay}");
+    let repeated = roci(&words[1..]).within(folder.path()).run();
+    assert_eq!(repeated.code, Some(1), "{repeated:?}");
+
+    let capture = format!(
+        "{}/capture.pcapng",
+        failure["folder"].as_str().expect("a text")
+    );
+    let explained = roci(["explain", &capture])
+        .within(folder.path())
+        .run()
+        .success();
+    assert!(
+        explained.contains("answered with RNR NAK by fault injection"),
+        "{explained}"
+    );
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
+    let page = read("found.html");
+    assert!(page.contains(fault) && page.contains("answered with RNR NAK by fault injection"));
+    assert!(read("found.xml").contains("failures=\"1\""));
+}
+
+#[test]
+fn the_corrected_program_survives_fifty_runs() {
+    let folder = Folder::new("torture-fixed");
+    let program = planted_bugs();
+    let arguments = [
+        "torture",
+        "-n",
+        "50",
+        "--jobs",
+        "2",
+        "--",
+        &program,
+        "rnr-retry",
+        "--fixed",
+    ];
+    let text = roci(arguments).within(folder.path()).run().success();
+    assert!(
+        text.contains("50 runs in") && text.contains("none failed"),
+        "{text}"
+    );
+    for kind in [
+        "drop", "dup", "corrupt", "delay", "reorder", "rnr", "stop", "kill",
+    ] {
+        let has = |line: &str| line.starts_with(&format!("{kind} "));
+        assert!(text.lines().any(has), "{kind} is not in {text}");
+    }
+}
+
+#[test]
+fn a_hang_is_ended_and_reported() {
+    let folder = Folder::new("torture-hang");
+    let program = planted_bugs();
+    let replay = "drop:context=1,opcode=UD_SEND_ONLY,nth=3";
+    let arguments = [
+        "torture",
+        "--replay",
+        replay,
+        "--timeout",
+        "2",
+        "--",
+        &program,
+    ];
+    let said = roci([&arguments[..], &["lost-datagram"]].concat());
+    let said = said.within(folder.path()).run();
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stdout.contains("hang of the command"), "{said:?}");
+}
+
+#[test]
+fn a_command_that_fails_without_faults_is_not_tortured() {
+    let folder = Folder::new("torture-false");
+    let torture = roci(["torture", "--", "false"]).within(folder.path());
+    let complaint = torture.run().complaint();
+    assert!(
+        complaint.contains("fails without any fault (exit status 1)"),
+        "{complaint}"
+    );
+    let idle = roci(["torture", "--", "true"]).within(folder.path());
+    assert!(idle.run().complaint().contains("opens no RDMA device"));
+}
+
+/// All of them take minutes: `cargo test -p roci --test roci -- --ignored torture`.
+#[test]
+#[ignore = "takes minutes"]
+fn every_planted_bug_is_found_and_every_correction_passes() {
+    for bug in [
+        "rnr-retry",
+        "retry",
+        "lost-datagram",
+        "counted-twice",
+        "torn-write",
+        "two-queue-pairs",
+        "one-event",
+    ] {
+        let folder = Folder::new(&format!("torture-{bug}"));
+        let found = find(bug, &folder);
+        let failure = &found["failures"][0];
+        assert_ne!(failure["repeated"], "0 of 3", "{bug}: {failure:#}");
+        assert!(
+            !failure["packets"].as_array().expect("a list").is_empty(),
+            "{bug}"
+        );
+        let program = planted_bugs();
+        let arguments = [
+            "torture", "-n", "50", "--jobs", "2", "--", &program, bug, "--fixed",
+        ];
+        roci(arguments).within(folder.path()).run().success();
+    }
+}
