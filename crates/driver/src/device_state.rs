@@ -5,7 +5,6 @@ mod progress;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use engine::{
 };
 use host::{Host, Owner, is_management};
 use net::interface::Interface;
-use net::share::{ReceivedPacket, ServiceError};
+use net::share::ReceivedPacket;
 use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
 use wire::{Gid, IcrcGenerator};
@@ -216,14 +215,6 @@ impl DeviceState {
     /// Lets the watcher notify peers when this process dies.
     pub(crate) fn announce_exit(&mut self, watcher: &Arc<Watcher>) {
         self.exit_notices.start(watcher, &self.ports);
-    }
-
-    pub(crate) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
-        self.ports.claim(at, service)
-    }
-
-    pub(crate) fn release(&mut self, at: Option<IpAddr>, service: u64) {
-        self.ports.release(at, service);
     }
 
     pub(crate) fn join(&mut self, group: Gid) -> Result<(), SocketError> {

@@ -84,9 +84,11 @@ impl Driver {
     ) -> Result<Arc<Shared>, OpenError> {
         let ports = Ports::open(device, options.shortcut)?;
         let poll_sources = ports.poll_sources().map_err(OpenError::System)?;
+        let services = ports.services();
         let state = DeviceState::new(device, ports, options)?;
         Ok(Arc::new(Shared {
             reporter: options.explain.then(|| Reporter::new(device)),
+            services: Mutex::new(services),
             state: Mutex::new(state),
             poll_sources: Mutex::new(Arc::new(poll_sources)),
             generation: net::fork::generation(),
@@ -271,14 +273,14 @@ impl Driver {
         if self.is_inherited() {
             Ok(())
         } else {
-            self.shared.lock().claim(at, service)
+            self.shared.services().claim(at, service)
         }
     }
 
     /// Releases a service.
     pub(crate) fn release(&self, at: Option<IpAddr>, service: u64) {
         if !self.is_inherited() {
-            self.shared.lock().release(at, service);
+            self.shared.services().release(at, service);
         }
     }
 

@@ -30,6 +30,7 @@ mod options;
 mod packet_wakeups;
 mod port;
 pub mod rdma_cm;
+mod services;
 mod shared;
 mod shortcut;
 mod stalled;

@@ -1,6 +1,5 @@
 //! Sockets and port shares of a device's addresses.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,11 +10,12 @@ use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet};
-use net::share::{Member, ReceivedPacket, ServiceError, join_all};
+use net::share::{Member, ReceivedPacket, join_all};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT};
 
 use crate::options::OpenError;
+use crate::services::Services;
 use crate::shortcut::Shortcut;
 use crate::stalled::Stalled;
 
@@ -42,8 +42,6 @@ pub(crate) struct Ports {
     gids: Vec<(Gid, usize)>,
     /// The multicast groups that queue pairs have joined.
     groups: Vec<Group>,
-    /// How many ids of this device use a service, by member.
-    claims: HashMap<(usize, u64), usize>,
     /// Whether groups were added or removed.
     poll_sources_changed: bool,
     /// The index of the member that last received packets.
@@ -97,7 +95,6 @@ impl Ports {
             members,
             gids: gids.zip(0..).collect(),
             groups: Vec::new(),
-            claims: HashMap::new(),
             poll_sources_changed: false,
             last_active: 0,
             polls: 0,
@@ -411,52 +408,10 @@ impl Ports {
         Owner::Elsewhere
     }
 
-    /// Reserves a service for this device at one address, or at all.
-    pub(crate) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
-        for index in 0..self.members.len() {
-            if is_at(&self.members[index], at)
-                && let Err(error) = self.claim_at(index, service)
-            {
-                for earlier in 0..index {
-                    self.release_at(earlier, at, service);
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Releases a service.
-    pub(crate) fn release(&mut self, at: Option<IpAddr>, service: u64) {
-        for index in 0..self.members.len() {
-            self.release_at(index, at, service);
-        }
-    }
-
-    /// Several ids of this device may share a port; the manager decides that. Other processes see one.
-    fn claim_at(&mut self, index: usize, service: u64) -> Result<(), ServiceError> {
-        let users = self.claims.entry((index, service)).or_insert(0);
-        if *users == 0 {
-            self.members[index].listeners().claim(service)?;
-        }
-        *users += 1;
-        Ok(())
-    }
-
-    fn release_at(&mut self, index: usize, at: Option<IpAddr>, service: u64) {
-        let member = &self.members[index];
-        let Some(users) = self.claims.get_mut(&(index, service)) else {
-            return;
-        };
-        if !is_at(member, at) {
-            return;
-        }
-        *users = users.saturating_sub(1);
-        if *users == 0 {
-            self.claims.remove(&(index, service));
-            // If this fails, the reservation ends with the process.
-            let _ = member.listeners().release(service);
-        }
+    /// Reserves services at the addresses of this device.
+    pub(crate) fn services(&self) -> Services {
+        let claimants = self.members.iter();
+        Services::new(claimants.map(|it| (it.address(), it.claimant())).collect())
     }
 }
 
@@ -473,11 +428,6 @@ fn try_send(
     };
     let (segment_size, has_icrc) = (transmit.segment_size, transmit.has_icrc);
     member.send(now, &transmit.route, segment_size, has_icrc, bytes)
-}
-
-/// Whether a member has this address; true for `None`.
-fn is_at(member: &Member, address: Option<IpAddr>) -> bool {
-    address.is_none_or(|address| member.address() == address)
 }
 
 /// The destination queue pair of a packet: three bytes of its BTH.
@@ -516,21 +466,5 @@ mod tests {
         ports.leave(group);
         assert_eq!(ports.arrival_descriptors().len(), alone);
         assert!(ports.poll_sources_changed(), "its socket is closed");
-    }
-
-    #[test]
-    fn a_service_is_claimed_by_its_first_user_and_released_by_its_last() {
-        let (mut ours, mut theirs) = (ports("127.58.92.2"), ports("127.58.92.2"));
-        let (service, at) = (7, Some(IpAddr::from([127, 58, 92, 2])));
-        ours.claim(at, service).expect("nobody has it");
-        ours.claim(None, service).expect("it is ours");
-        ours.release(at, service);
-        theirs.claim(at, service).expect_err("one user is left");
-        ours.release(Some(IpAddr::from([127, 0, 0, 9])), service);
-        theirs
-            .claim(at, service)
-            .expect_err("another address was released");
-        ours.release(at, service);
-        theirs.claim(at, service).expect("nobody has it");
     }
 }

@@ -16,6 +16,7 @@ use crate::device_state::DeviceState;
 use crate::diagnostics::Reporter;
 use crate::notifier::Notifier;
 use crate::port::PollSources;
+use crate::services::Services;
 use crate::wait_set::{Sleeper, WaitSet};
 use crate::yielding::Yielding;
 
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) poll_sources: Mutex<Arc<PollSources>>,
     /// The fork generation in which the device was opened.
     pub(crate) generation: u32,
+    /// Reservations, which may wait for other processes.
+    pub(crate) services: Mutex<Services>,
     pub(crate) state: Mutex<DeviceState>,
     /// Reports problems to the user, if explanations are enabled.
     pub(crate) reporter: Option<Reporter>,
@@ -78,6 +81,10 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&poll_sources)
+    }
+
+    pub(crate) fn services(&self) -> MutexGuard<'_, Services> {
+        self.services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn lock_in_child(&self) -> MutexGuard<'_, Device> {

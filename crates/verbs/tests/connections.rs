@@ -347,3 +347,36 @@ fn an_address_without_a_way_is_an_event() {
     let event = channel.wait_for(TIMEOUT).expect("an event");
     assert!(matches!(event.kind, EventKind::AddressError(_)));
 }
+
+/// A listener claims its port in a registry that other processes use, too. While one of them holds its lock, the
+/// device goes on.
+#[test]
+fn a_device_works_while_a_listener_waits_for_the_registry() {
+    const ADDRESS: &str = "127.55.9.1";
+    let context = Context::open(ADDRESS).expect("a loopback address");
+    let directory = net::share::RuntimeDirectory::of_user().expect("a directory");
+    let files = std::fs::read_dir(directory.path()).expect("it can be read");
+    let is_lock = |name: &str| name.starts_with(&format!("{ADDRESS}@")) && name.ends_with(".lock");
+    let locks = files.map(|file| file.expect("it can be read"));
+    let locks = locks.filter(|file| file.file_name().to_str().is_some_and(is_lock));
+    // Those of other namespaces may have been left behind.
+    let locks: Vec<_> = locks
+        .map(|file| std::fs::File::open(file.path()).expect("it is ours"))
+        .collect();
+    assert!(!locks.is_empty(), "the device joined this address");
+    locks.iter().for_each(|lock| lock.lock().expect("a lock"));
+    let address = (ADDRESS.parse::<IpAddr>().expect("an address"), 7000).into();
+    thread::scope(|scope| {
+        let listener = scope.spawn(|| Listener::bind_on(&context, address));
+        // Each of these takes the device's lock.
+        for _ in 0..100 {
+            let queue = context.completion_queue(1).expect("room");
+            assert_eq!(queue.poll(), None);
+            thread::sleep(Duration::from_micros(100));
+        }
+        assert!(!listener.is_finished(), "it waits");
+        locks.iter().for_each(|lock| lock.unlock().expect("ours"));
+        let listener = listener.join().expect("no panic");
+        listener.expect("the port is free");
+    });
+}

@@ -51,7 +51,7 @@ mod tests {
         let address = IpAddr::from([127, 91, 3, 7]);
         assert_eq!(list_members_in(&directory, address).unwrap(), []);
         let member = Member::join_in(&directory, address).unwrap();
-        member.listeners().claim(0x0106_1c06).unwrap();
+        member.claimant().claim(0x0106_1c06).unwrap();
         let expected = ListedMember {
             pid: std::process::id(),
             services: vec![0x0106_1c06],

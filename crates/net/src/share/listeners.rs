@@ -1,11 +1,12 @@
 //! Which member listens for which service.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::block::NumberBlock;
 use super::member::Member;
 use super::process::Identity;
-use super::registry::RegistryError;
+use super::registry::{Registry, RegistryError};
 use super::table::{Listener, Table};
 
 /// Why a service can't be claimed.
@@ -35,37 +36,29 @@ pub struct Listeners<'m> {
     member: &'m Member,
 }
 
+/// Claims services for a member, on any thread: it may have to wait for another process that has locked the registry.
+#[derive(Debug)]
+pub struct Claimant {
+    registry: Arc<Registry>,
+    block: NumberBlock,
+}
+
 impl Member {
     /// The services that the members of this address listen for.
     pub fn listeners(&self) -> Listeners<'_> {
         Listeners { member: self }
     }
+
+    /// Claims services for this member.
+    pub fn claimant(&self) -> Claimant {
+        Claimant {
+            registry: Arc::clone(&self.registry),
+            block: self.block,
+        }
+    }
 }
 
 impl Listeners<'_> {
-    /// Claims a service for this member.
-    pub fn claim(&self, service: u64) -> Result<(), ServiceError> {
-        self.change(|table| match holder(table, service) {
-            Some(process) => Err(ServiceError::InUse {
-                service,
-                pid: process.pid,
-            }),
-            None => {
-                self.insert(table, service);
-                Ok(())
-            }
-        })
-    }
-
-    /// Releases a service of this member.
-    pub fn release(&self, service: u64) -> Result<(), RegistryError> {
-        let locked = self.member.registry.lock()?;
-        let mut table = locked.read()?;
-        let ours = self.member.block;
-        (table.listeners).retain(|it| it.service != service || it.block != ours);
-        locked.write(&table)
-    }
-
     /// The block of the member that listens for a service. The member may have died a moment ago.
     pub fn owner(&self, service: u64) -> Result<Option<NumberBlock>, RegistryError> {
         let mut cached_table = self.member.cached_table.borrow_mut();
@@ -76,25 +69,33 @@ impl Listeners<'_> {
         let living = owner.filter(|it| cached_table.is_alive(it.process, Instant::now()));
         Ok(living.map(|it| it.block))
     }
+}
 
-    fn change<T>(
-        &self,
-        change: impl FnOnce(&mut Table) -> Result<T, ServiceError>,
-    ) -> Result<T, ServiceError> {
-        let locked = self.member.registry.lock()?;
+impl Claimant {
+    /// Claims a service for the member.
+    pub fn claim(&self, service: u64) -> Result<(), ServiceError> {
+        let locked = self.registry.lock()?;
         let mut table = locked.read()?;
-        let result = change(&mut table)?;
-        locked.write(&table)?;
-        Ok(result)
-    }
-
-    fn insert(&self, table: &mut Table, service: u64) {
+        if let Some(process) = holder(&table, service) {
+            let pid = process.pid;
+            return Err(ServiceError::InUse { service, pid });
+        }
         // The process that had it is dead.
         table.listeners.retain(|it| it.service != service);
         table.listeners.push(Listener {
             service,
-            block: self.member.block,
+            block: self.block,
         });
+        Ok(locked.write(&table)?)
+    }
+
+    /// Releases a service of the member.
+    pub fn release(&self, service: u64) -> Result<(), RegistryError> {
+        let locked = self.registry.lock()?;
+        let mut table = locked.read()?;
+        let ours = self.block;
+        (table.listeners).retain(|it| it.service != service || it.block != ours);
+        locked.write(&table)
     }
 }
 
@@ -142,7 +143,7 @@ mod tests {
         locked.write(&table).unwrap();
         drop(locked);
         assert_eq!(member.listeners().owner(7).unwrap(), None);
-        member.listeners().claim(7).unwrap();
+        member.claimant().claim(7).unwrap();
         assert_eq!(member.listeners().owner(7).unwrap(), Some(member.block()));
         drop(member);
         std::fs::remove_dir_all(&folder).unwrap();

@@ -78,7 +78,7 @@ pub use directory::{DirectoryError, RuntimeDirectory};
 pub use join_all::{join_all, join_all_in};
 pub use join_error::JoinError;
 pub use list_members::{ListedMember, list_members};
-pub use listeners::{Listeners, ServiceError};
+pub use listeners::{Claimant, Listeners, ServiceError};
 pub use member::{Counters, Member};
 pub use registry::RegistryError;
 pub use send_receive::ReceivedPacket;

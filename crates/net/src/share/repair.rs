@@ -441,11 +441,11 @@ mod tests {
     #[test]
     fn a_member_that_withdraws_releases_its_services() {
         let (folder, [mut member, other]) = members(12);
-        member.listeners().claim(7).unwrap();
-        other.listeners().claim(7).unwrap_err();
+        member.claimant().claim(7).unwrap();
+        other.claimant().claim(7).unwrap_err();
         assert_eq!(other.others().unwrap(), [member.block]);
         member.withdraw();
-        other.listeners().claim(7).unwrap();
+        other.claimant().claim(7).unwrap();
         assert_eq!(other.others().unwrap(), []);
         drop((member, other));
         std::fs::remove_dir_all(folder).unwrap();

@@ -222,12 +222,12 @@ fn answer(member: &Member, report: Report, question: &str) {
             counters.rounds,
             counters.strays_lost
         )),
-        "claim" => say(&match member.listeners().claim(service) {
+        "claim" => say(&match member.claimant().claim(service) {
             Ok(()) => "claimed".to_owned(),
             Err(error) => error.to_string(),
         }),
         "release" => {
-            member.listeners().release(service).unwrap();
+            member.claimant().release(service).unwrap();
             say("released");
         }
         "keep" => say(&forks::keeper(member).id().to_string()),

@@ -20,14 +20,14 @@ fn a_service_has_one_owner_until_it_dies() {
     let service = TCP_SPACE + 7471;
     assert_eq!(other.ask(&format!("claim {service}")), "claimed");
     assert_eq!(ours.listeners().owner(service).unwrap(), Some(other.block));
-    let rejected = ours.listeners().claim(service).unwrap_err();
+    let rejected = ours.claimant().claim(service).unwrap_err();
     println!("{rejected}");
     let pid = other.pid();
     assert!(matches!(rejected, ServiceError::InUse { pid: it, .. } if it == pid));
     assert!(other.ask(&format!("claim {service}")).contains("taken"));
 
     assert_eq!(other.ask(&format!("release {service}")), "released");
-    ours.listeners().claim(service).unwrap();
+    ours.claimant().claim(service).unwrap();
     assert!(other.ask(&format!("claim {service}")).contains("taken"));
     // Only the owner can give it back.
     other.ask(&format!("release {service}"));
@@ -41,7 +41,7 @@ fn a_service_has_one_owner_until_it_dies() {
     while ours.listeners().owner(second).unwrap().is_some() {
         assert!(killed.elapsed() < Duration::from_secs(1));
     }
-    ours.listeners().claim(second).unwrap();
+    ours.claimant().claim(second).unwrap();
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_leaving_member_releases_its_services() {
     let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
     let [stays, leaves] = members;
-    leaves.listeners().claim(99).unwrap();
+    leaves.claimant().claim(99).unwrap();
     assert_eq!(stays.listeners().owner(99).unwrap(), Some(leaves.block()));
     drop(leaves);
     assert_eq!(stays.listeners().owner(99).unwrap(), None);
