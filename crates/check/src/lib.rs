@@ -14,6 +14,7 @@
 mod device;
 mod finding;
 mod local_use;
+mod profile;
 mod remote_use;
 mod request;
 mod rule;
@@ -26,6 +27,7 @@ use engine::{Completion, CompletionQueue, Id, Observation, Segment, Status, Work
 use wire::{Key, Qpn};
 
 pub use finding::Finding;
+pub use profile::{Profile, UnknownProfile};
 pub use request::DeviceId;
 pub use rule::{Level, Rule};
 
@@ -42,6 +44,7 @@ pub struct Checker<S> {
     devices: BTreeMap<DeviceId, Device<S>>,
     local: LocalUses<S>,
     remote: RemoteUses<S>,
+    profile: Option<Profile>,
 }
 
 impl<S: Clone> Default for Checker<S> {
@@ -58,7 +61,14 @@ impl<S: Clone> Checker<S> {
             devices: BTreeMap::new(),
             local: LocalUses::new(),
             remote: RemoteUses::new(),
+            profile: None,
         }
+    }
+
+    /// Also compares what the program uses with the limits of another device.
+    #[must_use]
+    pub fn with_profile(self, profile: Option<Profile>) -> Self {
+        Self { profile, ..self }
     }
 
     /// Handles an observation of a device during `call`.
@@ -134,6 +144,7 @@ impl<S: Clone> Step<'_, S> {
             }
             Observation::Deregistered { key, unmapped_at } => self.deregister(key, unmapped_at),
             Observation::CompletionQueue(queue, capacity) => {
+                self.compare_with_profile(|profile| profile.reject_completion_queue(capacity));
                 let queues = &mut self.device().completion_queues;
                 queues.entry(queue).or_default().capacity = capacity;
             }
@@ -148,6 +159,7 @@ impl<S: Clone> Step<'_, S> {
                 self.forget_receives(receives.unwrap_or_default());
             }
             Observation::QueuePair(number, sizes) => {
+                self.compare_with_profile(|profile| profile.reject_queue_pair(&sizes));
                 let queue_pair = QueuePair::new(sizes);
                 self.device().queue_pairs.insert(number, queue_pair);
             }
@@ -199,6 +211,20 @@ impl<S: Clone> Step<'_, S> {
         });
     }
 
+    fn compare_with_profile(&mut self, reject: impl FnOnce(Profile) -> Option<String>) {
+        if let Some(profile) = self.checker.profile
+            && let Some(unsupported) = reject(profile)
+        {
+            let about = unsupported.clone();
+            let name = profile.name();
+            let what = format!(
+                "The program uses {unsupported}; a device of the profile {name} does not support that."
+            );
+            let calls = vec![("the call".to_owned(), self.call.clone())];
+            self.find(Rule::NotPortable, about, what, calls);
+        }
+    }
+
     fn deregister(&mut self, key: Key, unmapped_at: Option<u64>) {
         if let Some(address) = unmapped_at {
             let about = format!("region {:#x}", key.value());
@@ -216,6 +242,7 @@ impl<S: Clone> Step<'_, S> {
         if self.queue_pair(number).is_none() {
             return;
         }
+        self.compare_with_profile(|profile| profile.reject_request(posted));
         let request = RequestName {
             operation: operation(&posted.work),
             id: posted.id,

@@ -30,6 +30,8 @@ pub enum Rule {
     MemoryUnmapped,
     /// A peer does not use an R_Key after the memory is deregistered.
     KeyAfterDeregistration,
+    /// The program uses only what the chosen device supports.
+    NotPortable,
     /// The first receive is posted before a message can arrive.
     NoReceiveYet,
     /// Objects are destroyed before the program ends.
@@ -47,7 +49,7 @@ pub enum Level {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BufferChanged,
         Self::OverlappingRequests,
         Self::SharedTarget,
@@ -61,6 +63,7 @@ impl Rule {
         Self::FailureNotPolled,
         Self::MemoryUnmapped,
         Self::KeyAfterDeregistration,
+        Self::NotPortable,
         Self::NoReceiveYet,
         Self::Leak,
     ];
@@ -82,6 +85,7 @@ impl Rule {
             Self::FailureNotPolled => "failure-not-polled",
             Self::MemoryUnmapped => "memory-unmapped",
             Self::KeyAfterDeregistration => "key-after-deregistration",
+            Self::NotPortable => "not-portable",
             Self::NoReceiveYet => "no-receive-yet",
             Self::Leak => "leak",
         }
@@ -152,6 +156,9 @@ impl Rule {
             Self::KeyAfterDeregistration => {
                 "Another region could have the key now. Make sure that the peer has finished before you deregister \
                  the memory."
+            }
+            Self::NotPortable => {
+                "It works here. Ask the device for its limits with ibv_query_device, and stay below them."
             }
             Self::NoReceiveYet => {
                 "The peer repeats the message as often as its RNR retry count allows, and then fails. Post receives \

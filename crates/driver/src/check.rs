@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ::check::{Checker, DeviceId, Level, Rule};
 use engine::Observation;
 
+pub use ::check::Profile;
 pub use options::CheckOptions;
 
 use crate::shared::Shared;
@@ -109,6 +110,8 @@ fn is_call(observation: &Observation) -> bool {
             | Observation::ReceivePosted { .. }
             | Observation::QueuePairDestroyed(_)
             | Observation::QueuePairReset(_)
+            | Observation::QueuePair(..)
+            | Observation::CompletionQueue(..)
             | Observation::Deregistered {
                 unmapped_at: Some(_),
                 ..
@@ -152,7 +155,7 @@ impl ProcessCheck {
         Self {
             fail: options.fail,
             state: Mutex::new(State {
-                checker: Checker::new(),
+                checker: Checker::new().with_profile(options.profile),
                 devices: BTreeMap::new(),
                 next_device: 0,
                 counts: BTreeMap::new(),

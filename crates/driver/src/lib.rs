@@ -40,7 +40,7 @@ mod trace;
 mod wait_set;
 mod yielding;
 
-pub use check::CheckOptions;
+pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices};
 pub use diagnostics::{Misuse, enable_explanations};
 pub use driver::Driver;

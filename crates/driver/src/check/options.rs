@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use ::check::{Profile, UnknownProfile};
+
 use super::Finding;
 
 /// How a program is checked. The options of the first device count for all devices of a process.
@@ -15,10 +17,12 @@ pub struct CheckOptions {
     /// A file with findings that are not reported. Each line is the name of a rule; after a colon, a part of
     /// the finding's text or of its stack.
     pub suppressions: Option<PathBuf>,
+    /// The device whose limits the program must obey.
+    pub profile: Option<Profile>,
 }
 
 impl CheckOptions {
-    /// Options from `ROCI_CHECK` (`1` or `fail`), `ROCI_CHECK_JSON` and `ROCI_CHECK_SUPPRESS`; `None` if the program
+    /// Options from `ROCI_CHECK` (`1` or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_SUPPRESS` and `ROCI_CHECK_PROFILE`; `None` if the program
     /// is not checked.
     #[must_use]
     pub fn from_env() -> Option<Self> {
@@ -28,8 +32,16 @@ impl CheckOptions {
             fail: value == "fail",
             json: text("ROCI_CHECK_JSON").map(PathBuf::from),
             suppressions: text("ROCI_CHECK_SUPPRESS").map(PathBuf::from),
+            profile: text("ROCI_CHECK_PROFILE").and_then(|name| known(&name)),
         })
     }
+}
+
+fn known(name: &str) -> Option<Profile> {
+    let profile = name.parse();
+    profile
+        .inspect_err(|error: &UnknownProfile| super::output::print(&error.to_string()))
+        .ok()
 }
 
 /// Findings that are not reported.

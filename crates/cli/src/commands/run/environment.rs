@@ -30,6 +30,7 @@ const PCAP: &str = "ROCI_PCAP";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
 const CHECK: &str = "ROCI_CHECK";
 const CHECK_JSON: &str = "ROCI_CHECK_JSON";
+const CHECK_PROFILE: &str = "ROCI_CHECK_PROFILE";
 const CHECK_SUPPRESS: &str = "ROCI_CHECK_SUPPRESS";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
 
@@ -67,6 +68,9 @@ pub(crate) struct Settings {
     /// Do not report the findings that this file names: each line a rule, or `RULE: PART OF THE TEXT`
     #[arg(long, value_name = "FILE", requires = "check")]
     check_suppress: Option<PathBuf>,
+    /// Also report what a device of this kind does not support: cx5, cx7, e810, efa, rxe
+    #[arg(long, value_name = "DEVICE", requires = "check")]
+    check_profile: Option<rocinante::Profile>,
     /// When packets between processes of this machine go through memory: auto (while no program captures or
     /// shapes loopback), always (as ROCI_SHORTCUT=1), never (as ROCI_SHORTCUT=0)
     #[arg(long, value_name = "WHEN", require_equals = true, num_args = 0..=1,
@@ -198,6 +202,10 @@ impl Environment {
                 CHECK_SUPPRESS,
                 Settings::check_file(settings.check_suppress.as_ref())?,
             ),
+            (
+                CHECK_PROFILE,
+                settings.check_profile.map(|profile| profile.name().into()),
+            ),
             (SHORTCUT, settings.shortcut.map(WhenShortcut::value)),
             (FAULT_VARIABLE, settings.fault.as_ref().map(OsString::from)),
             (
@@ -265,6 +273,7 @@ pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsStrin
         EXPLAIN,
         CHECK,
         CHECK_JSON,
+        CHECK_PROFILE,
         CHECK_SUPPRESS,
         SHORTCUT,
         FAULT_VARIABLE,
