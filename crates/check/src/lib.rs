@@ -137,7 +137,10 @@ impl<S: Clone> Step<'_, S> {
     fn handle(&mut self, observation: Observation) {
         match observation {
             Observation::DomainAllocated(_) => self.device().domains += 1,
-            Observation::DomainFreed(_) => self.device().domains -= 1,
+            Observation::DomainFreed(_) => {
+                let domains = &mut self.device().domains;
+                *domains = domains.saturating_sub(1);
+            }
             Observation::Registered(region, access) => {
                 let id = self.id;
                 self.device().register(id, region, access);

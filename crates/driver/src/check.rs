@@ -34,7 +34,10 @@ static OF_PROCESS: Mutex<Option<(u32, Arc<ProcessCheck>)>> = Mutex::new(None);
 /// The checker of a process.
 struct ProcessCheck {
     fail: bool,
+    suppressions: Suppressions,
     state: Mutex<State>,
+    /// Locked after the state is released: a reader of stderr may be slow.
+    output: Mutex<Output>,
 }
 
 struct State {
@@ -43,8 +46,6 @@ struct State {
     next_device: u32,
     /// How often each rule was violated, by object.
     counts: BTreeMap<(Rule, String), u32>,
-    suppressions: Suppressions,
-    output: Output,
 }
 
 /// The part of the checker that one device uses.
@@ -89,7 +90,7 @@ impl DeviceCheck {
 
     /// Reports findings, each kind once for each object.
     pub(crate) fn report(&self, findings: Vec<Finding>) {
-        self.process.lock().report(findings);
+        self.process.report(findings);
     }
 
     /// Reports what the device leaves behind.
@@ -98,7 +99,8 @@ impl DeviceCheck {
         state.devices.remove(&self.id);
         let mut findings = Vec::new();
         state.checker.close(self.id, &mut findings);
-        state.report(findings);
+        drop(state);
+        self.process.report(findings);
     }
 }
 
@@ -144,8 +146,7 @@ fn finish() {
     };
     drop(current);
     process.examine_open_devices();
-    let errors = process.lock().summarize();
-    if process.fail && errors {
+    if process.summarize() && process.fail {
         net::exit::exit_now(FAILED);
     }
 }
@@ -154,13 +155,13 @@ impl ProcessCheck {
     fn new(options: &CheckOptions) -> Self {
         Self {
             fail: options.fail,
+            suppressions: Suppressions::read(options.suppressions.as_deref()),
+            output: Mutex::new(Output::new(options.json.as_deref())),
             state: Mutex::new(State {
                 checker: Checker::new().with_profile(options.profile),
                 devices: BTreeMap::new(),
                 next_device: 0,
                 counts: BTreeMap::new(),
-                suppressions: Suppressions::read(options.suppressions.as_deref()),
-                output: Output::new(options.json.as_deref()),
             }),
         }
     }
@@ -181,37 +182,46 @@ impl ProcessCheck {
             let mut state = self.lock();
             let mut findings = Vec::new();
             state.checker.close(id, &mut findings);
-            state.report(findings);
+            drop(state);
+            self.report(findings);
         }
     }
-}
 
-impl State {
-    fn report(&mut self, findings: Vec<Finding>) {
+    fn report(&self, findings: Vec<Finding>) {
         for finding in findings {
-            let key = (finding.rule, finding.about.clone());
-            if self.counts.len() >= MAX_REPORTED && !self.counts.contains_key(&key) {
-                continue;
-            }
-            if self.suppressions.cover(&finding) {
-                continue;
-            }
-            let count = self.counts.entry(key).or_insert(0);
-            *count = count.saturating_add(1);
-            if *count == 1 {
-                self.output.write(&finding);
+            if !self.suppressions.cover(&finding) && self.lock().is_new(&finding) {
+                self.output().write(&finding);
             }
         }
+    }
+
+    fn output(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a summary. Returns whether there were errors.
     fn summarize(&self) -> bool {
+        let state = self.lock();
         let of_level = |level| {
-            let rules = self.counts.keys().map(|(rule, _)| *rule);
+            let rules = state.counts.keys().map(|(rule, _)| *rule);
             rules.filter(move |rule| rule.level() == level).count()
         };
         let (errors, notes) = (of_level(Level::Error), of_level(Level::Note));
-        self.output.summarize(errors, notes);
+        drop(state);
+        self.output().summarize(errors, notes);
         errors > 0
+    }
+}
+
+impl State {
+    /// Counts a finding. Returns whether it is the first of its kind for its object.
+    fn is_new(&mut self, finding: &Finding) -> bool {
+        let key = (finding.rule, finding.about.clone());
+        if self.counts.len() >= MAX_REPORTED && !self.counts.contains_key(&key) {
+            return false;
+        }
+        let count = self.counts.entry(key).or_insert(0);
+        *count = count.saturating_add(1);
+        *count == 1
     }
 }
