@@ -28,6 +28,8 @@ use rocinante::{
 const ROUNDS: u64 = 10;
 /// How long a program waits before it gives up: longer than all retransmissions.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long to wait for the next event: longer than the retransmissions of a message.
+const LAST_EVENT: Duration = Duration::from_millis(1500);
 /// After which time a datagram is sent again.
 const RESEND: Duration = Duration::from_millis(60);
 /// How often a datagram is sent.
@@ -326,8 +328,12 @@ fn check_block(server: &End, round: u64) -> anyhow::Result<()> {
 /// The client sends a message every 20 ms, and the server waits for the event of each.
 fn count_events(takes_all: bool) -> anyhow::Result<()> {
     let (client, server) = both_ends()?;
-    // A message that follows a lost one is repeated together with it, before the timeout.
-    let (ours, _theirs) = connect(&client, &server, ConnectOptions::default(), true)?;
+    // A message that follows a lost one is repeated together with it, before the timeout of 34 ms.
+    let options = ConnectOptions {
+        ack_timeout: AckTimeout::new(13).expect("a five-bit code"),
+        ..ConnectOptions::default()
+    };
+    let (ours, _theirs) = connect(&client, &server, options, true)?;
     server.received.notify(Notify::Any);
     let sender = thread::spawn(move || -> anyhow::Result<()> {
         for number in 0..ROUNDS {
@@ -341,7 +347,7 @@ fn count_events(takes_all: bool) -> anyhow::Result<()> {
     });
     let mut taken = 0;
     while taken < ROUNDS {
-        let event = server.channel.wait_for(PATIENCE);
+        let event = server.channel.wait_for(LAST_EVENT);
         event.with_context(|| format!("no event after message {taken}"))?;
         server.received.notify(Notify::Any);
         taken += u64::from(server.received.poll().is_some());

@@ -71,6 +71,9 @@ pub(crate) struct Options {
     /// Run with these faults only, in the format of ROCI_FAULT
     #[arg(long, value_name = "FAULTS")]
     replay: Option<String>,
+    /// Check the command as `roci run --check=fail` does; a finding is a failure
+    #[arg(long)]
+    check: bool,
     /// Stop after the first failure
     #[arg(long)]
     first: bool,
@@ -169,6 +172,7 @@ impl<'a> Campaign<'a> {
             subject,
             timeout: Duration::from_secs(options.timeout.max(1)),
             server_must_end: false,
+            check: options.check,
             interrupted,
         };
         Ok(Campaign {
@@ -455,9 +459,10 @@ impl<'a> Campaign<'a> {
             20 => String::new(),
             other => format!(" --timeout {other}"),
         };
+        let check = if self.options.check { " --check" } else { "" };
         let faults = quoted(&plan.text());
         format!(
-            "roci torture --replay {faults}{timeout} {}",
+            "roci torture --replay {faults}{timeout}{check} {}",
             self.command_line()
         )
     }

@@ -72,6 +72,8 @@ pub(super) struct Rules {
     pub(super) timeout: Duration,
     /// Whether the server ends by itself without faults, so that it must do so with them.
     pub(super) server_must_end: bool,
+    /// Whether the command is checked for wrong use of verbs.
+    pub(super) check: bool,
     /// Set when the user presses Ctrl-C.
     pub(super) interrupted: std::sync::Arc<AtomicBool>,
 }
@@ -154,7 +156,11 @@ impl Running<'_> {
         };
         let mut command = self.workspace.command();
         let roci = std::env::current_exe().context("the path of the roci executable is unknown")?;
-        command.arg(roci).args(["run", "--"]).args(words);
+        command.arg(roci).arg("run");
+        if self.rules.check {
+            command.arg("--check=fail");
+        }
+        command.arg("--").args(words);
         command
             .env(FAULT_VARIABLE, self.plan.text())
             .env(FAULT_LOG_VARIABLE, self.workspace.log())
