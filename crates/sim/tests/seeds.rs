@@ -55,7 +55,9 @@ fn no_check_fails() {
 /// accepted a reply that it had refused; the others are errors of the checks.
 #[test]
 fn seeds_that_failed_once_pass() {
-    for seed in [1_000_395, 1_007_482, 1_037_481, 2_057_246, 2_109_611] {
+    for seed in [
+        1_000_395, 1_007_482, 1_037_481, 2_057_246, 2_109_611, 2_206_943,
+    ] {
         run(seed, Options::default()).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

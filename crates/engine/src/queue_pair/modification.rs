@@ -94,7 +94,10 @@ impl QueuePair {
             }
             _ => {}
         }
-        self.requester.renew_retries(&self.attributes);
+        // A change of state alone, such as a drain, gives a request no more retries.
+        if attributes.retry_count.is_some() || attributes.rnr_retry.is_some() {
+            self.requester.renew_retries(&self.attributes);
+        }
     }
 
     /// Returns to the state after creation. Outstanding requests are discarded without completions.

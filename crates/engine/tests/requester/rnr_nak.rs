@@ -77,6 +77,16 @@ fn rnr_retries_end_after_the_configured_count() {
 }
 
 #[test]
+fn a_drain_gives_no_more_rnr_retries() {
+    let mut peer = with_two_sends(1);
+    peer.says(at(10), rnr_nak(PSN, 12));
+    assert_eq!(peer.listens(at(11)).len(), 2);
+    peer.goes_to(State::SendQueueDrain);
+    peer.says(at(20), rnr_nak(PSN, 12));
+    peer.completes([(1, Status::ReceiverNotReady), (2, Status::Flushed)]);
+}
+
+#[test]
 fn rnr_retry_count_7_has_no_limit() {
     let mut peer = with_two_sends(7);
     for round in 1..=100 {
