@@ -1,6 +1,7 @@
 //! `roci torture`: runs a test again and again, each time with other faults.
 
 mod fault_record;
+mod merged_capture;
 mod plan;
 mod report;
 mod shrink;

@@ -7,6 +7,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::Context as _;
 
+use super::merged_capture;
+
 /// The directory, the runtime directory and the network namespace of one job.
 pub(super) struct Workspace {
     folder: PathBuf,
@@ -75,19 +77,19 @@ impl Workspace {
     pub(super) fn keep(&self, target: &Path) -> anyhow::Result<()> {
         let failed = || format!("{} can't be written", target.display());
         fs::create_dir_all(target).with_context(failed)?;
-        let mut capture = Vec::new();
+        let mut captures = Vec::new();
         for entry in fs::read_dir(self.path()).with_context(failed)?.flatten() {
             let path = entry.path();
             if path
                 .extension()
                 .is_some_and(|extension| extension == "pcapng")
             {
-                capture.extend(fs::read(&path).unwrap_or_default());
+                captures.push(fs::read(&path).unwrap_or_default());
             } else if path.is_file() {
                 fs::copy(&path, target.join(entry.file_name())).with_context(failed)?;
             }
         }
-        // Sections of pcapng may follow each other; `roci explain` sorts packets by time.
+        let capture = merged_capture::merge(&captures);
         fs::write(target.join("capture.pcapng"), capture).with_context(failed)
     }
 }
