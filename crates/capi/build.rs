@@ -28,16 +28,17 @@ fn link_with(argument: &str) {
 /// `ld.bfd` in this directory start the real linker with a named node that also hides all other symbols.
 /// A driver that links with lld or mold looks for another name and never sees the directory.
 fn gnu_ld_wrappers() -> PathBuf {
-    let folder = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("gnu-ld");
-    fs::create_dir_all(&folder).expect("cargo's directory can be written");
-    let hidden = folder.join("hidden.map");
+    let directory =
+        PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("gnu-ld");
+    fs::create_dir_all(&directory).expect("cargo's directory can be written");
+    let hidden = directory.join("hidden.map");
     fs::write(&hidden, "ROCI_HIDDEN { local: *; };\n").expect("the directory can be written");
     for name in ["ld", "ld.bfd"] {
-        let wrapper = folder.join(name);
+        let wrapper = directory.join(name);
         fs::write(&wrapper, wrapper_text(name, &real_linker(name), &hidden)).expect("as above");
         fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
-    folder
+    directory
 }
 
 /// What the compiler driver of this target starts under that name, for drivers that don't tell the wrapper who they are.

@@ -11,7 +11,7 @@ from meeting import collect, pattern, publish
 LENGTH = 1 << 20
 IMMEDIATE = 77
 
-role, folder, device = sys.argv[1:]
+role, directory, device = sys.argv[1:]
 peer_role = {"server": "client", "client": "server"}[role]
 memory = ctypes.create_string_buffer(3 * LENGTH)
 address = ctypes.addressof(memory)
@@ -24,9 +24,9 @@ def part(number):
 
 
 def connect():
-    publish(folder, f"dlslime-{role}", json.dumps(endpoint.endpoint_info()).encode())
+    publish(directory, f"dlslime-{role}", json.dumps(endpoint.endpoint_info()).encode())
     print("ready", flush=True)
-    peer = json.loads(collect(folder, f"dlslime-{peer_role}"))
+    peer = json.loads(collect(directory, f"dlslime-{peer_role}"))
     endpoint.connect(peer)
     return endpoint.register_remote_memory_region("memory", peer["mr_info"]["memory"])
 
@@ -36,20 +36,20 @@ if role == "server":
     connect()
     immediate = endpoint.imm_recv()
     received = endpoint.recv((address, 0, LENGTH))
-    publish(folder, "dlslime-posted", b"")
+    publish(directory, "dlslime-posted", b"")
     received.wait()
     immediate.wait()
     assert immediate.imm_data() == IMMEDIATE, immediate.imm_data()
     assert part(0) == pattern(LENGTH, 5)
     assert part(1) == pattern(LENGTH, 7)
-    collect(folder, "dlslime-read")
+    collect(directory, "dlslime-read")
     print("the data is right")
 else:
     remote = connect()
-    collect(folder, "dlslime-posted")
+    collect(directory, "dlslime-posted")
     ctypes.memmove(address, pattern(LENGTH, 5) + pattern(LENGTH, 7), 2 * LENGTH)
     endpoint.send((address, 0, LENGTH)).wait()
     endpoint.write_with_imm([(own, remote, LENGTH, LENGTH, LENGTH)], IMMEDIATE).wait()
     endpoint.read([(own, remote, 2 * LENGTH, 2 * LENGTH, LENGTH)]).wait()
     assert part(2) == pattern(LENGTH, 11)
-    publish(folder, "dlslime-read", b"")
+    publish(directory, "dlslime-read", b"")

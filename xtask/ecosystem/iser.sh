@@ -1,5 +1,5 @@
 #!/bin/sh
-# Gives a running tgtd a disk, and asks for it over iSER: iser.sh ADDRESS FOLDER
+# Gives a running tgtd a disk, and asks for it over iSER: iser.sh ADDRESS DIRECTORY
 set -e
 name=iqn.2026-01.test.rocinante:disk
 url="iser://$1:3260/$name/1"

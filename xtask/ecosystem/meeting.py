@@ -13,17 +13,17 @@ def wait_until(holds):
         time.sleep(0.005)
 
 
-def publish(folder, name, data):
+def publish(directory, name, data):
     """The file is there as a whole or not at all."""
-    path = os.path.join(folder, name)
+    path = os.path.join(directory, name)
     with open(path + ".new", "wb") as file:
         file.write(data)
     os.rename(path + ".new", path)
 
 
-def collect(folder, name):
+def collect(directory, name):
     """Waits for what the other side publishes."""
-    path = os.path.join(folder, name)
+    path = os.path.join(directory, name)
     wait_until(lambda: os.path.exists(path))
     with open(path, "rb") as file:
         return file.read()

@@ -11,7 +11,7 @@ from meeting import collect, publish
 
 PROGRAM = os.path.join(os.path.dirname(mooncake.__file__), "transfer_engine_bench")
 
-role, folder, own, device = sys.argv[1:5]
+role, directory, own, device = sys.argv[1:5]
 command = [
     PROGRAM,
     f"-mode={role}",
@@ -28,13 +28,13 @@ def target():
         print(line, end="", flush=True)
         address = re.search(r"listening on ([0-9.]+:[0-9]+)", line)
         if address:
-            publish(folder, "mooncake-bench", address[1].encode())
+            publish(directory, "mooncake-bench", address[1].encode())
         if "RDMA device:" in line:
             print("ready", flush=True)
 
 
 def initiator():
-    peer = collect(folder, "mooncake-bench").decode()
+    peer = collect(directory, "mooncake-bench").decode()
     for operation in ("write", "read"):
         options = [f"-segment_id={peer}", f"-operation={operation}"]
         options += ["-duration=1", "-threads=1", "-batch_size=8"]

@@ -9,7 +9,7 @@ from meeting import collect, pattern, publish
 
 LENGTH = 4 << 20
 
-role, folder, own, device = sys.argv[1:]
+role, directory, own, device = sys.argv[1:]
 engine = TransferEngine()
 assert engine.initialize(own, "P2PHANDSHAKE", "rdma", device) == 0
 memory = engine.allocate_managed_buffer(LENGTH)
@@ -17,16 +17,16 @@ assert memory > 0
 
 if role == "target":
     address = f"{own}:{engine.get_rpc_port()} {memory}"
-    publish(folder, "mooncake-target", address.encode())
+    publish(directory, "mooncake-target", address.encode())
     print("ready", flush=True)
-    collect(folder, "mooncake-written")
+    collect(directory, "mooncake-written")
     assert ctypes.string_at(memory, LENGTH) == pattern(LENGTH, 7)
     print("the data is right")
 else:
-    peer, remote = collect(folder, "mooncake-target").decode().split()
+    peer, remote = collect(directory, "mooncake-target").decode().split()
     ctypes.memmove(memory, pattern(LENGTH, 7), LENGTH)
     assert engine.transfer_sync_write(peer, memory, int(remote), LENGTH) == 0
     ctypes.memset(memory, 0, LENGTH)
     assert engine.transfer_sync_read(peer, memory, int(remote), LENGTH) == 0
     assert ctypes.string_at(memory, LENGTH) == pattern(LENGTH, 7)
-    publish(folder, "mooncake-written", b"")
+    publish(directory, "mooncake-written", b"")

@@ -10,7 +10,7 @@ from meeting import collect, pattern, publish, wait_until
 
 LENGTH = 1 << 20
 
-role, folder = sys.argv[1:]
+role, directory = sys.argv[1:]
 agent = nixl_agent(role, nixl_agent_config(backends=["UCX"]))
 memory = np.zeros(2 * LENGTH, dtype=np.uint8)
 agent.register_memory([(memory.ctypes.data, memory.nbytes, 0, "")], "DRAM")
@@ -21,7 +21,7 @@ halves = [agent.get_xfer_descs([(half, LENGTH, 0)], "DRAM") for half in halves]
 def target():
     memory[LENGTH:] = np.frombuffer(pattern(LENGTH, 11), dtype=np.uint8)
     descriptors = [agent.get_serialized_descs(half) for half in halves]
-    publish(folder, "nixl", pickle.dumps((agent.get_agent_metadata(), descriptors)))
+    publish(directory, "nixl", pickle.dumps((agent.get_agent_metadata(), descriptors)))
     print("ready", flush=True)
     wait_until(lambda: agent.check_remote_xfer_done("initiator", b"written"))
     assert memory[:LENGTH].tobytes() == pattern(LENGTH, 7)
@@ -30,7 +30,7 @@ def target():
 
 
 def initiator():
-    metadata, descriptors = pickle.loads(collect(folder, "nixl"))
+    metadata, descriptors = pickle.loads(collect(directory, "nixl"))
     peer = agent.add_remote_agent(metadata)
     memory[:LENGTH] = np.frombuffer(pattern(LENGTH, 7), dtype=np.uint8)
     for half, operation, note in ((0, "WRITE", b"written"), (1, "READ", b"read")):

@@ -23,7 +23,7 @@ line() {
 		target=$(readlink "$1")
 		echo "link $1 ${target##*/}"
 	elif [ -d "$1" ]; then
-		echo "folder $(stat -c %a "$1") $1"
+		echo "directory $(stat -c %a "$1") $1"
 	elif [ -c "$1" ]; then
 		echo "characters $(stat -c %a "$1") $1"
 	else

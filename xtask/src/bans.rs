@@ -91,7 +91,7 @@ fn unmentioned<'a>(paths: &[&'a str], printed: &str) -> Vec<&'a str> {
 
 /// The output of clippy for the crate of offences.
 fn clippy_output(root: &Path, bans: &str) -> io::Result<String> {
-    let scratch = scratch_folder()?;
+    let scratch = scratch_directory()?;
     fs::create_dir_all(scratch.join("src"))?;
     fs::write(scratch.join("Cargo.toml"), MANIFEST)?;
     fs::write(scratch.join("clippy.toml"), bans)?;
@@ -109,7 +109,7 @@ fn clippy_output(root: &Path, bans: &str) -> io::Result<String> {
 }
 
 /// Next to this program, hence in the target directory wherever that is.
-fn scratch_folder() -> io::Result<PathBuf> {
+fn scratch_directory() -> io::Result<PathBuf> {
     Ok(env::current_exe()?.with_file_name("offences"))
 }
 

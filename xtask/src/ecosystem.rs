@@ -145,13 +145,13 @@ fn run(root: &Path, wanted: impl Fn(&Entry) -> bool) -> Result<Results, String> 
     programs::build(root)?;
     let scratch = Scratch::new("ecosystem")?;
     let Supply {
-        folder,
+        directory,
         entries,
         left_out,
     } = supply::prepare(root, entries)?;
     let tools = Tools {
         roci: programs::program_beside_us("roci")?,
-        scripts: folder,
+        scripts: directory,
         scratch: scratch.0.clone(),
         sockets_only: true,
     };

@@ -50,10 +50,10 @@ fn chosen(targets: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>, Str
 
 /// A file in the directory is a target: no list to keep in step with it.
 fn targets(root: &Path) -> Result<Vec<String>, String> {
-    let folder = root.join("fuzz/fuzz_targets");
+    let directory = root.join("fuzz/fuzz_targets");
     let names = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&folder)? {
+        for entry in fs::read_dir(&directory)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "rs") {
                 names.extend(path.file_stem().map(|name| name.to_string_lossy().into()));
@@ -62,7 +62,7 @@ fn targets(root: &Path) -> Result<Vec<String>, String> {
         names.sort();
         Ok(names)
     };
-    names().map_err(|error| format!("{}: {error}", folder.display()))
+    names().map_err(|error| format!("{}: {error}", directory.display()))
 }
 
 fn command(root: &Path, target: &str, seconds: u32) -> Result<CommandLine, String> {
@@ -70,17 +70,17 @@ fn command(root: &Path, target: &str, seconds: u32) -> Result<CommandLine, Strin
     // seeds under version control stay as they are.
     let corpus = format!("fuzz/corpus/{target}");
     fs::create_dir_all(root.join(&corpus)).map_err(|error| format!("{corpus}: {error}"))?;
-    let mut folders = vec![corpus];
+    let mut directories = vec![corpus];
     let seeds = format!("fuzz/seeds/{target}");
     if root.join(&seeds).is_dir() {
-        folders.push(seeds);
+        directories.push(seeds);
     }
     // Without a line for every new path and function: a finding must not drown.
     let quiet = "-verbosity=0 -print_funcs=0 -print_final_stats=1";
     Ok(CommandLine::cargo(&format!(
         "+nightly fuzz run {target} {} -- -max_total_time={seconds} \
          -timeout={HANGS_AFTER_SECONDS} {quiet}",
-        folders.join(" ")
+        directories.join(" ")
     )))
 }
 

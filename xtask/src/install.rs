@@ -32,10 +32,10 @@ pub(crate) struct Built {
 
 impl Built {
     /// All of it in one directory, as cargo leaves it.
-    pub(crate) fn in_folder(folder: &Path) -> Self {
+    pub(crate) fn in_directory(directory: &Path) -> Self {
         Self {
-            command: folder.to_owned(),
-            libraries: folder.to_owned(),
+            command: directory.to_owned(),
+            libraries: directory.to_owned(),
         }
     }
 }
@@ -44,7 +44,7 @@ impl Built {
 pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let built = build(root)?;
     let prefix = std::path::absolute(prefix).map_err(|error| error.to_string())?;
-    copy_everything(&Built::in_folder(&built), &prefix)
+    copy_everything(&Built::in_directory(&built), &prefix)
         .map_err(|error| format!("nothing can be put into {}: {error}", prefix.display()))?;
     println!("installed below {}", prefix.display());
     Ok(())
@@ -55,7 +55,7 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
     let build = CommandLine::cargo(BUILD);
     println!("$ {build}");
     match build.run(root) {
-        Ok(true) => release_folder().map_err(|error| error.to_string()),
+        Ok(true) => release_directory().map_err(|error| error.to_string()),
         Ok(false) => Err(format!("`{build}` failed")),
         Err(error) => Err(format!("cargo can't be started: {error}")),
     }
@@ -85,9 +85,12 @@ pub(crate) fn copy_everything(built: &Built, prefix: &Path) -> io::Result<()> {
     write_manual(&command, &prefix.join(MANUAL))
 }
 
-fn write_manual(command: &Path, folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let written = Command::new(command).arg("manual").arg(folder).status()?;
+fn write_manual(command: &Path, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let written = Command::new(command)
+        .arg("manual")
+        .arg(directory)
+        .status()?;
     if written.success() {
         Ok(())
     } else {
@@ -115,8 +118,8 @@ fn link(target: &str, to: &Path) -> io::Result<()> {
 
 /// A name beside the final one, free to be used.
 fn draft(to: &Path) -> io::Result<PathBuf> {
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder)?;
+    if let Some(directory) = to.parent() {
+        fs::create_dir_all(directory)?;
     }
     let mut draft = to.as_os_str().to_owned();
     draft.push(".new");
@@ -127,7 +130,7 @@ fn draft(to: &Path) -> io::Result<PathBuf> {
 }
 
 /// Beside the directory of the unoptimised build, in which we are.
-fn release_folder() -> io::Result<PathBuf> {
+fn release_directory() -> io::Result<PathBuf> {
     let ours = std::env::current_exe()?;
     let target = ours.ancestors().nth(2);
     Ok(target.unwrap_or(Path::new("target")).join("release"))
@@ -151,7 +154,7 @@ mod tests {
                 fs::write(built.join(name), round).expect("written");
             }
             fs::write(built.join("roci"), script).expect("written");
-            copy_everything(&Built::in_folder(&built), &prefix).expect("installed");
+            copy_everything(&Built::in_directory(&built), &prefix).expect("installed");
             let read = |path: &str| fs::read_to_string(prefix.join(path)).expect("a file");
             assert_eq!(read("lib/rocinante/libibverbs.so.1"), round);
             assert_eq!(read("lib/rocinante/librdmacm.so.1"), round);

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::command::CommandLine;
-use build_directory::BuildFolder;
+use build_directory::BuildDirectory;
 use cell::Cell;
 use evidence::{Tally, Traffic};
 use guest::Extra;
@@ -127,7 +127,7 @@ fn run_with(root: &Path, kernel: Release, options: &Options) -> Result<(), Strin
         } else {
             QUICK_RUN_TIMEOUT
         };
-    prepare(root, &BuildFolder::find(kernel)?, options.backend, &[])?;
+    prepare(root, &BuildDirectory::find(kernel)?, options.backend, &[])?;
     namespace::run_inside(&options.words(), end)
 }
 
@@ -213,13 +213,13 @@ fn build(root: &Path) -> Result<(), String> {
 /// Everything that needs the outside world.
 fn prepare(
     root: &Path,
-    build_directory: &BuildFolder,
+    build_directory: &BuildDirectory,
     backend: Backend,
     extras: &[Extra],
 ) -> Result<(), String> {
     if build_directory.debian != Release::OURS {
         // The programs of our side.
-        unpack(&BuildFolder::find(Release::OURS)?, backend)?;
+        unpack(&BuildDirectory::find(Release::OURS)?, backend)?;
     }
     let (packages, image) = unpack(build_directory, backend)?;
     let overlay = guest::lay_out(root, build_directory, &image, extras)?;
@@ -230,7 +230,7 @@ fn prepare(
     }
 }
 
-fn unpack(build_directory: &BuildFolder, backend: Backend) -> Result<(Packages, Image), String> {
+fn unpack(build_directory: &BuildDirectory, backend: Backend) -> Result<(Packages, Image), String> {
     let packages = Packages::fetch(build_directory)?;
     let image = Image::new(build_directory, &packages, backend);
     image.build(build_directory, &packages)?;
@@ -243,7 +243,7 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
         return bench::compare_inside(options.backend);
     }
     let start = Instant::now();
-    let build_directory = BuildFolder::find(options.kernel())?;
+    let build_directory = BuildDirectory::find(options.kernel())?;
     let (mut machine, image) = boot(&build_directory, options.backend)?;
     println!(
         "Linux {} is up after {:.0?}",
@@ -267,8 +267,8 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
 }
 
 /// Lays the cables and starts the machine.
-fn boot(build_directory: &BuildFolder, backend: Backend) -> Result<(Machine, Image), String> {
-    own_run_folder()?;
+fn boot(build_directory: &BuildDirectory, backend: Backend) -> Result<(Machine, Image), String> {
+    own_run_directory()?;
     network::lay()?;
     if backend == Backend::Uml {
         network::lay_control()?;
@@ -280,7 +280,7 @@ fn boot(build_directory: &BuildFolder, backend: Backend) -> Result<(Machine, Ima
 }
 
 /// A `/run` that goes with the namespace.
-fn own_run_folder() -> Result<(), String> {
+fn own_run_directory() -> Result<(), String> {
     let mount = ["-t", "tmpfs", "-o", "mode=0700", "tmpfs", "/run"];
     let status = Command::new("mount").args(mount).status();
     match status {

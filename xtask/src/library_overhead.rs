@@ -95,8 +95,10 @@ pub(crate) fn measure(root: &Path) -> Result<(), String> {
 /// The directory beside the one of the unoptimised build, in which we are.
 fn release_build() -> Result<PathBuf, String> {
     let ours = std::env::current_exe().map_err(|error| error.to_string())?;
-    let folder = ours.parent().and_then(Path::parent);
-    Ok(folder.ok_or("a program is in a directory")?.join("release"))
+    let directory = ours.parent().and_then(Path::parent);
+    Ok(directory
+        .ok_or("a program is in a directory")?
+        .join("release"))
 }
 
 impl Row {

@@ -42,16 +42,16 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 
 fn link_and_test(root: &Path, linker: Linker) -> Result<(), String> {
     let name = linker.name();
-    let folder = format!("target/linkers/{name}");
+    let directory = format!("target/linkers/{name}");
     run_cargo(
         root,
         &CommandLine::cargo("rustc -p capi --lib --crate-type cdylib --target-dir").arguments(&[
-            folder.clone(),
+            directory.clone(),
             "--".into(),
             format!("-Clink-arg=-fuse-ld={name}"),
         ]),
     )?;
-    let library = root.join(folder).join("debug/librocinante_c.so");
+    let library = root.join(directory).join("debug/librocinante_c.so");
     must_be_of(&library, linker)?;
     run_cargo(
         root,

@@ -18,7 +18,7 @@ pub(crate) use suite::Suite;
 pub(crate) use tarball::{build_static, make as make_tarball, missing as no_tarball};
 
 /// Below the directory of all builds.
-const FOLDER: &str = "debian";
+const DIRECTORY: &str = "debian";
 
 /// Debian's tools require an address, and the project has none: the builder of a package names its own.
 const MAINTAINER: &str = "the Rocinante authors <rocinante@example.invalid>";
@@ -51,21 +51,21 @@ pub(crate) fn package(root: &Path, options: &Options) -> Result<(), String> {
         return tarball::build_and_make(root);
     }
     let built = install::build(root)?;
-    let folder = built.with_file_name(FOLDER);
-    let package = make(root, &built, &folder, "xz", options.suite)?;
+    let directory = built.with_file_name(DIRECTORY);
+    let package = make(root, &built, &directory, "xz", options.suite)?;
     println!("the package is {}", package.display());
     Ok(())
 }
 
-/// The package of what was built in that directory, made below `folder`.
+/// The package of what was built in that directory, made below `directory`.
 pub(crate) fn make(
     root: &Path,
     built: &Path,
-    folder: &Path,
+    directory: &Path,
     compression: &str,
     suite: Option<Suite>,
 ) -> Result<PathBuf, String> {
-    let tree = folder.join("tree");
+    let tree = directory.join("tree");
     fill(root, built, &tree, suite)
         .map_err(|error| format!("{} can't be filled: {error}", tree.display()))?;
     strip(&tree.join("usr"))?;
@@ -76,7 +76,7 @@ pub(crate) fn make(
         .and_then(|()| fs::write(meta.join("control"), control))
         .map_err(|error| format!("{} can't be written: {error}", meta.display()))?;
     let version = version(suite);
-    let package = folder.join(format!("rocinante_{version}_{}.deb", architecture.trim()));
+    let package = directory.join(format!("rocinante_{version}_{}.deb", architecture.trim()));
     call(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Z", compression, "--build"])
@@ -102,7 +102,7 @@ fn version(suite: Option<Suite>) -> String {
 
 fn fill(root: &Path, built: &Path, tree: &Path, suite: Option<Suite>) -> io::Result<()> {
     remove(tree)?;
-    install::copy_everything(&Built::in_folder(built), &tree.join("usr"))?;
+    install::copy_everything(&Built::in_directory(built), &tree.join("usr"))?;
     let documents = tree.join("usr/share/doc/rocinante");
     fs::create_dir_all(&documents)?;
     fs::write(documents.join("copyright"), copyright(root)?)?;
@@ -301,11 +301,11 @@ mod tests {
             return println!("left out: needs lintian");
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let folder = built.join("lintian");
+        let directory = built.join("lintian");
         let suites = [None, Some(Suite::Bookworm), Some(Suite::Trixie)];
         let packages = suites.map(|suite| {
-            let package = make(&root, built, &folder, "gzip", suite).expect("a package");
-            assert_eq!(package.parent(), Some(&*folder), "not in what is packed");
+            let package = make(&root, built, &directory, "gzip", suite).expect("a package");
+            assert_eq!(package.parent(), Some(&*directory), "not in what is packed");
             package
         });
         call(

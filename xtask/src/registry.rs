@@ -50,8 +50,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 
 /// The names of the packages that are published; fails if one of them lacks something.
 fn published(root: &Path) -> Result<Vec<String>, String> {
-    let folder = root.join("crates");
-    let entries = fs::read_dir(&folder).map_err(|error| format!("crates: {error}"))?;
+    let directory = root.join("crates");
+    let entries = fs::read_dir(&directory).map_err(|error| format!("crates: {error}"))?;
     let mut names = Vec::new();
     for entry in entries {
         let path = entry.map_err(|error| error.to_string())?.path();
@@ -99,7 +99,7 @@ fn check_dependencies(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     cargo(root, DENY)?;
-    if !advisories().is_some_and(|folder| folder.is_dir()) {
+    if !advisories().is_some_and(|directory| directory.is_dir()) {
         println!("left out: no database of advisories (`cargo deny fetch`)");
         return Ok(());
     }
@@ -177,26 +177,30 @@ mod tests {
     fn every_published_crate_has_a_readme_and_both_licences() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
         for entry in fs::read_dir(root).expect("the directory is there") {
-            let folder = entry.expect("it can be read").path();
-            let package = published_package(&folder.join("Cargo.toml")).expect("complete");
+            let directory = entry.expect("it can be read").path();
+            let package = published_package(&directory.join("Cargo.toml")).expect("complete");
             for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
-                let there = folder.join(file).is_file();
-                assert!(there || package.is_none(), "{}: {file}", folder.display());
+                let there = directory.join(file).is_file();
+                assert!(
+                    there || package.is_none(),
+                    "{}: {file}",
+                    directory.display()
+                );
             }
         }
     }
 
     #[test]
     fn a_manifest_that_lacks_a_field_is_rejected() {
-        let folder = env::temp_dir().join(format!("roci-manifest-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a directory can be made");
-        let manifest = folder.join("Cargo.toml");
+        let directory = env::temp_dir().join(format!("roci-manifest-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory can be made");
+        let manifest = directory.join("Cargo.toml");
         let text = "[package]\nname = \"new\"\ndescription = \"x\"\n";
         fs::write(&manifest, text).expect("a file can be written");
         let complaint = published_package(&manifest).expect_err("keywords are missing");
         assert!(complaint.contains("add `keywords`"), "{complaint}");
         fs::write(&manifest, format!("{text}publish = false\n")).expect("a file can be written");
         assert_eq!(published_package(&manifest), Ok(None));
-        fs::remove_dir_all(&folder).expect("the directory can be removed");
+        fs::remove_dir_all(&directory).expect("the directory can be removed");
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::command::CommandLine;
-use log::LogFolder;
+use log::LogDirectory;
 
 /// One thing that is checked.
 pub(crate) struct Step {
@@ -64,7 +64,7 @@ struct Report {
 /// Runs each step as a process of its own, whose output goes to a file. A run prints some 40 lines; of a
 /// failed step it prints what failed.
 pub(crate) fn run_logged(root: &Path, steps: &[Step], quick: bool) -> ExitCode {
-    let logs = match LogFolder::new(root, quick) {
+    let logs = match LogDirectory::new(root, quick) {
         Ok(logs) => logs,
         Err(why) => {
             eprintln!("{why}");

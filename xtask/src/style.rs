@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Directories with source code.
-const SOURCE_FOLDERS: [&str; 4] = ["crates", "xtask", "fuzz", "examples"];
+const SOURCE_DIRECTORYS: [&str; 4] = ["crates", "xtask", "fuzz", "examples"];
 
 /// Directories in them that tools write.
-const BUILD_FOLDERS: [&str; 3] = ["target", "corpus", "artifacts"];
+const BUILD_DIRECTORYS: [&str; 3] = ["target", "corpus", "artifacts"];
 
 const MAX_FILE_LINES: usize = 900;
 
@@ -40,13 +40,16 @@ fn finding_in(path: &str, text: &str) -> Option<String> {
 /// The source files of the project, sorted.
 pub(crate) fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut folders: Vec<_> = SOURCE_FOLDERS.iter().map(|name| root.join(name)).collect();
-    folders.retain(|folder| folder.is_dir());
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder)? {
+    let mut directories: Vec<_> = SOURCE_DIRECTORYS
+        .iter()
+        .map(|name| root.join(name))
+        .collect();
+    directories.retain(|directory| directory.is_dir());
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory)? {
             let path = entry?.path();
-            if path.is_dir() && !is_build_folder(&path) {
-                folders.push(path);
+            if path.is_dir() && !is_build_directory(&path) {
+                directories.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 found.push(path);
             }
@@ -56,10 +59,10 @@ pub(crate) fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn is_build_folder(folder: &Path) -> bool {
-    folder
+fn is_build_directory(directory: &Path) -> bool {
+    directory
         .file_name()
-        .is_some_and(|name| BUILD_FOLDERS.iter().any(|built| name == *built))
+        .is_some_and(|name| BUILD_DIRECTORYS.iter().any(|built| name == *built))
 }
 
 #[cfg(test)]

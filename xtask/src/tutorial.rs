@@ -69,8 +69,8 @@ impl Page {
 
 /// The front page, then the tutorial in its order.
 fn pages(root: &Path) -> Result<Vec<Page>, String> {
-    let folder = root.join(TUTORIAL);
-    let files = fs::read_dir(&folder).map_err(|error| format!("{TUTORIAL}: {error}"))?;
+    let directory = root.join(TUTORIAL);
+    let files = fs::read_dir(&directory).map_err(|error| format!("{TUTORIAL}: {error}"))?;
     let names = files.flatten().map(|entry| entry.file_name());
     let mut names: Vec<_> = names
         .filter_map(|name| name.into_string().ok())

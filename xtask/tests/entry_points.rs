@@ -14,8 +14,8 @@ pub mod entry_points;
 
 /// Sorted, so that a failing case that proptest wrote down means the same everywhere.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds");
-    let mut seeds: Vec<_> = fs::read_dir(folder.join(target))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds");
+    let mut seeds: Vec<_> = fs::read_dir(directory.join(target))
         .expect("every target has seeds")
         .map(|entry| entry.expect("a seed has a name").path())
         .map(|path| fs::read(path).expect("a seed is readable"))

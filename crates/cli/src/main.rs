@@ -76,7 +76,7 @@ Examples:
     #[command(hide = true)]
     Manual {
         /// The directory; it must exist
-        folder: PathBuf,
+        directory: PathBuf,
     },
     /// The second process of `roci demo`
     #[command(hide = true)]
@@ -109,7 +109,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Torture(options) => return torture::run(&options),
         Command::Env(options) => commands::env::run(&options),
         Command::Completions { shell } => completions(shell),
-        Command::Manual { folder } => manual(&folder),
+        Command::Manual { directory } => manual(&directory),
         Command::DemoPeer => commands::demo::run_peer(),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -121,9 +121,9 @@ fn completions(shell: Shell) -> anyhow::Result<()> {
     output::print(String::from_utf8_lossy(&script))
 }
 
-fn manual(folder: &Path) -> anyhow::Result<()> {
-    commands::manual::write(Arguments::command(), folder)
-        .with_context(|| format!("no manual can be written into {}", folder.display()))
+fn manual(directory: &Path) -> anyhow::Result<()> {
+    commands::manual::write(Arguments::command(), directory)
+        .with_context(|| format!("no manual can be written into {}", directory.display()))
 }
 
 #[cfg(test)]

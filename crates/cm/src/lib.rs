@@ -112,10 +112,10 @@ mod id;
 mod manager;
 mod parameters;
 mod phase;
+#[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
+mod planted_bug;
 mod random;
 mod routing;
-#[cfg_attr(not(feature = "sabotage"), allow(dead_code, unreachable_pub))]
-mod sabotage;
 mod service_type;
 mod tables;
 mod timing;
@@ -137,9 +137,9 @@ pub use id::{Id, ResolvedRoute, State};
 pub use manager::{Addresses, Manager, TableSizes};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 pub use phase::Phase;
+#[cfg(feature = "planted-bugs")]
+pub use planted_bug::Bug;
 pub use routing::{Recipient, owner_of};
-#[cfg(feature = "sabotage")]
-pub use sabotage::Bug;
 pub use service_type::ServiceType;
 
 /// Compiles and runs the example of the front page in the registry.

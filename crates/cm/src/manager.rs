@@ -27,8 +27,8 @@ use crate::exchange::{Exchange, InFlight, Peer};
 use crate::exit::ExitNotice;
 use crate::id::{Endpoint, Id, State};
 use crate::phase::Phase;
+use crate::planted_bug::{Bug, PlantedBug};
 use crate::random::Random;
-use crate::sabotage::{Bug, Sabotage};
 use crate::service_type::ServiceType;
 use crate::tables::{
     FinalAnswers, HalfOpen, RecentIds, RemoteConnection, RemoteDevice, TimeWaitTable,
@@ -117,7 +117,7 @@ pub struct Manager {
     events: VecDeque<Event>,
     instructions: VecDeque<Instruction>,
     counters: Counters,
-    sabotage: Sabotage,
+    planted: PlantedBug,
 }
 
 impl Manager {
@@ -149,14 +149,14 @@ impl Manager {
             events: VecDeque::new(),
             instructions: VecDeque::new(),
             counters: Counters::default(),
-            sabotage: Sabotage::default(),
+            planted: PlantedBug::default(),
         }
     }
 
-    /// Enables a bug, to prove that a test finds it.
-    #[cfg(feature = "sabotage")]
-    pub fn sabotage(&mut self, bug: Bug) {
-        self.sabotage.enable(bug);
+    /// Plants a bug, to prove that a test detects it.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: Bug) {
+        self.planted.plant(bug);
     }
 
     /// Creates an id, like `rdma_create_id`. [`ServiceType::of`] returns the default kind of a port space.
@@ -238,7 +238,7 @@ impl Manager {
         let (id, message) = self.endpoints.next_changed()?;
         let exchange = self.endpoints.get(id).and_then(|it| it.exchange.as_deref());
         let is_established = exchange.is_some_and(|exchange| exchange.phase == Phase::Established);
-        if is_established && self.sabotage.has(Bug::ExitNoticeNotUpdated) {
+        if is_established && self.planted.is(Bug::ExitNoticeNotUpdated) {
             return None;
         }
         let transmit = message.zip(exchange).map(|(message, exchange)| {
@@ -337,7 +337,7 @@ impl Manager {
     ) {
         let message = message.into();
         let datagram = message.emit(transaction);
-        let no_retries = self.sabotage.has(Bug::NothingRepeated);
+        let no_retries = self.planted.is(Bug::NothingRepeated);
         let exchange = self.exchange(id);
         let interval = exchange.response_interval;
         exchange.in_flight = Some(InFlight {

@@ -24,11 +24,11 @@ use crate::incident::{Incident, Incidents};
 use crate::limits::Limits;
 use crate::memory::{Memory, ProtectionDomain};
 use crate::observation::{Observation, Observations, ReceiveQueueId};
+use crate::planted_bug::{Bug, PlantedBug};
 use crate::qpn_range::QpnRange;
 use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
 use crate::random::Random;
 use crate::receive::{PostError, SharedReceiveQueue, SrqNumbers, XrcDomain};
-use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
 use crate::state::{Attributes, ModifyError, State};
 use crate::table::{Id, Table};
@@ -162,7 +162,7 @@ impl Device {
                 incidents: Incidents::new(config.incidents),
                 observations: Observations::new(config.observations),
                 counters: Counters::default(),
-                sabotage: Sabotage::default(),
+                planted: PlantedBug::default(),
                 overrun: Vec::new(),
             },
             checker: IcrcChecker::new(),
@@ -186,9 +186,9 @@ impl Device {
     }
 
     /// Plants a bug, to prove that a test detects it.
-    #[cfg(feature = "sabotage")]
-    pub fn sabotage(&mut self, bug: Bug) {
-        self.shared.sabotage.plant(bug);
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: Bug) {
+        self.shared.planted.plant(bug);
     }
 
     /// The local GIDs by index.
@@ -422,7 +422,7 @@ impl Device {
         };
         let fragmentation = match self.checker.check(&route.flow, datagram) {
             Ok(fragmentation) => fragmentation,
-            Err(_) if self.shared.sabotage.has(Bug::IcrcUnchecked) => Fragmentation::NONE,
+            Err(_) if self.shared.planted.is(Bug::IcrcUnchecked) => Fragmentation::NONE,
             Err(_) => {
                 self.shared.counters.bad_checksum += 1;
                 return;

@@ -20,12 +20,12 @@ mod limits;
 #[allow(unsafe_code, reason = "registered memory belongs to the application")]
 mod memory;
 pub mod observation;
+#[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
+mod planted_bug;
 mod qpn_range;
 mod queue_pair;
 mod random;
 mod receive;
-#[cfg_attr(not(feature = "sabotage"), allow(dead_code, unreachable_pub))]
-mod sabotage;
 mod shared;
 mod state;
 mod table;
@@ -45,11 +45,11 @@ pub use memory::{
     ProgramMemoryAccess, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
 };
 pub use observation::Observation;
+#[cfg(feature = "planted-bugs")]
+pub use planted_bug::Bug;
 pub use qpn_range::QpnRange;
 pub use queue_pair::{QueuePair, QueuePairInit, WindowLimits};
 pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
-#[cfg(feature = "sabotage")]
-pub use sabotage::Bug;
 pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
 pub use table::Id;
 pub use transmit::{BatchLimits, Transmit};

@@ -8,8 +8,8 @@ use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
 use crate::memory::Memory;
 use crate::observation::{Observation, Observations};
+use crate::planted_bug::{Bug, PlantedBug};
 use crate::receive::{SharedReceiveQueue, SrqNumbers};
-use crate::sabotage::{Bug, Sabotage};
 use crate::table::{Id, Table};
 
 pub(crate) struct Shared {
@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) incidents: Incidents,
     pub(crate) observations: Observations,
     pub(crate) counters: Counters,
-    pub(crate) sabotage: Sabotage,
+    pub(crate) planted: PlantedBug,
     /// Completion queues that overran and whose queue pairs must still enter the error state.
     pub(crate) overrun: Vec<Id<CompletionQueue>>,
 }
@@ -48,7 +48,7 @@ impl Shared {
         if entry.take_watch() {
             self.events.push_back(Event::CompletionAdded(queue));
         }
-        if self.sabotage.has(Bug::CompletionOutOfOrder) {
+        if self.planted.is(Bug::CompletionOutOfOrder) {
             swap_newest(entry);
         }
         match outcome {

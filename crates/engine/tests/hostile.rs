@@ -444,13 +444,13 @@ fn responses_are_built_only_when_polled() {
 }
 
 /// Proves that the attacks can do harm: a device without its checks must fail.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "planted-bugs")]
 #[test]
 fn attacks_harm_a_device_that_does_not_check_rights() {
     let attacks = vec(attack_on(&[wire::Transport::Rc]), 60);
     let outcome = proptest::test_runner::TestRunner::new(config()).run(&attacks, |attacks| {
         let mut target = Target::new(QueuePairType::Rc);
-        target.peer.device.sabotage(engine::Bug::RightsUnchecked);
+        target.peer.device.plant(engine::Bug::RightsUnchecked);
         target.withstands(&attacks);
         Ok(())
     });

@@ -7,8 +7,8 @@ use explain::Analysis;
 use serde_json::Value;
 
 fn captures() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
-    let entries = fs::read_dir(folder).expect("a directory of captures");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
+    let entries = fs::read_dir(directory).expect("a directory of captures");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths
         .filter(|path| {

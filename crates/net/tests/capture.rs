@@ -13,13 +13,13 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use wire::{Datagram, Flow, Fragmentation, Opcode, PacketHead, Psn, Qpn, icrc};
 
 /// A directory that disappears with the test.
-struct Folder(PathBuf);
+struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a directory");
-        Folder(path)
+        Directory(path)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -27,7 +27,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -88,9 +88,9 @@ fn is_intact(datagram: &Datagram<'_>) -> bool {
 
 #[test]
 fn everything_recorded_is_read_back() {
-    let folder = Folder::new("roundtrip");
+    let directory = Directory::new("roundtrip");
     let flows = [flow("10.0.0.1", "10.0.0.2"), flow("fd00::1", "fd00::2")];
-    let capture = Capture::create(folder.file("a.pcapng")).expect("a capture");
+    let capture = Capture::create(directory.file("a.pcapng")).expect("a capture");
     for flow in &flows {
         let identification = if flow.source.is_ipv4() { 7 } else { 0 };
         let payload = sealed(flow, identification, 1);
@@ -127,22 +127,22 @@ fn everything_recorded_is_read_back() {
 
 #[test]
 fn a_capture_that_is_dropped_is_complete() {
-    let folder = Folder::new("dropped");
+    let directory = Directory::new("dropped");
     let flow = flow("10.0.0.1", "10.0.0.2");
     let payload = sealed(&flow, 0, 1);
-    let capture = Capture::create(folder.file("a.pcapng")).expect("a capture");
+    let capture = Capture::create(directory.file("a.pcapng")).expect("a capture");
     capture.record(&record(&flow, &payload));
     assert_eq!(read(capture.path()).len(), 0, "not flushed yet");
     drop(capture);
-    assert_eq!(read(&folder.file("a.pcapng")).len(), 1);
+    assert_eq!(read(&directory.file("a.pcapng")).len(), 1);
 }
 
 #[test]
 fn packets_are_written_without_an_explicit_flush() {
-    let folder = Folder::new("never");
+    let directory = Directory::new("never");
     let flow = flow("10.0.0.1", "10.0.0.2");
     let payload = sealed(&flow, 0, 1);
-    let capture = Capture::create(folder.file("a.pcapng")).expect("a capture");
+    let capture = Capture::create(directory.file("a.pcapng")).expect("a capture");
     for _ in 0..5_000 {
         capture.record(&record(&flow, &payload));
     }
@@ -151,10 +151,10 @@ fn packets_are_written_without_an_explicit_flush() {
 
 #[test]
 fn a_comment_of_any_length_leaves_the_file_readable() {
-    let folder = Folder::new("comment");
+    let directory = Directory::new("comment");
     let flow = flow("10.0.0.1", "10.0.0.2");
     let payload = sealed(&flow, 0, 1);
-    let capture = Capture::create(folder.file("a.pcapng")).expect("a capture");
+    let capture = Capture::create(directory.file("a.pcapng")).expect("a capture");
     let long = "µ".repeat(100_000);
     for comment in ["", "a", "ab", &long] {
         let comment = Some(comment);
@@ -169,27 +169,33 @@ fn a_comment_of_any_length_leaves_the_file_readable() {
 
 #[test]
 fn one_name_for_several_writers_gives_several_files() {
-    let folder = Folder::new("names");
-    let name = folder.file("a.pcapng");
+    let directory = Directory::new("names");
+    let name = directory.file("a.pcapng");
     let first = Capture::create(&name).expect("a capture");
     let second = Capture::create(&name).expect("a capture");
     let third = Capture::create(&name).expect("a capture");
     let process = std::process::id();
     assert_eq!(first.path(), name);
-    assert_eq!(second.path(), folder.file(&format!("a-{process}.pcapng")));
-    assert_eq!(third.path(), folder.file(&format!("a-{process}-2.pcapng")));
+    assert_eq!(
+        second.path(),
+        directory.file(&format!("a-{process}.pcapng"))
+    );
+    assert_eq!(
+        third.path(),
+        directory.file(&format!("a-{process}-2.pcapng"))
+    );
 
     drop(first);
     let next = Capture::create(&name).expect("a capture");
     assert_eq!(next.path(), name, "the first one is done with it");
-    let named = Capture::create(folder.file("b-%p.pcapng")).expect("a capture");
-    assert_eq!(named.path(), folder.file(&format!("b-{process}.pcapng")));
+    let named = Capture::create(directory.file("b-%p.pcapng")).expect("a capture");
+    assert_eq!(named.path(), directory.file(&format!("b-{process}.pcapng")));
 }
 
 #[test]
 fn an_existing_file_is_replaced() {
-    let folder = Folder::new("replaced");
-    let name = folder.file("a.pcapng");
+    let directory = Directory::new("replaced");
+    let name = directory.file("a.pcapng");
     fs::write(&name, vec![0xaa; 10_000]).expect("a file");
     drop(Capture::create(&name).expect("a capture"));
     assert!(read(&name).is_empty());
@@ -240,9 +246,9 @@ fn child_that_records_for_ever() {
 
 #[test]
 fn a_killed_process_leaves_a_readable_file() {
-    let folder = Folder::new("killed");
+    let directory = Directory::new("killed");
     for round in 0..5 {
-        let name = folder.file(&format!("{round}.pcapng"));
+        let name = directory.file(&format!("{round}.pcapng"));
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["child_that_records_for_ever", "--exact", "--ignored"])
             .env("CAPTURE_NAME", &name)
@@ -279,8 +285,8 @@ fn child_that_begins_a_capture() {
 
 #[test]
 fn processes_of_one_run_go_on_in_a_capture_and_others_replace_it() {
-    let folder = Folder::new("run");
-    let name = folder.file("a.pcapng");
+    let directory = Directory::new("run");
+    let name = directory.file("a.pcapng");
     let sections = |run: &str| {
         let status = Command::new(std::env::current_exe().expect("this test"))
             .args(["child_that_begins_a_capture", "--exact", "--ignored"])
@@ -316,13 +322,13 @@ fn wait_for_length(path: &Path, length: u64) {
 /// Every intact frame that the kernel's own device sent in the captures of `wire`.
 fn golden_frames() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
-    let mut folders = vec![root];
+    let mut directories = vec![root];
     let mut frames = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("the captures of wire") {
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("the captures of wire") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                folders.push(path);
+                directories.push(path);
             } else if path.extension().is_some_and(|e| e == "pcap")
                 && !path.ends_with("host-bad-icrc.pcap")
             {
@@ -349,8 +355,8 @@ fn comment(index: usize) -> Option<String> {
 }
 
 /// Records the golden frames, every other one as sent by us.
-fn golden_capture(folder: &Folder, frames: &[Vec<u8>]) -> PathBuf {
-    let capture = Capture::create(folder.file("golden.pcapng")).expect("a capture");
+fn golden_capture(directory: &Directory, frames: &[Vec<u8>]) -> PathBuf {
+    let capture = Capture::create(directory.file("golden.pcapng")).expect("a capture");
     for (index, frame) in frames.iter().enumerate() {
         let datagram = Datagram::parse_ethernet(frame).expect("a datagram");
         let comment = comment(index);
@@ -370,10 +376,10 @@ fn golden_capture(folder: &Folder, frames: &[Vec<u8>]) -> PathBuf {
 
 #[test]
 fn packets_of_the_kernel_are_recorded_unchanged() {
-    let folder = Folder::new("golden");
+    let directory = Directory::new("golden");
     let frames = golden_frames();
     assert!(frames.len() > 1_700, "{} frames", frames.len());
-    let packets = read(&golden_capture(&folder, &frames));
+    let packets = read(&golden_capture(&directory, &frames));
     assert_eq!(packets.len(), frames.len());
     for (packet, frame) in packets.iter().zip(&frames) {
         let recorded = Datagram::parse_ip(&packet.data).expect("a datagram");
@@ -411,9 +417,9 @@ fn tshark(path: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
 
 #[test]
 fn wireshark_dissects_every_packet() {
-    let folder = Folder::new("tshark");
+    let directory = Directory::new("tshark");
     let frames = golden_frames();
-    let path = golden_capture(&folder, &frames);
+    let path = golden_capture(&directory, &frames);
     let fields = [
         "infiniband.bth.opcode",
         "infiniband.invariant.crc",

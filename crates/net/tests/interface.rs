@@ -288,9 +288,9 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> (Self, Links) {
-        let folder = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
-        let links = Links::at(folder.join("roci/links"));
-        (Scratch(folder), links)
+        let directory = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
+        let links = Links::at(directory.join("roci/links"));
+        (Scratch(directory), links)
     }
 }
 

@@ -79,8 +79,8 @@ pub(crate) unsafe fn rejecting_empty<T: Opened>(opened: T, path: *const c_char) 
 }
 
 fn names_attribute(path: &[u8]) -> bool {
-    const FOLDER: &[u8] = b"/gid_attrs/";
-    path.windows(FOLDER.len()).any(|part| part == FOLDER)
+    const DIRECTORY: &[u8] = b"/gid_attrs/";
+    path.windows(DIRECTORY.len()).any(|part| part == DIRECTORY)
 }
 
 fn is_empty_file(descriptor: c_int) -> bool {

@@ -64,12 +64,12 @@ const fn name(text: &'static str) -> &'static CStr {
 interposed! {
     fn open(=> path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
     fn open64(=> path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
-    fn openat(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
-    fn openat64(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
+    fn openat(directory: c_int, => path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
+    fn openat64(directory: c_int, => path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
     fn __open_2(=> path, flags: c_int) -> c_int => rejecting_empty;
     fn __open64_2(=> path, flags: c_int) -> c_int => rejecting_empty;
-    fn __openat_2(folder: c_int, => path, flags: c_int) -> c_int => rejecting_empty;
-    fn __openat64_2(folder: c_int, => path, flags: c_int) -> c_int => rejecting_empty;
+    fn __openat_2(directory: c_int, => path, flags: c_int) -> c_int => rejecting_empty;
+    fn __openat64_2(directory: c_int, => path, flags: c_int) -> c_int => rejecting_empty;
     fn fopen(=> path, mode: *const c_char) -> *mut c_void => rejecting_empty;
     fn fopen64(=> path, mode: *const c_char) -> *mut c_void => rejecting_empty;
 
@@ -77,32 +77,32 @@ interposed! {
     fn stat64(=> path, result: *mut c_void) -> c_int;
     fn lstat(=> path, result: *mut c_void) -> c_int;
     fn lstat64(=> path, result: *mut c_void) -> c_int;
-    fn fstatat(folder: c_int, => path, result: *mut c_void, flags: c_int) -> c_int;
-    fn fstatat64(folder: c_int, => path, result: *mut c_void, flags: c_int) -> c_int;
+    fn fstatat(directory: c_int, => path, result: *mut c_void, flags: c_int) -> c_int;
+    fn fstatat64(directory: c_int, => path, result: *mut c_void, flags: c_int) -> c_int;
     fn __xstat(version: c_int, => path, result: *mut c_void) -> c_int;
     fn __xstat64(version: c_int, => path, result: *mut c_void) -> c_int;
     fn __lxstat(version: c_int, => path, result: *mut c_void) -> c_int;
     fn __lxstat64(version: c_int, => path, result: *mut c_void) -> c_int;
     fn __fxstatat(
-        version: c_int, folder: c_int, => path, result: *mut c_void, flags: c_int
+        version: c_int, directory: c_int, => path, result: *mut c_void, flags: c_int
     ) -> c_int;
     fn __fxstatat64(
-        version: c_int, folder: c_int, => path, result: *mut c_void, flags: c_int
+        version: c_int, directory: c_int, => path, result: *mut c_void, flags: c_int
     ) -> c_int;
     fn statx(
-        folder: c_int, => path, flags: c_int, mask: c_uint, result: *mut c_void
+        directory: c_int, => path, flags: c_int, mask: c_uint, result: *mut c_void
     ) -> c_int;
 
     fn access(=> path, mode: c_int) -> c_int;
     fn eaccess(=> path, mode: c_int) -> c_int;
     fn euidaccess(=> path, mode: c_int) -> c_int;
-    fn faccessat(folder: c_int, => path, mode: c_int, flags: c_int) -> c_int;
+    fn faccessat(directory: c_int, => path, mode: c_int, flags: c_int) -> c_int;
 
     fn readlink(=> path, buffer: *mut c_char, size: size_t) -> ssize_t;
-    fn readlinkat(folder: c_int, => path, buffer: *mut c_char, size: size_t) -> ssize_t;
+    fn readlinkat(directory: c_int, => path, buffer: *mut c_char, size: size_t) -> ssize_t;
     fn __readlink_chk(=> path, buffer: *mut c_char, size: size_t, room: size_t) -> ssize_t;
     fn __readlinkat_chk(
-        folder: c_int, => path, buffer: *mut c_char, size: size_t, room: size_t
+        directory: c_int, => path, buffer: *mut c_char, size: size_t, room: size_t
     ) -> ssize_t;
     fn realpath(=> path, resolved: *mut c_char) -> *mut c_char => outside;
     fn __realpath_chk(=> path, resolved: *mut c_char, room: size_t) -> *mut c_char => outside;

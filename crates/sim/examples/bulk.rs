@@ -93,8 +93,8 @@ fn main() {
 fn inputs(target: &str, corpus: &Path) -> Vec<Vec<u8>> {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
     let mut inputs = Vec::new();
-    for folder in [seeds.join(target), corpus.join(target)] {
-        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    for directory in [seeds.join(target), corpus.join(target)] {
+        let files = fs::read_dir(directory).into_iter().flatten().flatten();
         inputs.extend(files.filter_map(|file| fs::read(file.path()).ok()));
     }
     inputs.sort();

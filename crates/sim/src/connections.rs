@@ -163,10 +163,10 @@ impl Connections {
             shares_addresses: self.shared,
         })?;
         if let Some(bug) = self.bug.and_then(Bug::of_device) {
-            host.device_mut().sabotage(bug);
+            host.device_mut().plant(bug);
         }
         if let Some(bug) = self.bug.and_then(Bug::of_manager) {
-            host.manager().sabotage(bug);
+            host.manager().plant(bug);
         }
         Ok(host)
     }

@@ -138,7 +138,7 @@ impl Datagrams {
         };
         let host = self.world.add_host(address, config);
         if let (Some(bug), Some(device)) = (bug, self.world.device_mut(host)) {
-            device.sabotage(bug);
+            device.plant(bug);
         }
         for _ in 0..self.rng.between(1, 2) {
             self.add_member(host)?;

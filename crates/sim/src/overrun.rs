@@ -50,7 +50,7 @@ impl Overrun {
                 .ok_or_else(|| CheckError::new("a GID has an address"))?;
             let host = world.add_host(address, config(gid, &mut rng));
             if let (Some(bug), Some(device)) = (bug, world.device_mut(host)) {
-                device.sabotage(bug);
+                device.plant(bug);
             }
         }
         let capacity = rng.between(1, 8);

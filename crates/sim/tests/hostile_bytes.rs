@@ -10,8 +10,8 @@ use proptest::sample::{Index, select};
 
 /// Sorted, so that a failing case of proptest is the same on every machine.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
-    let mut seeds: Vec<_> = fs::read_dir(folder.join(target))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let mut seeds: Vec<_> = fs::read_dir(directory.join(target))
         .expect("the target has seeds")
         .map(|entry| entry.expect("a seed has a name").path())
         .map(|path| fs::read(path).expect("a seed is readable"))

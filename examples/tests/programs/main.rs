@@ -4,7 +4,7 @@ mod capture;
 mod run;
 
 use capture::Capture;
-use run::{Folder, Pair, alone};
+use run::{Directory, Pair, alone};
 use wire::{NakCode, Opcode};
 
 const HELLO: &str = "\">>> client saying hello .......... \"";
@@ -12,33 +12,33 @@ const BEFORE: &str = "buffer  \"--- nothing has arrived ---\"";
 
 #[test]
 fn lo_rc_send_is_in_the_capture_although_it_never_leaves_the_machine() {
-    let folder = Folder::new("lo_rc_send");
-    let said = alone(&folder, 1, "lo_rc_send", &[]);
+    let directory = Directory::new("lo_rc_send");
+    let said = alone(&directory, 1, "lo_rc_send", &[]);
     assert!(said.contains("17 bytes, \"hello, queue pair\""), "{said}");
-    let capture = Capture::read(&folder.file("lo_rc_send.pcapng"));
+    let capture = Capture::read(&directory.file("lo_rc_send.pcapng"));
     assert!(capture.has(Opcode::RcSendOnly));
     assert!(capture.has(Opcode::RcAcknowledge));
 }
 
 /// Runs `rc_test`, the client and the server with the same options; what they said.
-fn rc_test(number: u8, name: &str, options: &[&str]) -> (Folder, String, String) {
-    let folder = Folder::new(name);
-    let pair = Pair::new(&folder, number, "rc_test");
+fn rc_test(number: u8, name: &str, options: &[&str]) -> (Directory, String, String) {
+    let directory = Directory::new(name);
+    let pair = Pair::new(&directory, number, "rc_test");
     let mut server = pair.server(&[options, &["--port", "0"]].concat(), "");
     let (address, port) = (pair.server_address(), server.port());
     let client = ["--server-ip", &address, "--port", &port];
     let client = pair.client(&[options, &client].concat(), "").success();
-    (folder, server.success(), client)
+    (directory, server.success(), client)
 }
 
 #[test]
 fn rc_test_sends() {
-    let (folder, server, client) = rc_test(2, "send", &["--mode", "send"]);
+    let (directory, server, client) = rc_test(2, "send", &["--mode", "send"]);
     assert!(server.contains(BEFORE), "{server}");
     assert!(server.contains(&format!("buffer  {HELLO}")), "{server}");
     assert!(client.contains("status 0 (Success)"), "{client}");
     for file in ["rc_test-server.pcapng", "rc_test-client.pcapng"] {
-        let capture = Capture::read(&folder.file(file));
+        let capture = Capture::read(&directory.file(file));
         // Opcode 4.
         assert!(capture.has(Opcode::RcSendOnly), "{file}");
     }
@@ -46,11 +46,11 @@ fn rc_test_sends() {
 
 #[test]
 fn rc_test_writes_without_the_server() {
-    let (folder, server, client) = rc_test(3, "write", &["--mode", "write"]);
+    let (directory, server, client) = rc_test(3, "write", &["--mode", "write"]);
     assert!(server.contains(&format!("buffer  {HELLO}")), "{server}");
     assert!(!server.contains("receive"), "{server}");
     assert!(client.contains("opcode 10"), "{client}");
-    let capture = Capture::read(&folder.file("rc_test-client.pcapng"));
+    let capture = Capture::read(&directory.file("rc_test-client.pcapng"));
     // Opcode 10.
     assert!(capture.has(Opcode::RcWriteOnly));
 }
@@ -58,11 +58,11 @@ fn rc_test_writes_without_the_server() {
 #[test]
 fn rc_test_is_introduced_by_the_connection_manager() {
     let options = ["--cm", "--mode", "write"];
-    let (folder, server, client) = rc_test(4, "cm", &options);
+    let (directory, server, client) = rc_test(4, "cm", &options);
     assert!(server.contains("asks for a connection"), "{server}");
     assert!(server.contains(&format!("buffer  {HELLO}")), "{server}");
     assert!(client.contains("server  accepts: rkey=0x"), "{client}");
-    let capture = Capture::read(&folder.file("rc_test-client.pcapng"));
+    let capture = Capture::read(&directory.file("rc_test-client.pcapng"));
     // The manager's messages are datagrams to queue pair 1.
     assert!(capture.has(Opcode::UdSendOnly));
     assert!(capture.has(Opcode::RcWriteOnly));
@@ -71,11 +71,11 @@ fn rc_test_is_introduced_by_the_connection_manager() {
 /// What every kind of `--break` must lead to.
 fn breaks(number: u8, fault: &str, status: &str, verdict: &str) -> Capture {
     let options = ["--break", fault];
-    let (folder, server, client) = rc_test(number, fault, &options);
+    let (directory, server, client) = rc_test(number, fault, &options);
     assert!(client.contains(status), "{client}");
     assert!(client.contains(verdict), "{client}");
     assert!(!server.contains(HELLO), "{server}");
-    Capture::read(&folder.file("rc_test-client.pcapng"))
+    Capture::read(&directory.file("rc_test-client.pcapng"))
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn a_missing_receive_is_the_servers_fault() {
 
 #[test]
 fn different_options_are_reported() {
-    let folder = Folder::new("differ");
-    let pair = Pair::new(&folder, 9, "rc_test");
+    let directory = Directory::new("differ");
+    let pair = Pair::new(&directory, 9, "rc_test");
     let mut server = pair.server(&["--mode", "send", "--port", "0"], "");
     let (address, port) = (pair.server_address(), server.port());
     let client = ["--mode", "write", "--server-ip", &address, "--port", &port];
@@ -137,8 +137,8 @@ fn different_options_are_reported() {
 
 #[test]
 fn device_memory_shows_every_operation() {
-    let folder = Folder::new("device_memory");
-    let pair = Pair::new(&folder, 10, "device_memory");
+    let directory = Directory::new("device_memory");
+    let pair = Pair::new(&directory, 10, "device_memory");
     let mut server = pair.server(&["server", "--port", "0", "-g", "0"], "");
     let (address, port) = (pair.server_address(), server.port());
     let mut client = pair.client(&["client", &address, "--port", &port, "-g", "0"], "");
@@ -159,7 +159,7 @@ fn device_memory_shows_every_operation() {
     ] {
         assert!(afterwards.contains(line), "{line}: {server}");
     }
-    let capture = Capture::read(&folder.file("device_memory-client.pcapng"));
+    let capture = Capture::read(&directory.file("device_memory-client.pcapng"));
     for opcode in [
         Opcode::RcSendOnly,
         Opcode::RcReadRequest,
@@ -174,16 +174,16 @@ fn device_memory_shows_every_operation() {
 
 #[test]
 fn a_lock_in_device_memory_holds_between_clients() {
-    let folder = Folder::new("lock");
+    let directory = Directory::new("lock");
     let options = ["lock", "--clients", "4", "--times", "25"];
-    let said = alone(&folder, 12, "device_memory", &options);
+    let said = alone(&directory, 12, "device_memory", &options);
     assert!(said.contains("counter  100: 4 x 25 = 100"), "{said}");
 }
 
 #[test]
 fn a_lock_in_device_memory_holds_between_processes() {
-    let folder = Folder::new("lock-processes");
-    let pair = Pair::new(&folder, 13, "device_memory");
+    let directory = Directory::new("lock-processes");
+    let pair = Pair::new(&directory, 13, "device_memory");
     let mut server = pair.server(&["server", "--port", "0", "--clients", "2"], "");
     let (address, port) = (pair.server_address(), server.port());
     let client = ["client", &address, "--port", &port, "--increment", "25"];
@@ -196,8 +196,8 @@ fn a_lock_in_device_memory_holds_between_processes() {
 
 #[test]
 fn cm_sum_adds() {
-    let folder = Folder::new("cm_sum");
-    let pair = Pair::new(&folder, 14, "cm_sum");
+    let directory = Directory::new("cm_sum");
+    let pair = Pair::new(&directory, 14, "cm_sum");
     let mut server = pair.server(&["server", "--port", "0"], "");
     let (address, port) = (pair.server_address(), server.port());
     let mut client = pair.client(&["client", &address, "40", "2", "--port", &port], "");
@@ -215,14 +215,14 @@ fn cm_sum_adds() {
         .collect();
     assert_eq!(told, events);
     assert!(server.success().contains("server  40 + 2 = 42"));
-    let capture = Capture::read(&folder.file("cm_sum-client.pcapng"));
+    let capture = Capture::read(&directory.file("cm_sum-client.pcapng"));
     assert!(capture.has(Opcode::UdSendOnly) && capture.has(Opcode::RcWriteOnly));
 }
 
 #[test]
 fn chat_shows_what_was_typed_and_ends_with_q() {
-    let folder = Folder::new("chat");
-    let pair = Pair::new(&folder, 15, "chat");
+    let directory = Directory::new("chat");
+    let pair = Pair::new(&directory, 15, "chat");
     let mut server = pair.server(&["server", "--port", "0"], "good morning\n");
     let (address, port) = (pair.server_address(), server.port());
     let mut client = pair.client(&["client", &address, "--port", &port], "one\ntwo\nq\n");
@@ -236,14 +236,14 @@ fn chat_shows_what_was_typed_and_ends_with_q() {
         .collect();
     assert_eq!(shown, ["> one", "> two"]);
     assert!(server.contains("the peer has disconnected"), "{server}");
-    let capture = Capture::read(&folder.file("chat-client.pcapng"));
+    let capture = Capture::read(&directory.file("chat-client.pcapng"));
     assert!(capture.has(Opcode::RcWriteOnly) && capture.has(Opcode::RcReadRequest));
 }
 
 #[test]
 fn sync_async_echoes_in_three_ways() {
-    let folder = Folder::new("sync_async");
-    let said = alone(&folder, 16, "sync_async", &["--rounds", "50"]);
+    let directory = Directory::new("sync_async");
+    let said = alone(&directory, 16, "sync_async", &["--rounds", "50"]);
     for way in ["blocking", "epoll", "async"] {
         let line = format!("{way:<9} 50 messages came back unchanged");
         assert!(said.contains(&line), "{way}: {said}");
@@ -252,7 +252,7 @@ fn sync_async_echoes_in_three_ways() {
 
 #[test]
 fn every_program_has_help() {
-    let folder = Folder::new("help");
+    let directory = Directory::new("help");
     for name in [
         "lo_rc_send",
         "rc_test",
@@ -261,7 +261,7 @@ fn every_program_has_help() {
         "chat",
         "sync_async",
     ] {
-        let said = alone(&folder, 17, name, &["--help"]);
+        let said = alone(&directory, 17, name, &["--help"]);
         assert!(said.contains("Usage:"), "{name}: {said}");
     }
 }

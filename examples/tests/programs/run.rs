@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory for the captures of one test.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     pub(crate) fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("examples-{name}"));
         let _ = fs::remove_dir_all(&path);
@@ -52,11 +52,11 @@ fn address(number: u8, host: u8) -> String {
     )
 }
 
-fn command(folder: &Folder, name: &str, address: &str, arguments: &[&str]) -> Command {
+fn command(directory: &Directory, name: &str, address: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program(name));
     command
         .args(arguments)
-        .current_dir(&folder.0)
+        .current_dir(&directory.0)
         .env("ROCI_DEVICES", format!("device={address}"))
         .env_remove("ROCI_PCAP")
         .env_remove("ROCI_FAULT")
@@ -68,23 +68,23 @@ fn command(folder: &Folder, name: &str, address: &str, arguments: &[&str]) -> Co
 }
 
 /// Runs a program that needs no other; what it said.
-pub(crate) fn alone(folder: &Folder, number: u8, name: &str, arguments: &[&str]) -> String {
-    let command = command(folder, name, &address(number, 1), arguments);
+pub(crate) fn alone(directory: &Directory, number: u8, name: &str, arguments: &[&str]) -> String {
+    let command = command(directory, name, &address(number, 1), arguments);
     Running::start(command, "").success()
 }
 
 /// A server and a client of one program, each with an address of its own.
 pub(crate) struct Pair<'f> {
-    folder: &'f Folder,
+    directory: &'f Directory,
     number: u8,
     name: &'static str,
 }
 
 impl<'f> Pair<'f> {
     /// Each test has a number of its own, at most 62.
-    pub(crate) fn new(folder: &'f Folder, number: u8, name: &'static str) -> Self {
+    pub(crate) fn new(directory: &'f Directory, number: u8, name: &'static str) -> Self {
         Self {
-            folder,
+            directory,
             number,
             name,
         }
@@ -96,12 +96,18 @@ impl<'f> Pair<'f> {
 
     pub(crate) fn server(&self, arguments: &[&str], input: &str) -> Running {
         let address = self.server_address();
-        Running::start(command(self.folder, self.name, &address, arguments), input)
+        Running::start(
+            command(self.directory, self.name, &address, arguments),
+            input,
+        )
     }
 
     pub(crate) fn client(&self, arguments: &[&str], input: &str) -> Running {
         let address = address(self.number, 2);
-        Running::start(command(self.folder, self.name, &address, arguments), input)
+        Running::start(
+            command(self.directory, self.name, &address, arguments),
+            input,
+        )
     }
 }
 

@@ -1,8 +1,8 @@
 """Runs rdma-core's own test-suite and writes the fate of every case on a line of its own.
 
-Usage: cases.py FOLDER DEVICE REPORT [CASE...]
+Usage: cases.py DIRECTORY DEVICE REPORT [CASE...]
 
-FOLDER has the suite in `tests`. A line is a word, the case and, after a tab, what there is to say.
+DIRECTORY has the suite in `tests`. A line is a word, the case and, after a tab, what there is to say.
 """
 
 import faulthandler
@@ -69,10 +69,10 @@ def cases(suite):
             yield part
 
 
-def main(folder, device, report, *wanted):
+def main(directory, device, report, *wanted):
     # The suite reads its own command line, and imports its own modules in two ways.
     sys.argv[1:] = ["--dev", device]
-    sys.path[:0] = [folder, os.path.join(folder, "tests")]
+    sys.path[:0] = [directory, os.path.join(directory, "tests")]
     from args_parser import parser
 
     parser.parse_args()

@@ -30,26 +30,26 @@ pub(super) struct Newest {
 impl Newest {
     /// The one of an earlier run, or else what Debian has now.
     pub(super) fn fetch() -> Result<Self, String> {
-        let folder = program_beside_us("../conformance")?;
-        let known = folder.join("version");
-        let system = folder.join("system");
+        let directory = program_beside_us("../conformance")?;
+        let known = directory.join("version");
+        let system = directory.join("system");
         if let Ok(version) = fs::read_to_string(&known) {
             return Ok(Self { system, version });
         }
         println!("fetching {PACKAGE} of Debian {SUITE}");
-        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-        let _ = fs::remove_dir_all(&folder);
+        let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+        let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&system).map_err(failed)?;
-        let folder = fs::canonicalize(&folder).map_err(failed)?;
-        let apt = Apt::of_suite(SUITE, &folder)?;
+        let directory = fs::canonicalize(&directory).map_err(failed)?;
+        let apt = Apt::of_suite(SUITE, &directory)?;
         let words = [
             "--yes",
             "--no-install-recommends",
             "--download-only",
             "install",
         ];
-        apt.get(&[&words[..], &PACKAGES].concat(), &folder)?;
-        let archives = archives(&folder.join("cache/archives"))?;
+        apt.get(&[&words[..], &PACKAGES].concat(), &directory)?;
+        let archives = archives(&directory.join("cache/archives"))?;
         let version = (archives.iter().find_map(|path| version(path)))
             .ok_or_else(|| format!("apt-get fetched no {PACKAGE}"))?;
         unpack(&archives, &system)?;
@@ -59,8 +59,9 @@ impl Newest {
     }
 }
 
-fn archives(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+fn archives(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries =
+        fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let paths = entries.flatten().map(|entry| entry.path());
     Ok(paths
         .filter(|path| path.extension().is_some_and(|it| it == "deb"))

@@ -111,25 +111,25 @@ fn run_into(command: &mut Command, log: &Path) -> Result<Result<(), String>, Str
 }
 
 /// Images for containers leave out what is below /usr/share/doc.
-fn suite_of_machine(folder: &Path) -> Result<PathBuf, String> {
+fn suite_of_machine(directory: &Path) -> Result<PathBuf, String> {
     let installed = Path::new("/").join(TESTS);
     if installed.is_dir() {
         Ok(installed)
     } else {
-        from_archive(folder)
+        from_archive(directory)
     }
 }
 
 /// Puts the suite into the directory, ready for the interpreter.
-fn unpack(tests: &Path, folder: &Path) -> Result<(), String> {
-    let copy = folder.join("tests");
+fn unpack(tests: &Path, directory: &Path) -> Result<(), String> {
+    let copy = directory.join("tests");
     let words = ["--recursive", "--dereference", "--no-target-directory"];
     call(Command::new("cp").args(words).args([tests, &copy]))?;
     call(Command::new("gunzip").arg("--recursive").arg(&copy))
 }
 
-fn from_archive(folder: &Path) -> Result<PathBuf, String> {
-    let (archives, unpacked) = (folder.join("archives"), folder.join("unpacked"));
+fn from_archive(directory: &Path) -> Result<PathBuf, String> {
+    let (archives, unpacked) = (directory.join("archives"), directory.join("unpacked"));
     fs::create_dir(&archives).map_err(|error| error.to_string())?;
     call(
         Command::new("apt-get")

@@ -24,8 +24,8 @@ impl Environment {
     }
 
     /// Makes it in the directory, unless it is there as it should be.
-    pub(super) fn prepare(&self, folder: &Path) -> Result<(), String> {
-        let path = folder.join(self.name);
+    pub(super) fn prepare(&self, directory: &Path) -> Result<(), String> {
+        let path = directory.join(self.name);
         let wanted = self.packages.join("\n");
         let record = path.join(RECORD);
         if fs::read_to_string(&record).is_ok_and(|found| found == wanted) {

@@ -9,7 +9,7 @@ use super::{MORE_PACKAGES, PACKAGES};
 use crate::{debian, programs};
 
 /// What is built stays here, so that a crate is compiled once.
-const FOLDER: &str = "target/ecosystem";
+const DIRECTORY: &str = "target/ecosystem";
 
 /// Our program for MPI, compiled by the compilers of these.
 const RING: &str = "ring.c";
@@ -32,7 +32,7 @@ pub(super) struct LeftOut {
 /// What is there for the runs.
 pub(super) struct Supply {
     /// The directory of everything that is built or copied.
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
     pub(super) entries: Vec<Entry>,
     pub(super) left_out: Vec<LeftOut>,
 }
@@ -40,15 +40,15 @@ pub(super) struct Supply {
 /// Builds and installs what the entries need. One whose package can't be had is left out.
 pub(super) fn prepare(root: &Path, entries: Vec<Entry>) -> Result<Supply, String> {
     debian::install(&PACKAGES)?;
-    let folder = root.join(FOLDER);
-    fs::create_dir_all(&folder)
-        .map_err(|error| format!("{} can't be made: {error}", folder.display()))?;
-    copy_scripts(&root.join("xtask/ecosystem"), &folder)?;
+    let directory = root.join(DIRECTORY);
+    fs::create_dir_all(&directory)
+        .map_err(|error| format!("{} can't be made: {error}", directory.display()))?;
+    copy_scripts(&root.join("xtask/ecosystem"), &directory)?;
     for library in LIBRARIES {
-        compile_ring(root, &folder, library)?;
+        compile_ring(root, &directory, library)?;
     }
     let mut supply = Supply {
-        folder,
+        directory,
         entries: Vec::new(),
         left_out: Vec::new(),
     };
@@ -80,14 +80,14 @@ impl Supply {
         }
         match entry.origin {
             Origin::Debian(_) if entry.row.program == GLOO_PROGRAM => {
-                compile_gloo(root, &self.folder)
+                compile_gloo(root, &self.directory)
             }
             Origin::Debian(_) if entry.row.program == SHMEM_PROGRAM => {
-                compile_shmem(root, &self.folder)
+                compile_shmem(root, &self.directory)
             }
             Origin::Debian(_) => Ok(()),
             Origin::Crate(it) => install_examples(root, it),
-            Origin::Python(environment) => environment.prepare(&self.folder.join("python")),
+            Origin::Python(environment) => environment.prepare(&self.directory.join("python")),
         }
     }
 }
@@ -114,18 +114,18 @@ fn copy_scripts(from: &Path, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn compile_ring(root: &Path, folder: &Path, library: &str) -> Result<(), String> {
-    let output = folder.join(format!("ring.{library}"));
+fn compile_ring(root: &Path, directory: &Path, library: &str) -> Result<(), String> {
+    let output = directory.join(format!("ring.{library}"));
     compile(root, &format!("mpicc.{library}"), RING, &output, &[])
 }
 
-fn compile_gloo(root: &Path, folder: &Path) -> Result<(), String> {
-    let output = folder.join(GLOO_PROGRAM);
+fn compile_gloo(root: &Path, directory: &Path) -> Result<(), String> {
+    let output = directory.join(GLOO_PROGRAM);
     compile(root, "g++", GLOO, &output, &["-lgloo", "-libverbs"])
 }
 
-fn compile_shmem(root: &Path, folder: &Path) -> Result<(), String> {
-    compile(root, "oshcc", SHMEM, &folder.join(SHMEM_PROGRAM), &[])
+fn compile_shmem(root: &Path, directory: &Path) -> Result<(), String> {
+    compile(root, "oshcc", SHMEM, &directory.join(SHMEM_PROGRAM), &[])
 }
 
 fn compile(
@@ -153,7 +153,7 @@ fn compile(
 fn install_examples(root: &Path, it: &Crate) -> Result<(), String> {
     let Crate { name, version, .. } = it;
     let mut words = format!(
-        "install --quiet {name} --version ={version} --debug --root {FOLDER}/{name} --target-dir {FOLDER}/build"
+        "install --quiet {name} --version ={version} --debug --root {DIRECTORY}/{name} --target-dir {DIRECTORY}/build"
     );
     match it.examples {
         [] => words.push_str(" --examples"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::architecture::Architecture;
-use super::build_directory::BuildFolder;
+use super::build_directory::BuildDirectory;
 use super::host;
 use super::release::Release;
 
@@ -30,7 +30,7 @@ struct Archive {
 
 impl Apt {
     /// The machine's own lists if they have this release; else others, from the same mirror.
-    pub(crate) fn of(release: Release, build_directory: &BuildFolder) -> Result<Self, String> {
+    pub(crate) fn of(release: Release, build_directory: &BuildDirectory) -> Result<Self, String> {
         let archives = machines_archives()?;
         let (suite, architecture) = (release.suite(), build_directory.architecture);
         let is_ours = architecture == Architecture::Amd64;
@@ -39,41 +39,41 @@ impl Apt {
                 options: Vec::new(),
             });
         }
-        let folder = build_directory.file("apt");
-        Self::beside(&archives, suite, architecture, &folder)
+        let directory = build_directory.file("apt");
+        Self::beside(&archives, suite, architecture, &directory)
     }
 
     /// Lists of a suite in this directory, from the machine's mirror, as if nothing were installed.
-    pub(crate) fn of_suite(suite: &str, folder: &Path) -> Result<Self, String> {
-        Self::beside(&machines_archives()?, suite, Architecture::Amd64, folder)
+    pub(crate) fn of_suite(suite: &str, directory: &Path) -> Result<Self, String> {
+        Self::beside(&machines_archives()?, suite, Architecture::Amd64, directory)
     }
 
     fn beside(
         archives: &[Archive],
         suite: &str,
         architecture: Architecture,
-        folder: &Path,
+        directory: &Path,
     ) -> Result<Self, String> {
         let mirror = archives.iter().find(|it| it.is_release());
         let mirror =
             mirror.ok_or_else(|| format!("apt knows no mirror that has Debian's {suite}"))?;
-        Self::with_lists(&mirror.address, suite, architecture, folder)
+        Self::with_lists(&mirror.address, suite, architecture, directory)
     }
 
     fn with_lists(
         address: &str,
         suite: &str,
         architecture: Architecture,
-        folder: &Path,
+        directory: &Path,
     ) -> Result<Self, String> {
-        let unusable = |error: std::io::Error| format!("{}: {error}", folder.display());
+        let unusable = |error: std::io::Error| format!("{}: {error}", directory.display());
         for name in ["lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(folder.join(name)).map_err(unusable)?;
+            fs::create_dir_all(directory.join(name)).map_err(unusable)?;
         }
-        let sources = folder.join("sources.list");
+        let sources = directory.join("sources.list");
         let line = format!("deb [{}target=Packages] {address} {suite} main\n", signed());
         fs::write(&sources, line).map_err(unusable)?;
-        let folder = folder.display();
+        let directory = directory.display();
         let architecture = architecture.name();
         let apt = Self {
             options: vec![
@@ -81,8 +81,8 @@ impl Apt {
                 format!("APT::Architectures={architecture}"),
                 format!("Dir::Etc::sourcelist={}", sources.display()),
                 "Dir::Etc::sourceparts=-".into(),
-                format!("Dir::State::lists={folder}/lists"),
-                format!("Dir::Cache={folder}/cache"),
+                format!("Dir::State::lists={directory}/lists"),
+                format!("Dir::Cache={directory}/cache"),
                 // What this machine has installed is of another release or architecture.
                 "Dir::State::status=/dev/null".into(),
             ],
@@ -92,11 +92,11 @@ impl Apt {
     }
 
     /// Runs `apt-get` in a directory.
-    pub(crate) fn get(&self, words: &[&str], folder: &Path) -> Result<(), String> {
+    pub(crate) fn get(&self, words: &[&str], directory: &Path) -> Result<(), String> {
         let output = self
             .command("apt-get")
             .args(words)
-            .current_dir(folder)
+            .current_dir(directory)
             .output()
             .map_err(|error| format!("apt-get can't be started: {error}"))?;
         if output.status.success() {

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
-use super::build_directory::BuildFolder;
+use super::build_directory::BuildDirectory;
 use super::guest::Extra;
 use super::image::run as run_tool;
 use super::machine::Machine;
@@ -58,7 +58,7 @@ pub(crate) fn compare(root: &Path, backend: Backend) -> Result<(), String> {
         return Err(format!("`{build}` failed"));
     }
     requirements::install(backend)?;
-    let build_directory = BuildFolder::find(Release::default())?;
+    let build_directory = BuildDirectory::find(Release::default())?;
     prepare(
         root,
         &build_directory,
@@ -74,7 +74,7 @@ pub(crate) fn compare(root: &Path, backend: Backend) -> Result<(), String> {
 }
 
 /// Our library under both of its names, without what only debuggers read.
-fn libraries(build_directory: &BuildFolder) -> Result<Vec<Extra>, String> {
+fn libraries(build_directory: &BuildDirectory) -> Result<Vec<Extra>, String> {
     let stripped = build_directory.file("librocinante_c.so");
     let built = build_directory.release().join("librocinante_c.so");
     run_tool(Command::new("strip").arg("-o").arg(&stripped).arg(&built))?;
@@ -87,7 +87,7 @@ fn libraries(build_directory: &BuildFolder) -> Result<Vec<Extra>, String> {
 
 /// Inside the namespace: boots, measures, prints.
 pub(super) fn compare_inside(backend: Backend) -> Result<(), String> {
-    let build_directory = BuildFolder::find(Release::default())?;
+    let build_directory = BuildDirectory::find(Release::default())?;
     let (mut machine, _) = boot(&build_directory, backend)?;
     make_tracks(&mut machine)?;
     let mut results = Results::default();

@@ -7,19 +7,19 @@ use super::architecture::Architecture;
 use super::release::Release;
 
 /// The build directory: it contains this program and what it needs.
-pub(crate) struct BuildFolder {
+pub(crate) struct BuildDirectory {
     built: PathBuf,
-    folder: PathBuf,
+    directory: PathBuf,
     /// The Debian release of the packages.
     pub(crate) debian: Release,
     /// Of the packages, too.
     pub(crate) architecture: Architecture,
 }
 
-impl BuildFolder {
+impl BuildDirectory {
     /// Finds it, and creates the directory for this release.
     pub(crate) fn find(debian: Release) -> Result<Self, String> {
-        Self::create(debian, Architecture::Amd64, debian.folder())
+        Self::create(debian, Architecture::Amd64, debian.directory())
     }
 
     /// The directory for packages of arm64.
@@ -32,11 +32,12 @@ impl BuildFolder {
             .map_err(|error| format!("the path of this program is unknown: {error}"))?;
         let built = program.parent().ok_or("a program is in a directory")?;
         let target = built.parent().ok_or("the build directory has a parent")?;
-        let folder = target.join("interop").join(name);
-        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let directory = target.join("interop").join(name);
+        fs::create_dir_all(&directory)
+            .map_err(|error| format!("{}: {error}", directory.display()))?;
         Ok(Self {
             built: built.to_owned(),
-            folder,
+            directory,
             debian,
             architecture,
         })
@@ -59,6 +60,6 @@ impl BuildFolder {
 
     /// A file in the directory for this release.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.directory.join(name)
     }
 }

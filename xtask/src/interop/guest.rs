@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::build_directory::BuildFolder;
-use super::image::{Image, fresh_folder, run, said};
+use super::build_directory::BuildDirectory;
+use super::image::{Image, fresh_directory, run, said};
 use super::release::Release;
 
 /// Scripts and where they go.
@@ -33,24 +33,24 @@ pub(crate) struct Extra {
 }
 
 /// The directory of C programs that are compiled here, for both sides.
-pub(crate) fn programs(build_directory: &BuildFolder) -> PathBuf {
+pub(crate) fn programs(build_directory: &BuildDirectory) -> PathBuf {
     build_directory.file("programs")
 }
 
 /// Lays everything out in a directory that becomes part of the machine's file system.
 pub(crate) fn lay_out(
     root: &Path,
-    build_directory: &BuildFolder,
+    build_directory: &BuildDirectory,
     image: &Image,
     extras: &[Extra],
 ) -> Result<PathBuf, String> {
     let overlay = build_directory.file("overlay");
-    fresh_folder(&overlay)?;
+    fresh_directory(&overlay)?;
     for (script, target) in SCRIPTS {
         let script = root.join("xtask/guest").join(script);
         put(&script, &overlay.join(target))?;
     }
-    fresh_folder(&programs(build_directory))?;
+    fresh_directory(&programs(build_directory))?;
     compile_all(root, build_directory, image)?;
     for program in listed(&programs(build_directory), "")? {
         let name = program.file_name().expect("a file has a name");
@@ -62,7 +62,7 @@ pub(crate) fn lay_out(
     Ok(overlay)
 }
 
-fn compile_all(root: &Path, build_directory: &BuildFolder, image: &Image) -> Result<(), String> {
+fn compile_all(root: &Path, build_directory: &BuildDirectory, image: &Image) -> Result<(), String> {
     let ours = root.join("xtask/guest");
     let probe = listed(&ours.join("probe"), "c")?;
     compile(build_directory, image, "probe", &probe)?;
@@ -90,7 +90,7 @@ fn definitions(release: Release) -> &'static [&'static str] {
 
 /// Against the headers and libraries that the kernel's side has.
 fn compile(
-    build_directory: &BuildFolder,
+    build_directory: &BuildDirectory,
     image: &Image,
     name: &str,
     sources: &[PathBuf],
@@ -111,8 +111,8 @@ fn compile(
 }
 
 /// Files of a directory in the order of their names; with this ending, if one is given.
-pub(crate) fn listed(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(folder).map_err(said("a directory of programs"))?;
+pub(crate) fn listed(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(directory).map_err(said("a directory of programs"))?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = paths
         .filter(|path| ending.is_empty() || path.extension().is_some_and(|it| it == ending))
@@ -122,8 +122,8 @@ pub(crate) fn listed(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String
 }
 
 pub(crate) fn put(from: &Path, to: &Path) -> Result<(), String> {
-    let folder = to.parent().expect("a file is in a directory");
-    fs::create_dir_all(folder).map_err(said("a directory"))?;
+    let directory = to.parent().expect("a file is in a directory");
+    fs::create_dir_all(directory).map_err(said("a directory"))?;
     fs::copy(from, to).map_err(|error| format!("{}: {error}", from.display()))?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(said("a program"))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::backend::Backend;
-use super::build_directory::BuildFolder;
+use super::build_directory::BuildDirectory;
 use super::host;
 use super::packages::Packages;
 use super::release::Release;
@@ -47,13 +47,13 @@ pub(crate) struct Image {
 }
 
 /// Where a machine's file system is laid out.
-pub(crate) fn root(build_directory: &BuildFolder) -> PathBuf {
+pub(crate) fn root(build_directory: &BuildDirectory) -> PathBuf {
     build_directory.file("root")
 }
 
 impl Image {
     pub(crate) fn new(
-        build_directory: &BuildFolder,
+        build_directory: &BuildDirectory,
         packages: &Packages,
         backend: Backend,
     ) -> Self {
@@ -79,7 +79,7 @@ impl Image {
     /// Unpacks and packs what an earlier run has not: the kernel, and the distribution's programs.
     pub(crate) fn build(
         &self,
-        build_directory: &BuildFolder,
+        build_directory: &BuildDirectory,
         packages: &Packages,
     ) -> Result<(), String> {
         let base = build_directory.file(BASE);
@@ -95,7 +95,11 @@ impl Image {
     }
 
     /// Puts a directory's files into what the machine starts with.
-    pub(crate) fn add(&self, build_directory: &BuildFolder, overlay: &Path) -> Result<(), String> {
+    pub(crate) fn add(
+        &self,
+        build_directory: &BuildDirectory,
+        overlay: &Path,
+    ) -> Result<(), String> {
         let base = build_directory.file(BASE);
         // Ours are few and change: an archive behind the other.
         let packed = build_directory.file("overlay.cpio");
@@ -103,13 +107,13 @@ impl Image {
         concatenate(&[&base, &packed], &self.initramfs)
     }
 
-    fn unpack(&self, build_directory: &BuildFolder, packages: &Packages) -> Result<(), String> {
+    fn unpack(&self, build_directory: &BuildDirectory, packages: &Packages) -> Result<(), String> {
         let kernel = build_directory.file("kernel");
-        fresh_folder(&kernel)?;
+        fresh_directory(&kernel)?;
         merge(&kernel)?;
         packages.unpack(&packages.kernel, &kernel)?;
         let headers = build_directory.file("headers");
-        fresh_folder(&headers)?;
+        fresh_directory(&headers)?;
         packages.unpack_headers(&headers)?;
         lay_out_root(&self.root)?;
         for name in &packages.programs {
@@ -124,7 +128,7 @@ impl Image {
     /// By the one of our side: a newer server waits until its client has disconnected. The message that says so
     /// is delayed (`Way::RunUnhurried`) and lost with the client.
     fn replace_perftest(&self) -> Result<(), String> {
-        let ours = Packages::fetch(&BuildFolder::find(Release::OURS)?)?;
+        let ours = Packages::fetch(&BuildDirectory::find(Release::OURS)?)?;
         ours.unpack("perftest", &self.root)
     }
 
@@ -146,8 +150,8 @@ impl Image {
             // One that is missing is built into the kernel.
             for file in with_needed(&needs, module) {
                 let copy = self.root.join(&modules).join(file);
-                let folder = copy.parent().expect("a file is in a directory");
-                fs::create_dir_all(folder).map_err(said(module))?;
+                let directory = copy.parent().expect("a file is in a directory");
+                fs::create_dir_all(directory).map_err(said(module))?;
                 fs::copy(kernel.join(&modules).join(file), &copy).map_err(said(module))?;
             }
         }
@@ -162,7 +166,7 @@ impl Image {
 
 /// The directories and files that every machine has.
 pub(crate) fn lay_out_root(root: &Path) -> Result<(), String> {
-    fresh_folder(root)?;
+    fresh_directory(root)?;
     for name in ["proc", "sys", "dev", "tmp", "run", "etc", "root"] {
         fs::create_dir(root.join(name)).map_err(said(name))?;
     }
@@ -173,11 +177,11 @@ pub(crate) fn lay_out_root(root: &Path) -> Result<(), String> {
 }
 
 /// A kernel's modules are in `/lib` with Debian 12 and in `/usr/lib` with Debian 13.
-pub(crate) fn merge(folder: &Path) -> Result<(), String> {
+pub(crate) fn merge(directory: &Path) -> Result<(), String> {
     for name in MERGED {
         let target = Path::new("usr").join(name);
-        fs::create_dir_all(folder.join(&target)).map_err(said(name))?;
-        symlink(target, folder.join(name)).map_err(said(name))?;
+        fs::create_dir_all(directory.join(&target)).map_err(said(name))?;
+        symlink(target, directory.join(name)).map_err(said(name))?;
     }
     Ok(())
 }
@@ -202,12 +206,12 @@ fn tool(name: &str) -> Command {
     command
 }
 
-pub(crate) fn pack(folder: &Path, archive: &Path) -> Result<(), String> {
+pub(crate) fn pack(directory: &Path, archive: &Path) -> Result<(), String> {
     let unfinished = archive.with_extension("unfinished");
     let file = fs::File::create(&unfinished).map_err(said("the archive"))?;
     run(Command::new("sh")
         .args(["-c", "find . | cpio --create --format=newc --quiet -R 0:0"])
-        .current_dir(folder)
+        .current_dir(directory)
         .stdout(Stdio::from(file)))?;
     fs::rename(&unfinished, archive).map_err(said("the archive"))
 }
@@ -221,11 +225,11 @@ pub(crate) fn concatenate(parts: &[&Path], whole: &Path) -> Result<(), String> {
     fs::write(whole, bytes).map_err(said("the archives"))
 }
 
-pub(crate) fn fresh_folder(folder: &Path) -> Result<(), String> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(said("an old directory"))?;
+pub(crate) fn fresh_directory(directory: &Path) -> Result<(), String> {
+    if directory.exists() {
+        fs::remove_dir_all(directory).map_err(said("an old directory"))?;
     }
-    fs::create_dir_all(folder).map_err(said("a directory"))
+    fs::create_dir_all(directory).map_err(said("a directory"))
 }
 
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {

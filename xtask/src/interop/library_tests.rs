@@ -305,8 +305,8 @@ mod tests {
 
     #[test]
     fn every_program_is_run() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/capi/tests/programs");
-        let files = std::fs::read_dir(folder).expect("the programs are there");
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/capi/tests/programs");
+        let files = std::fs::read_dir(directory).expect("the programs are there");
         let paths = files.map(|file| file.expect("it can be read").path());
         let sources = paths.filter(|path| path.extension().is_some_and(|it| it == "c"));
         let name =

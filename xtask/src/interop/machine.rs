@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
-use super::build_directory::BuildFolder;
+use super::build_directory::BuildDirectory;
 use super::command_channel::{CHANNELS, CommandChannel, Outcome};
 use super::image::Image;
 use super::network::{self, FIRST_CONTROL_PORT};
@@ -32,7 +32,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Boots, and returns when commands are taken.
-    pub(crate) fn boot(build_directory: &BuildFolder, image: &Image) -> Result<Self, String> {
+    pub(crate) fn boot(build_directory: &BuildDirectory, image: &Image) -> Result<Self, String> {
         let capture = build_directory.file("cable.pcap");
         let processes = match image.backend {
             Backend::Qemu => vec![qemu::start(build_directory, image, &capture)?],

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::apt::Apt;
 use super::architecture::Architecture;
-use super::build_directory::BuildFolder;
+use super::build_directory::BuildDirectory;
 use super::host;
 
 /// What the kernel peer runs; the libraries that these need come along.
@@ -26,18 +26,18 @@ const HEADERS: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
 
 /// Packages on this disk.
 pub(crate) struct Packages {
-    folder: PathBuf,
+    directory: PathBuf,
     pub(crate) kernel: String,
     pub(crate) programs: Vec<String>,
 }
 
 impl Packages {
     /// Those of an earlier run, or else those that apt knows now.
-    pub(crate) fn fetch(build_directory: &BuildFolder) -> Result<Self, String> {
-        let folder = build_directory.file("packages");
-        let list = folder.join("list");
+    pub(crate) fn fetch(build_directory: &BuildDirectory) -> Result<Self, String> {
+        let directory = build_directory.file("packages");
+        let list = directory.join("list");
         if let Ok(known) = fs::read_to_string(&list) {
-            return Ok(Self::from_list(folder, &known));
+            return Ok(Self::from_list(directory, &known));
         }
         let architecture = build_directory.architecture;
         println!(
@@ -50,22 +50,22 @@ impl Packages {
         let mut wanted = vec![kernel];
         wanted.extend(with_libraries(&apt));
         wanted.extend(HEADERS.map(str::to_owned));
-        fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        download(&apt, &folder, &wanted)?;
+        fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+        download(&apt, &directory, &wanted)?;
         // Written last: without it the packages are not complete.
         let known = wanted.join("\n");
         fs::write(&list, &known).map_err(|error| error.to_string())?;
-        Ok(Self::from_list(folder, &known))
+        Ok(Self::from_list(directory, &known))
     }
 
-    fn from_list(folder: PathBuf, list: &str) -> Self {
+    fn from_list(directory: PathBuf, list: &str) -> Self {
         let mut names = list.lines().map(str::to_owned);
         let kernel = names.next().unwrap_or_default();
         let programs = names
             .filter(|name| !HEADERS.contains(&name.as_str()))
             .collect();
         Self {
-            folder,
+            directory,
             kernel,
             programs,
         }
@@ -80,14 +80,14 @@ impl Packages {
     /// Fetches the source of this kernel and unpacks it.
     pub(crate) fn unpack_kernel_source(
         &self,
-        build_directory: &BuildFolder,
+        build_directory: &BuildDirectory,
         target: &Path,
     ) -> Result<(), String> {
         let name = source_of(&self.kernel).ok_or("the kernel's name has no version")?;
         if self.file(&name).is_err() {
             println!("fetching {name}");
             let apt = Apt::of(build_directory.debian, build_directory)?;
-            download(&apt, &self.folder, std::slice::from_ref(&name))?;
+            download(&apt, &self.directory, std::slice::from_ref(&name))?;
         }
         self.unpack(&name, target)?;
         let archive = target.join(format!("usr/src/{name}.tar.xz"));
@@ -129,7 +129,7 @@ impl Packages {
             _ => Err(format!(
                 "{} can't be unpacked: remove {} and run again",
                 file.display(),
-                self.folder.display()
+                self.directory.display()
             )),
         }
     }
@@ -137,15 +137,15 @@ impl Packages {
     /// A package's file: its name, an underscore, its version.
     fn file(&self, name: &str) -> Result<PathBuf, String> {
         let prefix = format!("{name}_");
-        let entries = fs::read_dir(&self.folder).map_err(|error| error.to_string())?;
+        let entries = fs::read_dir(&self.directory).map_err(|error| error.to_string())?;
         let mut paths = entries.flatten().map(|entry| entry.path());
         let found = paths.find(|path| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             file.starts_with(&prefix) && file.ends_with(".deb")
         });
         found.ok_or_else(|| {
-            let folder = self.folder.display();
-            format!("{folder} lacks {name}: remove that directory and run again")
+            let directory = self.directory.display();
+            format!("{directory} lacks {name}: remove that directory and run again")
         })
     }
 }
@@ -191,10 +191,10 @@ fn is_library(name: &str) -> bool {
     (name.starts_with("lib") || name.starts_with("zlib")) && !name.ends_with("-bin")
 }
 
-fn download(apt: &Apt, folder: &Path, names: &[String]) -> Result<(), String> {
+fn download(apt: &Apt, directory: &Path, names: &[String]) -> Result<(), String> {
     let names = names.iter().map(String::as_str);
     let words: Vec<_> = ["-q", "download"].into_iter().chain(names).collect();
-    apt.get(&words, folder)
+    apt.get(&words, directory)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::build_directory::BuildFolder;
+use super::build_directory::BuildDirectory;
 use super::command_channel::Outcome;
 use super::guest;
 use super::image;
@@ -32,8 +32,8 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    pub(crate) fn new(build_directory: &BuildFolder) -> Result<Self, String> {
-        let root = image::root(&BuildFolder::find(Release::OURS)?);
+    pub(crate) fn new(build_directory: &BuildDirectory) -> Result<Self, String> {
+        let root = image::root(&BuildDirectory::find(Release::OURS)?);
         let outputs = build_directory.file("outputs");
         fs::create_dir_all(&outputs).map_err(|error| error.to_string())?;
         let programs = Self {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::build_directory::BuildFolder;
+use super::build_directory::BuildDirectory;
 use super::command_channel::CHANNELS;
 use super::image::Image;
 use super::network::{LARGEST_MTU, TAP, addresses};
@@ -17,7 +17,7 @@ pub(crate) fn socket(channel: usize) -> PathBuf {
 }
 
 pub(crate) fn start(
-    build_directory: &BuildFolder,
+    build_directory: &BuildDirectory,
     image: &Image,
     capture: &Path,
 ) -> Result<Child, String> {

@@ -35,7 +35,7 @@ impl Release {
     }
 
     /// Its directory below ours.
-    pub(crate) fn folder(self) -> &'static str {
+    pub(crate) fn directory(self) -> &'static str {
         match self {
             Release::Bookworm => "",
             Release::Trixie => "6.12",

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
-use super::build_directory::BuildFolder;
+use super::build_directory::BuildDirectory;
 use super::host;
-use super::image::{Image, fresh_folder, run};
+use super::image::{Image, fresh_directory, run};
 use super::network::{CONTROL_TAP, LARGEST_MTU, Side, TAP, addresses};
 use super::packages::Packages;
 
@@ -53,7 +53,7 @@ const CAPTURE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Builds the kernel that an earlier run has not built.
 pub(crate) fn build(
-    build_directory: &BuildFolder,
+    build_directory: &BuildDirectory,
     image: &Image,
     packages: &Packages,
 ) -> Result<(), String> {
@@ -64,7 +64,7 @@ pub(crate) fn build(
     }
     println!("building User Mode Linux: this happens once, and takes some minutes");
     let source = build_directory.file("kernel-source");
-    fresh_folder(&source)?;
+    fresh_directory(&source)?;
     packages.unpack_kernel_source(build_directory, &source)?;
     for (file, old, new) in PATCHES {
         patch(&source.join(file), old, new)?;
@@ -119,7 +119,7 @@ fn has_rxe(configuration: &Path) -> Result<(), String> {
     }
 }
 
-pub(crate) fn start(build_directory: &BuildFolder, image: &Image) -> Result<Child, String> {
+pub(crate) fn start(build_directory: &BuildDirectory, image: &Image) -> Result<Child, String> {
     let console =
         File::create(build_directory.file("console.log")).map_err(|error| error.to_string())?;
     let errors = console.try_clone().map_err(|error| error.to_string())?;

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{FOLDER, call, needed_libraries, newest_glibc, objects, remove, strip};
+use super::{DIRECTORY, call, needed_libraries, newest_glibc, objects, remove, strip};
 use crate::install::{self, Built};
 use crate::programs::cargo;
 use crate::targets;
@@ -29,7 +29,7 @@ pub(super) fn build_and_make(root: &Path) -> Result<(), String> {
     let libraries = install::build(root)?;
     let command = build_static(root, &libraries, "--release")?;
     let built = Built { command, libraries };
-    let archive = make(root, &built, &built.libraries.with_file_name(FOLDER))?;
+    let archive = make(root, &built, &built.libraries.with_file_name(DIRECTORY))?;
     println!("the archive is {}", archive.display());
     Ok(())
 }
@@ -52,9 +52,9 @@ fn target() -> String {
     format!("{}-unknown-linux-musl", env::consts::ARCH)
 }
 
-/// The archive of what was built, made below `folder`.
-pub(crate) fn make(root: &Path, built: &Built, folder: &Path) -> Result<PathBuf, String> {
-    let tree = folder.join(TOP);
+/// The archive of what was built, made below `directory`.
+pub(crate) fn make(root: &Path, built: &Built, directory: &Path) -> Result<PathBuf, String> {
+    let tree = directory.join(TOP);
     fill(root, built, &tree)
         .map_err(|error| format!("{} can't be filled: {error}", tree.display()))?;
     strip(&tree)?;
@@ -62,7 +62,7 @@ pub(crate) fn make(root: &Path, built: &Built, folder: &Path) -> Result<PathBuf,
     is_static(&command)?;
     let minor = glibc_of(&libraries).map_err(|error| error.to_string())?;
     println!("roci is static, and its libraries need glibc 2.{minor}");
-    let archive = folder.join(format!(
+    let archive = directory.join(format!(
         "rocinante-{}-{}-linux.tar.gz",
         env!("CARGO_PKG_VERSION"),
         env::consts::ARCH
@@ -75,7 +75,7 @@ pub(crate) fn make(root: &Path, built: &Built, folder: &Path) -> Result<PathBuf,
             .arg("--file")
             .arg(&archive)
             .arg("--directory")
-            .args([folder, Path::new(TOP)]),
+            .args([directory, Path::new(TOP)]),
     )?;
     Ok(archive)
 }

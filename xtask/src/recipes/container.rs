@@ -35,11 +35,11 @@ pub(super) fn recipe(name: &'static str, file: &str) -> Result<Recipe, String> {
 
 /// An archive is unpacked into the directory, which is made.
 fn unpack(words: &str) -> Result<String, String> {
-    let (archive, folder) = words.split_once(' ').ok_or("ADD wants two words")?;
+    let (archive, directory) = words.split_once(' ').ok_or("ADD wants two words")?;
     let archives = archive.ends_with(".tar.gz").then_some(archive);
     let archive = archives.ok_or("we can ADD archives only")?;
     Ok(format!(
-        "mkdir -p {folder}\ntar --extract --file {archive} --directory {folder}\n"
+        "mkdir -p {directory}\ntar --extract --file {archive} --directory {directory}\n"
     ))
 }
 

@@ -18,10 +18,10 @@ mount -t overlay -o "lowerdir=$system,upperdir=$place/changes,workdir=$place/wor
 cd "$place/root"
 
 # Nothing of ours or of other users is seen, but what belongs to the system.
-for folder in *; do
-    case $folder in
+for directory in *; do
+    case $directory in
     bin | dev | etc | lib* | proc | sbin | sys | usr | var) ;;
-    *) [ -L "$folder" ] || [ ! -d "$folder" ] || mount -t tmpfs -o mode=0755 tmpfs "$folder" ;;
+    *) [ -L "$directory" ] || [ ! -d "$directory" ] || mount -t tmpfs -o mode=0755 tmpfs "$directory" ;;
     esac
 done
 chmod 1777 tmp

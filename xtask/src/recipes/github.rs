@@ -58,8 +58,8 @@ pub(super) fn recipe(workflow: &str, action: &str) -> Result<Recipe, String> {
 /// Puts the package where a release would have it.
 fn release() -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let folder = format!("server/{REPOSITORY}/releases/download/v{version}");
-    format!("mkdir -p {folder}\ncp rocinante_*.deb {folder}\nchmod -R a+rX server\n")
+    let directory = format!("server/{REPOSITORY}/releases/download/v{version}");
+    format!("mkdir -p {directory}\ncp rocinante_*.deb {directory}\nchmod -R a+rX server\n")
 }
 
 /// The defaults, but a release: there is no compiler in the fresh system.

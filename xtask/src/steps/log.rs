@@ -9,22 +9,22 @@ use super::Outcome;
 use super::digest::digest;
 
 /// From the workspace's root.
-const FOLDER: &str = "target/test-logs";
+const DIRECTORY: &str = "target/test-logs";
 
 /// Where the steps of one run leave what they printed.
-pub(super) struct LogFolder {
+pub(super) struct LogDirectory {
     path: PathBuf,
     /// This program. A step may build it again; then the running file has no name any more.
     program: PathBuf,
     quick: bool,
 }
 
-impl LogFolder {
+impl LogDirectory {
     pub(super) fn new(root: &Path, quick: bool) -> Result<Self, String> {
-        let path = root.join(FOLDER);
-        fs::create_dir_all(&path).map_err(|error| format!("{FOLDER} can't be made: {error}"))?;
+        let path = root.join(DIRECTORY);
+        fs::create_dir_all(&path).map_err(|error| format!("{DIRECTORY} can't be made: {error}"))?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        Ok(LogFolder {
+        Ok(LogDirectory {
             path,
             program,
             quick,
@@ -39,7 +39,7 @@ impl LogFolder {
             Ok(_) => {
                 let text = fs::read(&log).unwrap_or_default();
                 println!("{}", digest(&String::from_utf8_lossy(&text)));
-                println!("all it printed: {FOLDER}/{name}.log");
+                println!("all it printed: {DIRECTORY}/{name}.log");
                 Outcome::Failed(self.repeat(name))
             }
             Err(error) => {

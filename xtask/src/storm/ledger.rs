@@ -15,11 +15,11 @@ pub(super) const STEADY_CLIENT: &str = "acknowledged-steady-";
 pub(super) const MORTAL_CLIENT: &str = "acknowledged-mortal-";
 
 /// Checks all files of a directory; how much was compared.
-pub(super) fn check(folder: &Path) -> Result<String, String> {
-    let steady = received(&read(&folder.join(STEADY)))?;
-    let mortal = received(&read(&folder.join(MORTAL)))?;
+pub(super) fn check(directory: &Path) -> Result<String, String> {
+    let steady = received(&read(&directory.join(STEADY)))?;
+    let mortal = received(&read(&directory.join(MORTAL)))?;
     let (mut clients, mut numbers) = (0, 0);
-    let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
+    let entries = fs::read_dir(directory).map_err(|error| error.to_string())?;
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let of = |prefix: &str| name.strip_prefix(prefix).and_then(|id| id.parse().ok());

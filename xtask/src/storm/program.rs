@@ -32,7 +32,7 @@ pub(super) struct Program {
     /// As one would type it.
     shown: String,
     child: Child,
-    folder: PathBuf,
+    directory: PathBuf,
     pub(super) started: Instant,
     pub(super) fate: Fate,
     pub(super) is_stopped: bool,
@@ -49,12 +49,12 @@ impl Program {
     ) -> Result<Self, String> {
         let shown = shown(&command);
         let failed = |error| format!("`{shown}` can't be started: {error}");
-        let folder = scratch.join(format!("program-{number}"));
-        fs::create_dir(&folder).map_err(failed)?;
-        let output = File::create(folder.join("stdout")).map_err(failed)?;
-        let errors = File::create(folder.join("stderr")).map_err(failed)?;
+        let directory = scratch.join(format!("program-{number}"));
+        fs::create_dir(&directory).map_err(failed)?;
+        let output = File::create(directory.join("stdout")).map_err(failed)?;
+        let errors = File::create(directory.join("stderr")).map_err(failed)?;
         let child = command
-            .current_dir(&folder)
+            .current_dir(&directory)
             .env("XDG_RUNTIME_DIR", scratch)
             .stdin(Stdio::null())
             .stdout(output)
@@ -65,7 +65,7 @@ impl Program {
             number,
             shown,
             child,
-            folder,
+            directory,
             started: Instant::now(),
             fate: Fate::Spared,
             is_stopped: false,
@@ -86,7 +86,7 @@ impl Program {
     }
 
     fn read(&self, name: &str) -> String {
-        let bytes = fs::read(self.folder.join(name)).unwrap_or_default();
+        let bytes = fs::read(self.directory.join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 

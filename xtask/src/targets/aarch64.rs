@@ -15,9 +15,9 @@ use super::console::Check;
 use super::provide;
 use crate::command::CommandLine;
 use crate::debian::{self, Package};
-use crate::interop::build_directory::BuildFolder;
+use crate::interop::build_directory::BuildDirectory;
 use crate::interop::guest::{library_test, listed, put};
-use crate::interop::image::{concatenate, fresh_folder, lay_out_root, merge, pack, run};
+use crate::interop::image::{concatenate, fresh_directory, lay_out_root, merge, pack, run};
 use crate::interop::packages::Packages;
 use crate::linkers::{Linker, must_be_of};
 use crate::programs::run_cargo;
@@ -84,15 +84,15 @@ const TIMEOUT: Duration = Duration::from_secs(40 * 60);
 pub(super) fn check(root: &Path) -> Result<(), String> {
     debian::install(&TOOLS)?;
     provide(TARGET)?;
-    let folder = BuildFolder::find_arm64()?;
-    let packages = Packages::fetch(&folder)?;
-    unpack(&folder, &packages)?;
-    let overlay = folder.file("overlay");
-    fresh_folder(&overlay)?;
-    build(root, &folder, &overlay)?;
-    let programs = compile_programs(root, &folder, &overlay)?;
+    let directory = BuildDirectory::find_arm64()?;
+    let packages = Packages::fetch(&directory)?;
+    unpack(&directory, &packages)?;
+    let overlay = directory.file("overlay");
+    fresh_directory(&overlay)?;
+    build(root, &directory, &overlay)?;
+    let programs = compile_programs(root, &directory, &overlay)?;
     let checks = all_checks(&programs);
-    let console = boot(root, &folder, &packages, &checks)?;
+    let console = boot(root, &directory, &packages, &checks)?;
     let failures: Vec<_> = checks
         .iter()
         .filter_map(|check| check.judge(&console).err())
@@ -110,21 +110,21 @@ pub(super) fn check(root: &Path) -> Result<(), String> {
 }
 
 /// Unpacks the kernel and packs the distribution's programs, once.
-fn unpack(folder: &BuildFolder, packages: &Packages) -> Result<(), String> {
-    let base = folder.file("base.cpio");
+fn unpack(directory: &BuildDirectory, packages: &Packages) -> Result<(), String> {
+    let base = directory.file("base.cpio");
     if base.is_file() {
         return Ok(());
     }
     println!("unpacking the kernel and the programs");
     let (kernel, headers, root) = (
-        folder.file("kernel"),
-        folder.file("headers"),
-        folder.file("root"),
+        directory.file("kernel"),
+        directory.file("headers"),
+        directory.file("root"),
     );
-    fresh_folder(&kernel)?;
+    fresh_directory(&kernel)?;
     merge(&kernel)?;
     packages.unpack(&packages.kernel, &kernel)?;
-    fresh_folder(&headers)?;
+    fresh_directory(&headers)?;
     packages.unpack_headers(&headers)?;
     lay_out_root(&root)?;
     for name in &packages.programs {
@@ -134,11 +134,14 @@ fn unpack(folder: &BuildFolder, packages: &Packages) -> Result<(), String> {
 }
 
 /// Builds our programs and tests into the machine's directory.
-fn build(root: &Path, folder: &BuildFolder, overlay: &Path) -> Result<(), String> {
+fn build(root: &Path, directory: &BuildDirectory, overlay: &Path) -> Result<(), String> {
     cargo(root, CommandLine::cargo(PROGRAMS))?;
-    must_be_of(&built(folder, "librocinante_c.so"), Linker::GnuLd)?;
+    must_be_of(&built(directory, "librocinante_c.so"), Linker::GnuLd)?;
     for name in OURS {
-        put(&built(folder, name), &overlay.join("opt/roci").join(name))?;
+        put(
+            &built(directory, name),
+            &overlay.join("opt/roci").join(name),
+        )?;
     }
     let tests = overlay.join("tests");
     fs::create_dir_all(&tests).map_err(|error| error.to_string())?;
@@ -159,20 +162,23 @@ fn cargo(root: &Path, command: CommandLine) -> Result<(), String> {
     run_cargo(root, &command)
 }
 
-fn built(folder: &BuildFolder, name: &str) -> PathBuf {
-    folder.built_for(TARGET).join(name)
+fn built(directory: &BuildDirectory, name: &str) -> PathBuf {
+    directory.built_for(TARGET).join(name)
 }
 
 /// Compiles the tests of the C libraries, and tells their names.
 fn compile_programs(
     root: &Path,
-    folder: &BuildFolder,
+    directory: &BuildDirectory,
     overlay: &Path,
 ) -> Result<Vec<String>, String> {
-    let libraries = folder.file("libraries");
-    fresh_folder(&libraries)?;
+    let libraries = directory.file("libraries");
+    fresh_directory(&libraries)?;
     for name in ["libibverbs.so", "librdmacm.so"] {
-        put(&built(folder, "librocinante_c.so"), &libraries.join(name))?;
+        put(
+            &built(directory, "librocinante_c.so"),
+            &libraries.join(name),
+        )?;
     }
     let programs = overlay.join("usr/bin");
     fs::create_dir_all(&programs).map_err(|error| error.to_string())?;
@@ -184,7 +190,7 @@ fn compile_programs(
                 .args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread", "-o"])
                 .args([&programs.join(library_test(&name)), source])
                 .arg("-I")
-                .arg(folder.file("headers/usr/include"))
+                .arg(directory.file("headers/usr/include"))
                 .arg("-L")
                 .arg(&libraries)
                 .args(["-libverbs", "-lrdmacm"]))?;
@@ -232,29 +238,29 @@ fn all_checks(programs: &[String]) -> Vec<Check> {
 /// Boots the machine, which runs the checks, and returns what it printed.
 fn boot(
     root: &Path,
-    folder: &BuildFolder,
+    directory: &BuildDirectory,
     packages: &Packages,
     checks: &[Check],
 ) -> Result<String, String> {
-    let overlay = folder.file("overlay");
+    let overlay = directory.file("overlay");
     let lines: String = checks.iter().map(Check::line).collect();
     let init = include_str!("../../guest/checks.sh").to_owned() + &lines + "poweroff -f\n";
-    let script = folder.file("init");
+    let script = directory.file("init");
     fs::write(&script, init).map_err(|error| error.to_string())?;
     put(&script, &overlay.join("init"))?;
     let meet = root.join("xtask/guest/meet.sh");
     put(&meet, &overlay.join("usr/bin/meet.sh"))?;
-    let archive = folder.file("overlay.cpio");
+    let archive = directory.file("overlay.cpio");
     pack(&overlay, &archive)?;
-    let initramfs = folder.file("initramfs.cpio");
-    concatenate(&[&folder.file("base.cpio"), &archive], &initramfs)?;
+    let initramfs = directory.file("initramfs.cpio");
+    concatenate(&[&directory.file("base.cpio"), &archive], &initramfs)?;
     let release = packages.kernel.trim_start_matches("linux-image-");
     println!("Linux {release} runs {} checks", checks.len());
     let start = Instant::now();
-    let kernel = folder
+    let kernel = directory
         .file("kernel/boot")
         .join(format!("vmlinuz-{release}"));
-    let console = folder.file("console.log");
+    let console = directory.file("console.log");
     let machine = start_machine(&kernel, &initramfs, &console)?;
     let ended = wait_for_end(machine);
     println!("the machine ran for {:.0?}", start.elapsed());

@@ -30,23 +30,23 @@ exit 1
 "#;
 
 /// What a page finds in the directory where it is followed.
-const FOLDERS: [&str; 2] = ["examples/c", "examples/python"];
+const DIRECTORIES: [&str; 2] = ["examples/c", "examples/python"];
 
 /// An empty directory, and a path on which our programs are found.
 pub(super) struct Reader {
-    folder: Scratch,
+    directory: Scratch,
     path: String,
 }
 
 impl Reader {
     pub(super) fn new(root: &Path) -> Result<Self, String> {
-        let folder = Scratch::new("tutorial")?;
+        let directory = Scratch::new("tutorial")?;
         let complain = |error: std::io::Error| format!("the reader's directory: {error}");
-        let tools = folder.0.join("bin");
+        let tools = directory.0.join("bin");
         fs::create_dir(&tools).map_err(complain)?;
         write_program(&tools.join("cargo"), CARGO).map_err(complain)?;
-        for name in FOLDERS {
-            copy_sources(&root.join(name), &folder.0.join(name)).map_err(complain)?;
+        for name in DIRECTORIES {
+            copy_sources(&root.join(name), &directory.0.join(name)).map_err(complain)?;
         }
         let ours = programs::program_beside_us("")?;
         let inherited = std::env::var("PATH").unwrap_or_default();
@@ -57,7 +57,7 @@ impl Reader {
             ours.display(),
             ours.join("examples").display()
         );
-        Ok(Self { folder, path })
+        Ok(Self { directory, path })
     }
 
     /// Runs the blocks in their order; the error has the output of the one that failed.
@@ -89,13 +89,13 @@ impl Reader {
             block.script.replace('\n', "; ")
         );
         let complain = |error: std::io::Error| format!("line {}: {error}", block.line);
-        let output = self.folder.0.join(format!("line-{}", block.line));
+        let output = self.directory.0.join(format!("line-{}", block.line));
         let file = File::create(&output).map_err(complain)?;
         let both = file.try_clone().map_err(complain)?;
         let mut command = Command::new("bash");
         command
             .args(["-euo", "pipefail", "-c", &block.script])
-            .current_dir(&self.folder.0)
+            .current_dir(&self.directory.0)
             .env("PATH", &self.path)
             .env_remove("ROCI_PCAP")
             .env_remove("ROCI_FAULT")

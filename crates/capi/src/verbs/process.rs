@@ -31,14 +31,14 @@ entry! {
 
     /// The content of a file, without the newline at its end; its length, or -1.
     export fn ibv_read_sysfs_file(
-        folder: *const c_char,
+        directory: *const c_char,
         file: *const c_char,
         into: Pointer<c_char>,
         size: usize,
     ) -> MinusOne {
-        let folder = text_of(folder).ok_or(Errno::INVALID)?;
+        let directory = text_of(directory).ok_or(Errno::INVALID)?;
         let file = text_of(file).ok_or(Errno::INVALID)?;
-        let mut content = std::fs::read(format!("{folder}/{file}"))?;
+        let mut content = std::fs::read(format!("{directory}/{file}"))?;
         content.truncate(size);
         if content.last() == Some(&b'\n') {
             content.pop();

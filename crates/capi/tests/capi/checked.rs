@@ -8,7 +8,7 @@ use crate::support;
 
 /// The rules that a program violates, its exit status, and all it said.
 fn check(name: &str, kind: &str) -> (BTreeSet<String>, Option<i32>, String) {
-    let libraries = support::library_folder(&format!("checked-{name}"));
+    let libraries = support::library_directory(&format!("checked-{name}"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/checked/mistakes.c");
     let program = libraries.join(name);
     support::compile(&source, &program, Some(&libraries));

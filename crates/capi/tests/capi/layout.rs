@@ -49,8 +49,8 @@ fn structure_layouts_equal_those_of_the_headers() {
     }
     let layouts = rocinante_c::layouts();
     assert!(layouts.len() > 50, "only {} structures", layouts.len());
-    let folder = support::folder("layout");
-    let (source, binary) = (folder.join("layout.c"), folder.join("layout"));
+    let directory = support::directory("layout");
+    let (source, binary) = (directory.join("layout.c"), directory.join("layout"));
     std::fs::write(&source, program(&layouts)).expect("the directory can be written");
     support::compile(&source, &binary, None);
     let output = Command::new(&binary).output().expect("it was just made");

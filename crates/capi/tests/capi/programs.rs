@@ -10,13 +10,13 @@ use std::process::Command;
 use crate::support;
 
 macro_rules! programs {
-    ($list:ident in $folder:literal: $($name:ident)*) => {
+    ($list:ident in $directory:literal: $($name:ident)*) => {
         const $list: &[&str] = &[$(stringify!($name)),*];
 
         $(
             #[test]
             fn $name() {
-                explained($folder, stringify!($name));
+                explained($directory, stringify!($name));
             }
         )*
     };
@@ -33,12 +33,12 @@ programs! { OURS in "programs/ours":
 }
 
 /// What is explained to the user meanwhile; nothing if there are no headers.
-fn explained(folder: &str, name: &str) -> Option<String> {
+fn explained(directory: &str, name: &str) -> Option<String> {
     if !support::can_compile() {
         return None;
     }
-    let libraries = support::library_folder(&format!("{name}-libraries"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{folder}/{name}.c"));
+    let libraries = support::library_directory(&format!("{name}-libraries"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{directory}/{name}.c"));
     let program = libraries.join(name);
     support::compile(&source, &program, Some(&libraries));
     let (left, right) = addresses_of(name);
@@ -106,11 +106,11 @@ fn invalid_arguments() {
 
 #[test]
 fn every_program_has_a_test() {
-    for (folder, run) in [("programs", PROGRAMS), ("programs/ours", OURS)] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+    for (directory, run) in [("programs", PROGRAMS), ("programs/ours", OURS)] {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests")
-            .join(folder);
-        let files = std::fs::read_dir(folder).expect("the programs are there");
+            .join(directory);
+        let files = std::fs::read_dir(directory).expect("the programs are there");
         let names = files.map(|file| file.expect("it can be read").file_name());
         for name in names.filter_map(|name| name.into_string().ok()) {
             let Some(program) = name.strip_suffix(".c") else {

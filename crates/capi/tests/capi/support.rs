@@ -9,23 +9,23 @@ pub(crate) fn library() -> PathBuf {
         return PathBuf::from(library);
     }
     let test = std::env::current_exe().expect("a test knows where it is");
-    let folder = test.parent().expect("a file is in a directory");
-    let library = folder.join("librocinante_c.so");
+    let directory = test.parent().expect("a file is in a directory");
+    let library = directory.join("librocinante_c.so");
     assert!(library.exists(), "cargo makes {} first", library.display());
     library
 }
 
 /// A directory of this test's own.
-pub(crate) fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).expect("the target directory can be written");
-    folder
+pub(crate) fn directory(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    directory
 }
 
 /// Whether there is a C compiler with the headers of libibverbs and librdmacm; says so if not.
 pub(crate) fn can_compile() -> bool {
-    let folder = folder("probe");
-    let source = folder.join("probe.c");
+    let directory = directory("probe");
+    let source = directory.join("probe.c");
     let text =
         "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\nint main(void) { return 0; }\n";
     std::fs::write(&source, text).expect("the directory can be written");
@@ -41,19 +41,19 @@ pub(crate) fn can_compile() -> bool {
 }
 
 /// A directory with both names of our library, to be found by the linker and by the loader.
-pub(crate) fn library_folder(name: &str) -> PathBuf {
-    let folder = folder(name);
+pub(crate) fn library_directory(name: &str) -> PathBuf {
+    let directory = directory(name);
     for link in [
         "libibverbs.so.1",
         "libibverbs.so",
         "librdmacm.so.1",
         "librdmacm.so",
     ] {
-        let path = folder.join(link);
+        let path = directory.join(link);
         let _ = std::fs::remove_file(&path);
         std::os::unix::fs::symlink(library(), path).expect("the directory can be written");
     }
-    folder
+    directory
 }
 
 /// Compiles a C program, against our library if `link` says where it is.
@@ -71,10 +71,10 @@ pub(crate) fn compile(source: &Path, program: &Path, link: Option<&Path>) {
         ])
         .arg(program)
         .arg(source);
-    if let Some(folder) = link {
+    if let Some(directory) = link {
         command
             .arg("-L")
-            .arg(folder)
+            .arg(directory)
             .args(["-libverbs", "-lrdmacm"]);
     }
     let output = command.output().expect("there is a compiler");

@@ -90,9 +90,9 @@ fn no_symbol_is_unknown_to_every_release() {
 #[test]
 fn nothing_that_the_distribution_exports_is_missing() {
     let ours = ours();
-    let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let directory = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     for name in ["libibverbs.so.1", "librdmacm.so.1"] {
-        let library = Path::new(&folder).join(name);
+        let library = Path::new(&directory).join(name);
         let theirs = match exported(&library) {
             Some(theirs) if library.exists() => without_mark(&theirs),
             _ => return println!("left out: needs {name} and nm of binutils"),

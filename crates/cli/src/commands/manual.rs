@@ -10,19 +10,19 @@ use clap_mangen::Man;
 use roff::{Roff, roman};
 
 /// Writes a page for the command and each of its subcommands.
-pub(crate) fn write(command: Command, folder: &Path) -> io::Result<()> {
+pub(crate) fn write(command: Command, directory: &Path) -> io::Result<()> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    write_all(&command, folder)
+    write_all(&command, directory)
 }
 
-fn write_all(command: &Command, folder: &Path) -> io::Result<()> {
+fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
     let shown = |command: &&Command| !command.is_hide_set();
     for below in command.get_subcommands().filter(shown) {
-        write_all(below, folder)?;
+        write_all(below, directory)?;
     }
     let (name, text) = page(command)?;
-    fs::write(folder.join(name), text)
+    fs::write(directory.join(name), text)
 }
 
 /// A page and its name. The text below the options keeps its own line breaks: clap_mangen would join them to
@@ -61,16 +61,16 @@ mod tests {
 
     #[test]
     fn hidden_commands_have_no_manual_page() {
-        let folder = std::env::temp_dir().join(format!("roci-manual-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a directory");
+        let directory = std::env::temp_dir().join(format!("roci-manual-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
         let below = [Command::new("seen"), Command::new("unseen").hide(true)];
-        write(Command::new("roci").subcommands(below), &folder).expect("written");
-        let mut pages: Vec<_> = fs::read_dir(&folder)
+        write(Command::new("roci").subcommands(below), &directory).expect("written");
+        let mut pages: Vec<_> = fs::read_dir(&directory)
             .expect("a directory")
             .map(|page| page.expect("a page").file_name())
             .collect();
         pages.sort();
         assert_eq!(pages, ["roci-seen.1", "roci.1"]);
-        fs::remove_dir_all(&folder).expect("removed");
+        fs::remove_dir_all(&directory).expect("removed");
     }
 }

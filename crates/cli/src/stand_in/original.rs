@@ -18,15 +18,15 @@ impl Original {
     pub(super) fn find(name: &str) -> Option<Self> {
         let ours = env::current_exe().ok()?.canonicalize().ok()?;
         let list = env::var_os("PATH")?;
-        let folders: Vec<PathBuf> = env::split_paths(&list).collect();
-        let is_another = |folder: &PathBuf| {
-            let found = folder.join(name).canonicalize();
+        let directories: Vec<PathBuf> = env::split_paths(&list).collect();
+        let is_another = |directory: &PathBuf| {
+            let found = directory.join(name).canonicalize();
             found.is_ok_and(|path| path.is_file() && path != ours)
         };
-        let at = folders.iter().position(is_another)?;
+        let at = directories.iter().position(is_another)?;
         Some(Self {
-            path: folders[at].join(name),
-            rest: env::join_paths(&folders[at + 1..]).ok()?,
+            path: directories[at].join(name),
+            rest: env::join_paths(&directories[at + 1..]).ok()?,
         })
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Folder, Outcome, roci};
+use crate::run::{Directory, Outcome, roci};
 
 /// A libibverbs that has no devices. The text is one of rdma-core's.
 const COPY: &str = r#"
@@ -32,7 +32,7 @@ int main(int count, char **words) {
 struct Built {
     program: PathBuf,
     copy: PathBuf,
-    _folder: Folder,
+    _directory: Directory,
 }
 
 fn compile(words: &[&str]) {
@@ -41,8 +41,8 @@ fn compile(words: &[&str]) {
 }
 
 fn built(name: &str) -> Built {
-    let folder = Folder::new(name);
-    let place = |name: &str| folder.path().join(name);
+    let directory = Directory::new(name);
+    let place = |name: &str| directory.path().join(name);
     let write = |name: &str, text: &str| {
         fs::write(place(name), text).expect("written");
         place(name).to_str().expect("a text").to_owned()
@@ -54,7 +54,7 @@ fn built(name: &str) -> Built {
     compile(&["-shared", "-fPIC", "-o", &copy, &source, &script]);
     let source = write("program.c", PROGRAM);
     let program = write("program", "");
-    let path = format!("-Wl,-rpath,{}", folder.path().display());
+    let path = format!("-Wl,-rpath,{}", directory.path().display());
     compile(&[
         "-o",
         &program,
@@ -67,7 +67,7 @@ fn built(name: &str) -> Built {
     Built {
         program: program.into(),
         copy: copy.into(),
-        _folder: folder,
+        _directory: directory,
     }
 }
 
@@ -99,9 +99,9 @@ fn a_copy_that_was_used_instead_is_named() {
 
 #[test]
 fn a_statically_linked_copy_is_reported() {
-    let folder = Folder::new("linked-in");
+    let directory = Directory::new("linked-in");
     let file = |name: &str| {
-        folder
+        directory
             .path()
             .join(name)
             .to_str()
@@ -124,9 +124,9 @@ fn a_statically_linked_copy_is_reported() {
 
 #[test]
 fn a_program_without_devices_is_reported_if_they_were_asked_for() {
-    let folder = Folder::new("nothing");
+    let directory = Directory::new("nothing");
     let file = |name: &str| {
-        folder
+        directory
             .path()
             .join(name)
             .to_str()

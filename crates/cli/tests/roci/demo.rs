@@ -7,7 +7,7 @@ use std::path::Path;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use wire::{Opcode, Packet};
 
-use crate::run::{Folder, roci};
+use crate::run::{Directory, roci};
 
 /// The opcodes in a capture.
 fn opcodes(path: &Path) -> HashSet<Opcode> {
@@ -34,8 +34,8 @@ fn the_demo_and_its_capture_are_the_same_by_shortcut() {
 }
 
 fn check_demo(name: &str, shortcut: &str) {
-    let folder = Folder::new(name);
-    let demo = roci(["demo"]).within(folder.path());
+    let directory = Directory::new(name);
+    let demo = roci(["demo"]).within(directory.path());
     let text = demo.env("ROCI_SHORTCUT", shortcut).run().success();
     for step in ["SEND", "RDMA WRITE", "RDMA READ", "COMPARE-AND-SWAP"] {
         let good = format!("  ok {step}");
@@ -45,7 +45,7 @@ fn check_demo(name: &str, shortcut: &str) {
         );
     }
     assert!(text.contains("roci-demo.pcapng"), "{text}");
-    let found = opcodes(&folder.path().join("roci-demo.pcapng"));
+    let found = opcodes(&directory.path().join("roci-demo.pcapng"));
     for opcode in [
         Opcode::RcSendOnly,
         Opcode::RcWriteFirst,
@@ -62,18 +62,18 @@ fn check_demo(name: &str, shortcut: &str) {
 
 #[test]
 fn the_demo_works_where_packets_are_lost() {
-    let folder = Folder::new("demo-lossy");
-    let demo = roci(["demo"]).within(folder.path());
+    let directory = Directory::new("demo-lossy");
+    let demo = roci(["demo"]).within(directory.path());
     demo.env("ROCI_FAULT", "loss=2%,seed=7").run().success();
 }
 
 #[test]
 fn an_injected_fault_is_marked_in_the_capture_and_explained() {
-    let folder = Folder::new("demo-marked");
-    let demo = roci(["demo"]).within(folder.path());
+    let directory = Directory::new("demo-marked");
+    let demo = roci(["demo"]).within(directory.path());
     let fault = "drop:opcode=RC_SEND_ONLY,nth=1";
     demo.env("ROCI_FAULT", fault).run().success();
-    let explain = roci(["explain", "roci-demo.pcapng"]).within(folder.path());
+    let explain = roci(["explain", "roci-demo.pcapng"]).within(directory.path());
     let text = explain.run().success();
     let ladder = text.lines().find(|line| line.contains('✗'));
     let ladder = ladder.expect("a packet that does not arrive");
@@ -83,8 +83,8 @@ fn an_injected_fault_is_marked_in_the_capture_and_explained() {
 
 #[test]
 fn the_demo_names_the_operation_that_failed() {
-    let folder = Folder::new("demo-cut");
-    let demo = roci(["demo"]).within(folder.path());
+    let directory = Directory::new("demo-cut");
+    let demo = roci(["demo"]).within(directory.path());
     let complaint = demo.env("ROCI_FAULT", "loss=100%").run().complaint();
     assert!(complaint.contains("SEND failed"), "{complaint}");
     assert!(complaint.contains("`roci doctor`"), "{complaint}");
@@ -102,8 +102,8 @@ fn an_unwritable_capture_is_reported_in_a_sentence() {
 
 /// As if another user had been faster. Nobody can make files in `/proc`.
 #[test]
-fn a_capture_falls_back_to_the_users_own_folder() {
-    let (shared, own) = (Folder::new("shared"), Folder::new("own"));
+fn a_capture_falls_back_to_the_users_own_directory() {
+    let (shared, own) = (Directory::new("shared"), Directory::new("own"));
     std::fs::create_dir(shared.path().join("roci-demo.pcapng")).expect("a directory");
     let said = roci(["demo"])
         .within(Path::new("/proc"))

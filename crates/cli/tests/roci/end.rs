@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run::{Folder, Running, address, roci};
+use crate::run::{Directory, Running, address, roci};
 
 /// How long a server may take to listen.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,11 +81,11 @@ fn a_server_on_another_machine_ends_when_its_client_is_killed() {
     if !is_installed("rping") || !may.is_ok_and(|it| it.status.success()) {
         return;
     }
-    let folder = Folder::new("end");
+    let directory = Directory::new("end");
     let output = Command::new("timeout")
         .args(["60", "unshare", "-Urn", "sh", "-c", TWO_MACHINES])
         .env("ROCI", env!("CARGO_BIN_EXE_roci"))
-        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("XDG_RUNTIME_DIR", directory.path())
         .env_remove("ROCI_DEVICES")
         .output()
         .expect("timeout is everywhere");

@@ -1,21 +1,21 @@
 //! `roci explain` describes a capture.
 
-use crate::run::{Folder, roci};
+use crate::run::{Directory, roci};
 
 /// A capture of the demo, in a directory of its own.
-fn captured(name: &str) -> (Folder, String) {
-    let folder = Folder::new(name);
+fn captured(name: &str) -> (Directory, String) {
+    let directory = Directory::new(name);
     roci(["demo", "--capture", "demo.pcapng"])
-        .within(folder.path())
+        .within(directory.path())
         .run()
         .success();
-    let path = folder.path().join("demo.pcapng").display().to_string();
-    (folder, path)
+    let path = directory.path().join("demo.pcapng").display().to_string();
+    (directory, path)
 }
 
 #[test]
 fn a_capture_of_the_demo_is_explained() {
-    let (_folder, path) = captured("explain");
+    let (_directory, path) = captured("explain");
     let text = roci(["explain", &path]).run().success();
     for word in [
         "Connections",
@@ -37,7 +37,7 @@ fn a_capture_of_the_demo_is_explained() {
 
 #[test]
 fn a_ladder_and_a_queue_pair_can_be_chosen() {
-    let (_folder, path) = captured("explain-choice");
+    let (_directory, path) = captured("explain-choice");
     let none = roci(["explain", &path, "--qp", "0x123"]).run().success();
     assert!(
         none.contains("No connection has that queue pair."),
@@ -49,8 +49,8 @@ fn a_ladder_and_a_queue_pair_can_be_chosen() {
 
 #[test]
 fn a_page_is_written_and_said_where() {
-    let (folder, path) = captured("explain-page");
-    let page = folder.path().join("page.html");
+    let (directory, path) = captured("explain-page");
+    let page = directory.path().join("page.html");
     let name = page.display().to_string();
     let text = roci(["explain", &path, "--html", &name]).run().success();
     assert!(text.contains(&name), "{text}");
@@ -60,7 +60,7 @@ fn a_page_is_written_and_said_where() {
 
 #[test]
 fn several_captures_are_explained_one_by_one() {
-    let (_folder, path) = captured("explain-two");
+    let (_directory, path) = captured("explain-two");
     for two in [[path.as_str(), &path], ["wc", &path]] {
         let complaint = roci(["explain"].into_iter().chain(two)).run().complaint();
         assert!(

@@ -80,12 +80,12 @@ print('resolved')";
 
 #[test]
 fn a_listing_has_no_entry_of_unknown_kind() {
-    for folder in [
+    for directory in [
         "/sys/class/infiniband",
         "/sys/class/infiniband/rxe0/",
         "/dev/infiniband",
     ] {
-        let listing = beside_one_device(&["ls", "-la", folder]).run().success();
+        let listing = beside_one_device(&["ls", "-la", directory]).run().success();
         assert!(!listing.contains('?'), "{listing}");
     }
     let listing = beside_one_device(&["ls", "-la", "/dev/infiniband/uverbs0"]);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::run::{Folder, Outcome, address, roci};
+use crate::run::{Directory, Outcome, address, roci};
 
 fn link(config: &Path, arguments: &[&str]) -> Outcome {
     let command = roci([&["link"], arguments].concat());
@@ -11,8 +11,8 @@ fn link(config: &Path, arguments: &[&str]) -> Outcome {
 
 #[test]
 fn a_link_is_added_shown_used_and_deleted() {
-    let folder = Folder::new("link");
-    let config = folder.path();
+    let directory = Directory::new("link");
+    let config = directory.path();
     let none = link(config, &[]).success();
     assert!(none.contains("no links"), "{none}");
     let added = link(config, &["add", "rxe7", "netdev", &address(5)]).success();
@@ -34,16 +34,19 @@ fn a_link_is_added_shown_used_and_deleted() {
 
 #[test]
 fn the_words_of_the_rdma_tool_are_understood() {
-    let folder = Folder::new("link-words");
+    let directory = Directory::new("link-words");
     let words = ["add", "rxe0", "type", "rxe", "netdev", "lo"];
-    link(folder.path(), &words).success();
-    assert_eq!(link(folder.path(), &["--json"]).json()[0]["netdev"], "lo");
+    link(directory.path(), &words).success();
+    assert_eq!(
+        link(directory.path(), &["--json"]).json()[0]["netdev"],
+        "lo"
+    );
 }
 
 #[test]
 fn an_impossible_link_is_rejected_with_a_sentence() {
-    let folder = Folder::new("link-rejected");
-    let rejected = |arguments: &[&str]| link(folder.path(), arguments).complaint();
+    let directory = Directory::new("link-rejected");
+    let rejected = |arguments: &[&str]| link(directory.path(), arguments).complaint();
     let complaint = rejected(&["add", "x", "netdev", "nosuch0"]);
     assert!(
         complaint.contains("there is no interface `nosuch0`"),

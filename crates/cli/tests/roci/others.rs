@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Folder, Outcome, Roci, address, roci};
+use crate::run::{Directory, Outcome, Roci, address, roci};
 
 /// Another user than the one that runs the tests.
 const NOBODY: u32 = 65534;
@@ -174,12 +174,12 @@ fn options_become_variables() {
         "-c",
         "echo $ROCI_FAULT $ROCI_DEVICES $ROCI_PCAP",
     ];
-    let folder = Folder::new("variables");
+    let directory = Directory::new("variables");
     let printed = roci([&options[..], &script].concat())
-        .within(folder.path())
+        .within(directory.path())
         .run()
         .success();
-    let capture = fs::canonicalize(folder.path())
+    let capture = fs::canonicalize(directory.path())
         .expect("a directory")
         .join("x.pcapng");
     assert_eq!(
@@ -197,18 +197,18 @@ fn a_missing_or_invalid_program_is_named() {
     );
     let missing = rejection(under(["./no/such/program"]).run(), 127);
     assert!(missing.contains("./no/such/program"), "{missing}");
-    let folder = rejection(under(["/etc"]).run(), 126);
-    assert!(folder.contains("/etc is not executable"), "{folder}");
+    let directory = rejection(under(["/etc"]).run(), 126);
+    assert!(directory.contains("/etc is not executable"), "{directory}");
 }
 
 /// The header of this very program with some bytes changed.
-fn altered(folder: &Path, name: &str, changes: &[(usize, u8)]) -> PathBuf {
+fn altered(directory: &Path, name: &str, changes: &[(usize, u8)]) -> PathBuf {
     let mut bytes = fs::read("/proc/self/exe").expect("readable");
     bytes.truncate(4096);
     for &(at, value) in changes {
         bytes[at] = value;
     }
-    let path = folder.join(name);
+    let path = directory.join(name);
     fs::write(&path, bytes).expect("written");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
     path
@@ -216,17 +216,17 @@ fn altered(folder: &Path, name: &str, changes: &[(usize, u8)]) -> PathBuf {
 
 #[test]
 fn programs_that_cannot_load_the_libraries_are_explained() {
-    let folder = Folder::new("unloadable");
+    let directory = Directory::new("unloadable");
     let run = |path: &Path| under([path.to_str().expect("text")]).run();
     // The processor's number, and the number of program headers.
     let foreign = run(&altered(
-        folder.path(),
+        directory.path(),
         "foreign",
         &[(18, 0xff), (19, 0xff)],
     ));
     let foreign = rejection(foreign, 126);
     assert!(foreign.contains("for another processor"), "{foreign}");
-    let fixed = run(&altered(folder.path(), "static", &[(56, 0), (57, 0)]));
+    let fixed = run(&altered(directory.path(), "static", &[(56, 0), (57, 0)]));
     assert!(
         fixed.stderr.contains("is linked statically"),
         "{}",
@@ -234,8 +234,8 @@ fn programs_that_cannot_load_the_libraries_are_explained() {
     );
 
     // A script is what its interpreter is.
-    let script = folder.path().join("script");
-    let line = format!("#!{}/foreign\n", folder.path().display());
+    let script = directory.path().join("script");
+    let line = format!("#!{}/foreign\n", directory.path().display());
     fs::write(&script, line).expect("written");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
     let complaint = rejection(run(&script), 126);
@@ -247,9 +247,9 @@ fn programs_that_cannot_load_the_libraries_are_explained() {
 
 #[test]
 fn a_program_with_other_rights_is_explained() {
-    let folder = Folder::new("privileged");
-    let path = altered(folder.path(), "privileged", &[]);
-    let ours = fs::metadata(folder.path()).expect("a directory").uid();
+    let directory = Directory::new("privileged");
+    let path = altered(directory.path(), "privileged", &[]);
+    let ours = fs::metadata(directory.path()).expect("a directory").uid();
     let path = match ours {
         0 => {
             chown(&path, Some(NOBODY), None).expect("root may");
@@ -264,29 +264,29 @@ fn a_program_with_other_rights_is_explained() {
 
 #[test]
 fn packets_are_written_where_the_user_wants_them() {
-    let folder = Folder::new("packets");
+    let directory = Directory::new("packets");
     let command = env!("CARGO_BIN_EXE_roci");
     let perf = [command, "perf", "send-lat", "--local", "-n", "5"];
     let options = ["run", "--pcap", "trace-%p.pcapng", "--"];
     roci([&options[..], &perf].concat())
-        .within(folder.path())
+        .within(directory.path())
         .run()
         .success();
-    let written = fs::read_dir(folder.path()).expect("a directory").count();
+    let written = fs::read_dir(directory.path()).expect("a directory").count();
     assert!(written > 0, "no capture");
 }
 
 #[test]
 fn a_second_program_of_a_run_does_not_overwrite_the_packets_of_the_first() {
-    let folder = Folder::new("both");
+    let directory = Directory::new("both");
     let perf = format!(
         "{} perf send-lat --local -n 50 > /dev/null",
         env!("CARGO_BIN_EXE_roci")
     );
     let length = |script: &str| {
         let words = ["run", "--pcap", "trace.pcapng", "--", "sh", "-c", script];
-        roci(words).within(folder.path()).run().success();
-        let found = fs::metadata(folder.path().join("trace.pcapng"));
+        roci(words).within(directory.path()).run().success();
+        let found = fs::metadata(directory.path().join("trace.pcapng"));
         found.expect("a capture").len()
     };
     let once = length(&perf);

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use crate::run::Folder;
+use crate::run::Directory;
 
 /// Runs a script in network and user namespaces of its own, with `veth` up beside loopback. Nothing
 /// if this system does not allow that.
 fn beside_a_network(name: &str, script: &str) -> Option<String> {
-    let folder = Folder::new(name);
+    let directory = Directory::new(name);
     let lay = "set -e
 ip link set lo up
 ip link add veth type veth peer name other 2>/dev/null || { echo forbidden; exit 0; }
@@ -24,7 +24,7 @@ ip link set veth up
             &format!("{lay}{script}"),
         ])
         .env("roci", env!("CARGO_BIN_EXE_roci"))
-        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("XDG_RUNTIME_DIR", directory.path())
         .env("XDG_CONFIG_HOME", "/nonexistent")
         .env_remove("ROCI_DEVICES")
         .output()
@@ -41,12 +41,12 @@ ip link set veth up
 /// In a namespace of its own a machine begins without any interface that is up.
 #[test]
 fn without_devices_the_error_says_what_to_do() {
-    let folder = Folder::new("no-device");
+    let directory = Directory::new("no-device");
     for words in ["run -- true", "devices", "demo"] {
         let output = Command::new("unshare")
             .args(["--map-root-user", "--net", env!("CARGO_BIN_EXE_roci")])
             .args(words.split(' '))
-            .env("XDG_RUNTIME_DIR", folder.path())
+            .env("XDG_RUNTIME_DIR", directory.path())
             .env("XDG_CONFIG_HOME", "/nonexistent")
             .env_remove("ROCI_DEVICES")
             .output()

@@ -77,8 +77,8 @@ impl Roci {
         self
     }
 
-    pub(crate) fn within(mut self, folder: &Path) -> Self {
-        self.0.current_dir(folder);
+    pub(crate) fn within(mut self, directory: &Path) -> Self {
+        self.0.current_dir(directory);
         self
     }
 
@@ -182,9 +182,9 @@ fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
 }
 
 /// A directory that disappears with the test.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("roci-cli-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a directory");
@@ -196,7 +196,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{Folder, Outcome, Roci, address, roci};
+use crate::run::{Directory, Outcome, Roci, address, roci};
 
 /// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-output.sh`.
 /// `cargo xtask interop` checks that it still says so.
@@ -87,10 +87,10 @@ fn adding_a_device_that_is_there_succeeds_and_another_one_is_explained() {
 
 #[test]
 fn a_device_is_added_and_deleted_as_roci_link_does() {
-    let folder = Folder::new("rdma-link");
+    let directory = Directory::new("rdma-link");
     let script = |script: &str| {
         roci(["run", "--", "sh", "-ec", script])
-            .env("XDG_CONFIG_HOME", folder.path())
+            .env("XDG_CONFIG_HOME", directory.path())
             .without_env("ROCI_DEVICES")
             .run()
     };
@@ -114,8 +114,8 @@ fn a_device_is_added_and_deleted_as_roci_link_does() {
 }
 
 /// An `rdma` that knows one device of the kernel, `kern0`, and says how it was called.
-fn tool_of_the_kernel(folder: &Path) {
-    let tool = folder.join("rdma");
+fn tool_of_the_kernel(directory: &Path) {
+    let tool = directory.join("rdma");
     let script = "#!/bin/sh\n\
         case \"$*\" in \"dev show kern0\" | *kern0/1*) echo \"the kernel: $*\" ;; *) exit 1 ;; esac\n";
     fs::write(&tool, script).expect("a file");
@@ -124,9 +124,9 @@ fn tool_of_the_kernel(folder: &Path) {
 
 #[test]
 fn a_device_of_the_kernel_is_left_to_the_kernels_tool() {
-    let folder = Folder::new("rdma-kernel");
-    tool_of_the_kernel(folder.path());
-    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let directory = Directory::new("rdma-kernel");
+    tool_of_the_kernel(directory.path());
+    let path = format!("{}:/usr/bin:/bin", directory.path().display());
     let ask = |words: &[&str]| {
         let words = [&["rdma"], words].concat();
         beside_one_device(&words).env("PATH", &path).run()

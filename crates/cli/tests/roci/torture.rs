@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::run::{Folder, roci};
+use crate::run::{Directory, roci};
 
 /// The program with the bugs, which cargo builds with the tests.
 fn planted_bugs() -> String {
     let test = std::env::current_exe().expect("the path of this test");
     let mut folders = test
         .ancestors()
-        .map(|folder| folder.join("examples/planted_bugs"));
+        .map(|directory| directory.join("examples/planted_bugs"));
     let found: PathBuf = folders.find(|path| path.is_file()).expect("the example");
     found.to_str().expect("a text").to_owned()
 }
 
 /// Runs until the bug is found, and returns the results.
-fn find(bug: &str, folder: &Folder) -> Value {
+fn find(bug: &str, directory: &Directory) -> Value {
     let program = planted_bugs();
     let arguments = [
         "--first",
@@ -30,16 +30,16 @@ fn find(bug: &str, folder: &Folder) -> Value {
     ];
     let command = ["--html", "found.html", "--", &program, bug];
     let torture = roci([&["torture"][..], &arguments, &command].concat());
-    let said = torture.within(folder.path()).run();
+    let said = torture.within(directory.path()).run();
     assert_eq!(said.code, Some(1), "{said:?}");
-    let text = std::fs::read_to_string(folder.path().join("found.json")).expect("results");
+    let text = std::fs::read_to_string(directory.path().join("found.json")).expect("results");
     serde_json::from_str(&text).expect("JSON")
 }
 
 #[test]
 fn a_planted_bug_is_found_shrunk_to_one_packet_and_repeated() {
-    let folder = Folder::new("torture-bug");
-    let found = find("rnr-retry", &folder);
+    let directory = Directory::new("torture-bug");
+    let found = find("rnr-retry", &directory);
     let failure = &found["failures"][0];
     assert_eq!(failure["repeated"], "3 of 3", "{failure:#}");
     let faults = failure["faults"].as_array().expect("a list");
@@ -57,22 +57,22 @@ fn a_planted_bug_is_found_shrunk_to_one_packet_and_repeated() {
     let replay = failure["replay"].as_str().expect("a text");
     let words: Vec<&str> = replay.split(' ').collect();
     assert_eq!(words[0], "roci", "{replay}");
-    let repeated = roci(&words[1..]).within(folder.path()).run();
+    let repeated = roci(&words[1..]).within(directory.path()).run();
     assert_eq!(repeated.code, Some(1), "{repeated:?}");
 
     let capture = format!(
         "{}/capture.pcapng",
-        failure["folder"].as_str().expect("a text")
+        failure["directory"].as_str().expect("a text")
     );
     let explained = roci(["explain", &capture])
-        .within(folder.path())
+        .within(directory.path())
         .run()
         .success();
     assert!(
         explained.contains("answered with RNR NAK by fault injection"),
         "{explained}"
     );
-    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
+    let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect(name);
     let page = read("found.html");
     assert!(page.contains(fault) && page.contains("answered with RNR NAK by fault injection"));
     assert!(read("found.xml").contains("failures=\"1\""));
@@ -80,7 +80,7 @@ fn a_planted_bug_is_found_shrunk_to_one_packet_and_repeated() {
 
 #[test]
 fn the_corrected_program_survives_fifty_runs() {
-    let folder = Folder::new("torture-fixed");
+    let directory = Directory::new("torture-fixed");
     let program = planted_bugs();
     let arguments = [
         "torture",
@@ -93,7 +93,7 @@ fn the_corrected_program_survives_fifty_runs() {
         "rnr-retry",
         "--fixed",
     ];
-    let text = roci(arguments).within(folder.path()).run().success();
+    let text = roci(arguments).within(directory.path()).run().success();
     assert!(
         text.contains("50 runs in") && text.contains("none failed"),
         "{text}"
@@ -108,7 +108,7 @@ fn the_corrected_program_survives_fifty_runs() {
 
 #[test]
 fn a_hang_is_ended_and_reported() {
-    let folder = Folder::new("torture-hang");
+    let directory = Directory::new("torture-hang");
     let program = planted_bugs();
     let replay = "drop:context=1,opcode=UD_SEND_ONLY,nth=3";
     let arguments = [
@@ -121,21 +121,21 @@ fn a_hang_is_ended_and_reported() {
         &program,
     ];
     let said = roci([&arguments[..], &["lost-datagram"]].concat());
-    let said = said.within(folder.path()).run();
+    let said = said.within(directory.path()).run();
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.stdout.contains("hang of the command"), "{said:?}");
 }
 
 #[test]
 fn a_command_that_fails_without_faults_is_not_tortured() {
-    let folder = Folder::new("torture-false");
-    let torture = roci(["torture", "--", "false"]).within(folder.path());
+    let directory = Directory::new("torture-false");
+    let torture = roci(["torture", "--", "false"]).within(directory.path());
     let complaint = torture.run().complaint();
     assert!(
         complaint.contains("fails without any fault (exit status 1)"),
         "{complaint}"
     );
-    let idle = roci(["torture", "--", "true"]).within(folder.path());
+    let idle = roci(["torture", "--", "true"]).within(directory.path());
     assert!(idle.run().complaint().contains("opens no RDMA device"));
 }
 
@@ -152,8 +152,8 @@ fn every_planted_bug_is_found_and_every_correction_passes() {
         "two-queue-pairs",
         "one-event",
     ] {
-        let folder = Folder::new(&format!("torture-{bug}"));
-        let found = find(bug, &folder);
+        let directory = Directory::new(&format!("torture-{bug}"));
+        let found = find(bug, &directory);
         let failure = &found["failures"][0];
         assert_ne!(failure["repeated"], "0 of 3", "{bug}: {failure:#}");
         assert!(
@@ -164,6 +164,6 @@ fn every_planted_bug_is_found_and_every_correction_passes() {
         let arguments = [
             "torture", "-n", "50", "--jobs", "2", "--", &program, bug, "--fixed",
         ];
-        roci(arguments).within(folder.path()).run().success();
+        roci(arguments).within(directory.path()).run().success();
     }
 }

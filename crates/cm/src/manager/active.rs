@@ -16,7 +16,7 @@ use crate::id::{Endpoint, Id, ResolvedRoute, State};
 use crate::manager::{Addresses, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::phase::Phase;
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 use crate::service_type::ServiceType;
 use crate::timing;
 
@@ -139,7 +139,7 @@ impl Manager {
 
     /// Our answer to the peer's REP is lost or late: send it again.
     fn handle_duplicate_rep(&mut self, id: Id, reply: &ConnectReply) {
-        let omit_ready = self.sabotage.has(Bug::ReadyNotRepeated);
+        let omit_ready = self.planted.is(Bug::ReadyNotRepeated);
         let exchange = self.exchange(id);
         let answer: Message = match exchange.phase {
             _ if exchange.remote_id != reply.local_id => {

@@ -9,7 +9,7 @@ use crate::error::{BindError, CallError};
 use crate::event::EventKind;
 use crate::id::{Backlog, Endpoint, Id, State};
 use crate::manager::Manager;
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 
 impl Manager {
     /// Adds a local address.
@@ -178,7 +178,7 @@ impl Manager {
         let Some(listener) = self.known(id).backlog_of.take() else {
             return;
         };
-        if self.sabotage.has(Bug::BacklogLeaks) {
+        if self.planted.is(Bug::BacklogLeaks) {
             return;
         }
         let listener = self.known(listener);

@@ -10,7 +10,7 @@ use crate::exchange;
 use crate::id::{Id, State};
 use crate::manager::{Addresses, Manager};
 use crate::phase::Phase;
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 
 impl Manager {
     /// Ends a connection, or answers the peer's DREQ, like `rdma_disconnect`. Moves the queue pair to
@@ -99,7 +99,7 @@ impl Manager {
     }
 
     fn accept_dreq(&mut self, now: Instant, id: Id, dreq: &DisconnectRequest) {
-        let ignore_crossed = self.sabotage.has(Bug::CrossedDisconnectsIgnored);
+        let ignore_crossed = self.planted.is(Bug::CrossedDisconnectsIgnored);
         let exchange = self.exchange(id);
         match exchange.phase {
             Phase::DisconnectSent if ignore_crossed => {}

@@ -16,7 +16,7 @@ use crate::id::{Id, State};
 use crate::manager::{Addresses, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::phase::Phase;
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 use crate::service_type::ServiceType;
 use crate::tables::{PeerRequest, Source};
 use crate::timing;
@@ -159,7 +159,7 @@ impl Manager {
         let (peer, transaction) = (exchange.peer, exchange.transaction);
         let reject = Message::from(exchange.reject(reason, data));
         let datagram = reject.emit(transaction);
-        if !self.sabotage.has(Bug::RejectForgotten) {
+        if !self.planted.is(Bug::RejectForgotten) {
             self.answers
                 .remember(now, PeerRequest::Connection(remote), datagram);
         }

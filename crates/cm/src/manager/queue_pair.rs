@@ -11,7 +11,7 @@ use crate::id::{Endpoint, Id};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
 use crate::phase::Phase;
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 use crate::service_type::ServiceType;
 
 impl Manager {
@@ -45,7 +45,7 @@ impl Manager {
             responder_resources: exchange.responder_resources,
             min_rnr_timer: endpoint.options.min_rnr_timer.unwrap_or_default(),
         };
-        let receive_psn = if self.sabotage.has(Bug::SequenceNumbersSwapped) {
+        let receive_psn = if self.planted.is(Bug::SequenceNumbersSwapped) {
             exchange.send_psn
         } else {
             exchange.receive_psn

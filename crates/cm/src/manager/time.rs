@@ -6,7 +6,7 @@ use crate::event::{EventKind, Failure, Unreachable};
 use crate::id::{Id, State};
 use crate::manager::Manager;
 use crate::phase::Phase;
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 use crate::tables::TimeWait;
 
 impl Manager {
@@ -129,7 +129,7 @@ impl Manager {
         let Some(exchange) = self.remove_exchange(id) else {
             return;
         };
-        if self.sabotage.has(Bug::NoTimewait) {
+        if self.planted.is(Bug::NoTimewait) {
             return;
         }
         let entry = TimeWait {

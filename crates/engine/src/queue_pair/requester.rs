@@ -27,7 +27,7 @@ use super::segmentation::Piece;
 use super::send_queue::{Outstanding, Progress, SendQueue};
 use super::{Link, QueuePair};
 use crate::completion::Status;
-use crate::sabotage::{Bug, Sabotage};
+use crate::planted_bug::{Bug, PlantedBug};
 use crate::shared::Shared;
 use crate::state::{Attributes, State};
 use crate::transmit::Batch;
@@ -163,7 +163,7 @@ impl QueuePair {
         }
         loop {
             self.begin_requests(&link, shared);
-            let piece = match self.next_piece(&link, shared.sabotage) {
+            let piece = match self.next_piece(&link, shared.planted) {
                 Ok(piece) => piece,
                 Err(Blocked::Impossible(status)) => {
                     self.fail_current(status, shared);
@@ -196,7 +196,7 @@ impl QueuePair {
                     self.requester.position += 1;
                 }
                 Progress::Posted => {
-                    if !self.may_begin(request, shared.sabotage) {
+                    if !self.may_begin(request, shared.planted) {
                         return;
                     }
                     if request.work().is_local() {
@@ -209,13 +209,13 @@ impl QueuePair {
         }
     }
 
-    fn may_begin(&self, request: &Outstanding, sabotage: Sabotage) -> bool {
+    fn may_begin(&self, request: &Outstanding, planted: PlantedBug) -> bool {
         // A draining queue finishes requests that are under way and begins no others.
         if self.state == State::SendQueueDrain {
             return false;
         }
         let fenced = request.request.flags.contains(SendFlags::FENCE);
-        !fenced || self.requester.awaited.is_empty() || sabotage.has(Bug::FenceIgnored)
+        !fenced || self.requester.awaited.is_empty() || planted.is(Bug::FenceIgnored)
     }
 
     fn number_request(&mut self, link: &Link) {
@@ -239,9 +239,9 @@ impl QueuePair {
     }
 
     /// The next packet to send.
-    fn next_piece(&self, link: &Link, sabotage: Sabotage) -> Result<Piece, Blocked> {
+    fn next_piece(&self, link: &Link, planted: PlantedBug) -> Result<Piece, Blocked> {
         let requester = &self.requester;
-        if requester.rnr_wait_until.is_some() && !sabotage.has(Bug::RnrTimerIgnored) {
+        if requester.rnr_wait_until.is_some() && !planted.is(Bug::RnrTimerIgnored) {
             return Err(Blocked::Waiting);
         }
         let request = self.send.at(requester.position).ok_or(Blocked::Idle)?;
@@ -320,7 +320,7 @@ impl QueuePair {
             .at(self.requester.position)
             .expect("the piece is of the request at the cursor");
         let head = request
-            .head(piece, link.peer, psn, shared.sabotage)
+            .head(piece, link.peer, psn, shared.planted)
             .partition(self.partition())
             .acknowledge(requests_ack);
         let (memory, domain) = (&shared.memory, self.init.domain);

@@ -19,8 +19,8 @@ use crate::completion::{CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::memory::ProtectionDomain;
 use crate::observation::Observation;
+use crate::planted_bug::{Bug, PlantedBug};
 use crate::receive::SharedReceiveQueue;
-use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
 use crate::state::{QueuePairType, State};
 use crate::table::Id;
@@ -109,15 +109,15 @@ impl Responder {
         self.expected = expected;
     }
 
-    fn classify(&self, psn: Psn, sabotage: Sabotage) -> SequencePosition {
-        let distance = if sabotage.has(Bug::NoPsnWrap) {
+    fn classify(&self, psn: Psn, planted: PlantedBug) -> SequencePosition {
+        let distance = if planted.is(Bug::NoPsnWrap) {
             psn.value() as i32 - self.expected.value() as i32
         } else {
             psn.since(self.expected)
         };
         match distance {
             0 => SequencePosition::Expected,
-            1.. if sabotage.has(Bug::GapAccepted) => SequencePosition::Expected,
+            1.. if planted.is(Bug::GapAccepted) => SequencePosition::Expected,
             1.. => SequencePosition::Ahead,
             _ => SequencePosition::Duplicate,
         }
@@ -131,7 +131,7 @@ impl QueuePair {
 
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
         self.set_request_domain(packet, shared);
-        match self.responder.classify(packet.psn, shared.sabotage) {
+        match self.responder.classify(packet.psn, shared.planted) {
             SequencePosition::Duplicate => return self.handle_duplicate(packet, shared),
             SequencePosition::Ahead => return self.report_gap(shared),
             SequencePosition::Expected => self.note_established(shared),

@@ -7,7 +7,7 @@ use wire::{
 
 use super::send_queue::Outstanding;
 use crate::memory::{AccessError, Memory, ProtectionDomain};
-use crate::sabotage::{Bug, Sabotage};
+use crate::planted_bug::{Bug, PlantedBug};
 use crate::table::Id;
 use crate::work::{Payload, RemoteMemory, SendFlags, Work};
 
@@ -77,7 +77,7 @@ impl Outstanding {
         piece: &Piece,
         peer: Qpn,
         psn: Psn,
-        sabotage: Sabotage,
+        planted: PlantedBug,
     ) -> PacketHead {
         let ends = piece.opcode.position().ends();
         let solicited = ends && self.request.flags.contains(SendFlags::SOLICITED);
@@ -94,7 +94,7 @@ impl Outstanding {
             Work::AtomicWrite(remote) => {
                 head.push(&Reth::new(remote.address, remote.key, self.length))
             }
-            Work::Read(remote) => head.push(&read_reth(remote, piece, sabotage)),
+            Work::Read(remote) => head.push(&read_reth(remote, piece, planted)),
             Work::CompareSwap {
                 remote,
                 compare,
@@ -152,8 +152,8 @@ impl Outstanding {
     }
 }
 
-fn read_reth(remote: RemoteMemory, piece: &Piece, sabotage: Sabotage) -> Reth {
-    let progress = if sabotage.has(Bug::PartialReadRestartsWrongly) {
+fn read_reth(remote: RemoteMemory, piece: &Piece, planted: PlantedBug) -> Reth {
+    let progress = if planted.is(Bug::PartialReadRestartsWrongly) {
         0
     } else {
         u64::from(piece.offset)

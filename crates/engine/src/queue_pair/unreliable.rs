@@ -75,7 +75,7 @@ impl QueuePair {
             return Ok(());
         };
         let head = front
-            .head(piece, link.peer, self.requester.cursor(), shared.sabotage)
+            .head(piece, link.peer, self.requester.cursor(), shared.planted)
             .partition(self.partition());
         batch.push(&link.route, head, piece.payload, |out| {
             front.fill(piece, &shared.memory, self.init.domain, out)

@@ -96,8 +96,8 @@ fn with_valid_checksums(frames: &[Vec<u8>]) -> Vec<u8> {
 /// The seeds of the fuzzer, and its findings.
 #[test]
 fn fuzzer_seeds_cause_no_panic() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/capture");
-    for seed in fs::read_dir(folder).expect("the target has seeds") {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/capture");
+    for seed in fs::read_dir(directory).expect("the target has seeds") {
         let path = seed.expect("a seed has a name").path();
         tell(&fs::read(path).expect("a seed is readable"));
     }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use explain::Analysis;
 use pcap_file::pcap::PcapReader;
 
-fn folder() -> PathBuf {
+fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden")
 }
 
 /// The bytes of a capture.
 pub(crate) fn bytes(name: &str) -> Vec<u8> {
-    let path = folder().join(name).with_extension("pcap");
+    let path = directory().join(name).with_extension("pcap");
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Browser {
     driver: Child,
     agent: Agent,
     session: String,
-    folder: PathBuf,
+    directory: PathBuf,
     /// Kept open, because the driver ends if it can't write.
     _output: BufReader<ChildStdout>,
 }
@@ -32,7 +32,7 @@ impl Browser {
     pub(crate) const HEIGHT: u32 = 950;
 
     pub(crate) fn start() -> Self {
-        let folder = fresh_folder();
+        let directory = fresh_directory();
         let mut driver = Command::new(DRIVER)
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -50,12 +50,12 @@ impl Browser {
             driver,
             agent: settings.build().into(),
             session: format!("{address}/session"),
-            folder,
+            directory,
             _output: output,
         };
         let answer = browser.post(
             "",
-            &json!({ "capabilities": capabilities(&browser.folder) }),
+            &json!({ "capabilities": capabilities(&browser.directory) }),
         );
         let id = answer["sessionId"].as_str().expect("a session has an id");
         browser.session = format!("{address}/session/{id}");
@@ -63,8 +63,8 @@ impl Browser {
     }
 
     /// The directory for the files that the browser opens.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Opens a page and returns how many milliseconds it took until it was ready to use.
@@ -199,11 +199,11 @@ impl Drop for Browser {
         let _ = self.agent.delete(&self.session).call();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-fn capabilities(folder: &Path) -> Value {
+fn capabilities(directory: &Path) -> Value {
     let arguments = [
         "--headless".to_owned(),
         // A container may not allow the sandbox. The page is trusted.
@@ -215,7 +215,7 @@ fn capabilities(folder: &Path) -> Value {
         "--disable-background-networking".to_owned(),
         "--disable-component-update".to_owned(),
         "--disable-sync".to_owned(),
-        format!("--user-data-dir={}", folder.join("profile").display()),
+        format!("--user-data-dir={}", directory.join("profile").display()),
         format!("--window-size={},{}", Browser::WIDTH, Browser::HEIGHT),
     ];
     json!({ "alwaysMatch": {
@@ -252,13 +252,13 @@ fn decoded(value: &Value) -> Vec<u8> {
     STANDARD.decode(text).expect("the text is base64")
 }
 
-fn fresh_folder() -> PathBuf {
+fn fresh_directory() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!("roci-browser-{}-{number}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    fs::create_dir(&folder).expect("a directory for the browser");
-    folder
+    let directory = std::env::temp_dir().join(name);
+    fs::create_dir(&directory).expect("a directory for the browser");
+    directory
 }
 
 /// Creates a file with a buffered writer.

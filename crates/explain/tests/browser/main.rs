@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use wire::cm::{ConnectRequest, PrivateData};
 
 fn golden(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
-    fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
+    fs::read(directory.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn analysis_of(capture: &[u8]) -> Analysis {
@@ -28,14 +28,14 @@ fn analysis_of(capture: &[u8]) -> Analysis {
 /// A browser that has opened the page of an analysis, and how long that took in milliseconds.
 fn opened(title: &str, analysis: &Analysis) -> (Browser, u64) {
     let browser = Browser::start();
-    let page = write_page(browser.folder(), title, analysis);
+    let page = write_page(browser.directory(), title, analysis);
     let ready = browser.open(&page);
     assert_eq!(browser.log_entries(), [""; 0], "the page is silent");
     (browser, ready)
 }
 
-fn write_page(folder: &Path, title: &str, analysis: &Analysis) -> PathBuf {
-    let page = folder.join("page.html");
+fn write_page(directory: &Path, title: &str, analysis: &Analysis) -> PathBuf {
+    let page = directory.join("page.html");
     let mut file = driver::create(&page);
     analysis.write_page(title, &mut file).expect("a page");
     page
@@ -73,7 +73,7 @@ fn page_with_100000_packets_opens_and_scrolls_fast() {
     let analysis = analysis_of(&captures::many_packets(100_000));
     let (browser, first) = opened("many.pcapng", &analysis);
     assert_eq!(shown(&browser), analysis.packets.len());
-    let page = browser.folder().join("page.html");
+    let page = browser.directory().join("page.html");
     // Other load on the machine only adds time, so the shortest time counts.
     let mut ready = vec![first];
     ready.extend((1..5).map(|_| browser.open(&page)));
@@ -124,7 +124,7 @@ fn headers_equal_those_of_the_command() {
         "udaddy.pcap",
     ] {
         let analysis = analysis_of(&golden(name));
-        browser.open(&write_page(browser.folder(), name, &analysis));
+        browser.open(&write_page(browser.directory(), name, &analysis));
         let seen = browser.ask(
             "Array.from({ length: packets.count }, (_, packet) => decode(packet).map(([name, fields]) =>
                 ({ name, fields: fields.map(([name, value]) => ({ name, value: String(value) })) })))",

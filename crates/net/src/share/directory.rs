@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_enter_is_rejected() {
+    fn a_directory_that_others_can_enter_is_rejected() {
         let base = env::temp_dir().join(format!("roci-directory-test-{}", std::process::id()));
         let made = RuntimeDirectory::at(&base).unwrap();
         assert_eq!(made.path(), base);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_another_user_is_not_private() {
+    fn a_directory_of_another_user_is_not_private() {
         let base = Base::new("other-user");
         fs::set_permissions(&base.0, fs::Permissions::from_mode(0o700)).unwrap();
         assert!(is_private(&base.0, user()).unwrap());
@@ -304,15 +304,15 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_folder_must_be_absolute_and_owned_by_the_user() {
+    fn a_runtime_directory_must_be_absolute_and_owned_by_the_user() {
         let base = Base::new("suits");
-        let folder = PathBuf::from(format!("/tmp/roci-suits-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        assert!(suits(&folder, user()));
-        assert!(!suits(&folder, user() + 1), "of another user");
+        let directory = PathBuf::from(format!("/tmp/roci-suits-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        assert!(suits(&directory, user()));
+        assert!(!suits(&directory, user() + 1), "of another user");
         assert!(!suits(Path::new("."), user()), "relative");
-        fs::remove_dir(&folder).unwrap();
-        assert!(!suits(&folder, user()), "not there");
+        fs::remove_dir(&directory).unwrap();
+        assert!(!suits(&directory, user()), "not there");
         let long = base.0.join("x".repeat(200));
         fs::create_dir(&long).unwrap();
         assert!(suits(&long, user()), "of any length");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_folder_is_open_to_all_and_sticky() {
+    fn a_shared_directory_is_open_to_all_and_sticky() {
         let base = Base::new("sticky");
         for (mode, expected) in [(0o1777, true), (0o777, false), (0o1755, false)] {
             fs::set_permissions(&base.0, fs::Permissions::from_mode(mode)).unwrap();

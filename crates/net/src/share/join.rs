@@ -227,8 +227,8 @@ mod tests {
     fn packets_for_a_dead_member_do_not_enter_its_ring() {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let addresses = [2, 3].map(|last| IpAddr::from([127, 192 | high & 63, low, last]));
-        let folder = std::env::temp_dir().join(format!("roci-dead-{}", std::process::id()));
-        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let path = std::env::temp_dir().join(format!("roci-dead-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
         let mut members = addresses.map(|address| Member::join_in(&directory, address).unwrap());
         for member in &mut members {
             member.allow_shortcuts();
@@ -268,7 +268,7 @@ mod tests {
         );
         std::mem::forget(reader);
         drop((sender, successor));
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     /// Two members join one address while a socket option is forbidden. Returns the error of the
@@ -277,8 +277,8 @@ mod tests {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let address = IpAddr::from([127, 192 | high & 63, low, last]);
         let name = format!("roci-forbidden-{last}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let path = std::env::temp_dir().join(name);
+        let directory = RuntimeDirectory::at(&path).unwrap();
         let joins = move || {
             forbid(Forbidden {
                 call: libc::SYS_setsockopt,
@@ -293,7 +293,7 @@ mod tests {
             (second.expect("one is enough"), received(&mut first))
         };
         let result = std::thread::spawn(joins).join().unwrap();
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
         result
     }
 
@@ -321,8 +321,8 @@ mod tests {
     fn a_forked_child_that_disowns_the_sockets_keeps_no_port() {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let address = IpAddr::from([127, 192 | high & 63, low, 1]);
-        let folder = std::env::temp_dir().join(format!("roci-fork-{}", std::process::id()));
-        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let path = std::env::temp_dir().join(format!("roci-fork-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
         for (disowns, expected) in [(false, false), (true, true)] {
             let member = Member::join_in(&directory, address).unwrap();
             let local = member.receiver().local();
@@ -340,7 +340,7 @@ mod tests {
             end(child);
             assert!(is_free(local));
         }
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]

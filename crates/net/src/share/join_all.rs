@@ -54,8 +54,8 @@ mod tests {
     fn another_block_is_tried_when_one_is_taken_at_another_address() {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let addresses = [4, 5].map(|last| IpAddr::from([127, 192 | high & 63, low, last]));
-        let folder = std::env::temp_dir().join(format!("roci-several-{}", std::process::id()));
-        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let path = std::env::temp_dir().join(format!("roci-several-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
         let bits = NumberBlock::MAX_BITS;
         // Every other block is taken.
         let taken: Vec<_> = (2..62)
@@ -71,6 +71,6 @@ mod tests {
             assert!(taken.iter().all(|it| !it.block().overlaps(first)));
         }
         drop(taken);
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -46,8 +46,8 @@ mod tests {
     #[test]
     fn lists_members_and_their_services() {
         let name = format!("roci-present-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let path = std::env::temp_dir().join(name);
+        let directory = RuntimeDirectory::at(&path).unwrap();
         let address = IpAddr::from([127, 91, 3, 7]);
         assert_eq!(list_members_in(&directory, address).unwrap(), []);
         let member = Member::join_in(&directory, address).unwrap();
@@ -63,6 +63,6 @@ mod tests {
         assert_eq!(list_members_in(&directory, address).unwrap().len(), 1);
         drop((leaving, member));
         assert_eq!(list_members_in(&directory, address).unwrap(), []);
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
     }
 }

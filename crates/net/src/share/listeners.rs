@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn a_service_of_a_dead_process_belongs_to_the_next_that_claims_it() {
         let name = format!("roci-listeners-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let path = std::env::temp_dir().join(name);
+        let directory = RuntimeDirectory::at(&path).unwrap();
         let member = Member::join_in(&directory, IpAddr::from([127, 91, 3, 8])).unwrap();
         let living = Identity::current();
         let blocks = [0x1000, 0x2000].map(|first| NumberBlock::new(first, 12).unwrap());
@@ -146,6 +146,6 @@ mod tests {
         member.claimant().claim(7).unwrap();
         assert_eq!(member.listeners().owner(7).unwrap(), Some(member.block()));
         drop(member);
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
     }
 }

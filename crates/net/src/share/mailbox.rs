@@ -300,13 +300,13 @@ mod tests {
     #[test]
     fn the_path_of_a_mailbox_may_have_any_length() {
         let base = scratch("long");
-        let folder = base.join("x".repeat(100)).join("y".repeat(200));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("mailbox");
+        let directory = base.join("x".repeat(100)).join("y".repeat(200));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("mailbox");
         let mut mailbox = Mailbox::open(path.clone()).unwrap();
         mailbox.send(&path, b"").unwrap();
         assert!(matches!(mailbox.next(), Ok(Some(MailboxMessage::WakeUp))));
-        let missing = mailbox.send(&folder.join("nobody"), b"").unwrap_err();
+        let missing = mailbox.send(&directory.join("nobody"), b"").unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         drop(mailbox);
         assert!(!path.exists());

@@ -403,15 +403,15 @@ mod tests {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let address = IpAddr::from([127, 192 | high & 63, low, last]);
         let name = format!("roci-repair-{last}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let path = std::env::temp_dir().join(name);
+        let directory = RuntimeDirectory::at(&path).unwrap();
         let members = [(); 2].map(|()| Member::join_in(&directory, address).unwrap());
-        (folder, members)
+        (path, members)
     }
 
     #[test]
     fn a_probe_of_a_round_that_the_registry_does_not_know_is_ignored() {
-        let (folder, mut members) = members(10);
+        let (path, mut members) = members(10);
         let repair = &members[0].repair;
         let before = (repair.round, repair.place);
         let round = !repair.round;
@@ -419,12 +419,12 @@ mod tests {
         let repair = &members[0].repair;
         assert_eq!((repair.round, repair.place), before);
         drop(members);
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn strays_cause_a_registry_check_at_most_once_per_interval() {
-        let (folder, [mut member, other]) = members(11);
+        let (path, [mut member, other]) = members(11);
         let now = Instant::now();
         member.repair.suspect(other.block);
         member.check_registry_after_strays(now);
@@ -435,12 +435,12 @@ mod tests {
         member.check_registry_after_strays(now + STRAY_CHECK_INTERVAL_AFTER_PROBES);
         assert_eq!(member.repair.suspect, None);
         drop((member, other));
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_member_that_withdraws_releases_its_services() {
-        let (folder, [mut member, other]) = members(12);
+        let (path, [mut member, other]) = members(12);
         member.claimant().claim(7).unwrap();
         other.claimant().claim(7).unwrap_err();
         assert_eq!(other.others().unwrap(), [member.block]);
@@ -448,12 +448,12 @@ mod tests {
         other.claimant().claim(7).unwrap();
         assert_eq!(other.others().unwrap(), []);
         drop((member, other));
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_dead_member_is_not_among_the_others() {
-        let (folder, [member, other]) = members(14);
+        let (path, [member, other]) = members(14);
         let locked = member.registry.lock().unwrap();
         let mut table = locked.read().unwrap();
         table.member_mut(other.block).unwrap().process.start += 1;
@@ -461,12 +461,12 @@ mod tests {
         drop(locked);
         assert_eq!(member.others().unwrap(), []);
         drop((member, other));
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_forked_child_does_not_withdraw_its_parent() {
-        let (folder, [mut member, other]) = members(13);
+        let (path, [mut member, other]) = members(13);
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         let child = sys::process::fork(|| {
             member.withdraw();
@@ -478,6 +478,6 @@ mod tests {
         sys::process::end(child);
         assert_eq!(other.others().unwrap(), [member.block]);
         drop((member, other));
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

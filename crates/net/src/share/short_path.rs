@@ -25,21 +25,21 @@ pub(super) fn with_short_path<T>(
     path: &Path,
     call: impl FnOnce(&Path) -> io::Result<T>,
 ) -> io::Result<T> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return call(path);
     };
     if path.as_os_str().len() <= LONGEST {
         return call(path);
     }
-    let folder = open_folder(folder)?;
-    let short = Path::new(DESCRIPTORS).join(folder.as_raw_fd().to_string());
+    let directory = open_directory(directory)?;
+    let short = Path::new(DESCRIPTORS).join(directory.as_raw_fd().to_string());
     call(&short.join(name))
 }
 
-fn open_folder(folder: &Path) -> io::Result<File> {
+fn open_directory(directory: &Path) -> io::Result<File> {
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     OpenOptions::new()
         .read(true)
         .custom_flags(flags)
-        .open(folder)
+        .open(directory)
 }

@@ -25,7 +25,7 @@ pub(crate) fn taken(member: &mut Member) -> Vec<Vec<u8>> {
 }
 
 /// A directory for one test.
-fn folder(name: &str) -> (PathBuf, RuntimeDirectory) {
+fn runtime_directory(name: &str) -> (PathBuf, RuntimeDirectory) {
     let path = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
     let directory = RuntimeDirectory::at(&path).unwrap();
     (path, directory)
@@ -266,7 +266,7 @@ fn join_patiently(directory: &RuntimeDirectory, address: IpAddr) -> Member {
 #[test]
 fn over_ipv6_members_share_as_well() {
     let address: IpAddr = "::1".parse().unwrap();
-    let (path, directory) = folder("v6");
+    let (path, directory) = runtime_directory("v6");
     let mut members = [(); 3].map(|()| join_patiently(&directory, address));
     let flow = members[0].sender().flow_to(address);
     for (number, block) in members
@@ -294,7 +294,7 @@ fn over_ipv6_members_share_as_well() {
 fn a_removed_registry_is_written_again() {
     let site = Site::new(63);
     let address = site.address;
-    let (path, directory) = folder("removed");
+    let (path, directory) = runtime_directory("removed");
     let members = [(); 2].map(|()| Member::join_in(&directory, address));
     let mut members = members.map(Result::unwrap);
     members.iter_mut().for_each(|it| _ = taken(it));
@@ -321,7 +321,7 @@ fn a_removed_registry_is_written_again() {
 #[test]
 fn a_registry_of_another_version_is_replaced_when_nobody_uses_it() {
     let site = Site::new(72);
-    let (path, directory) = folder("version");
+    let (path, directory) = runtime_directory("version");
     let member = Member::join_in(&directory, site.address).unwrap();
     let files = fs::read_dir(&path).unwrap().map(|it| it.unwrap());
     let registry = files
@@ -342,7 +342,7 @@ fn a_registry_of_another_version_is_replaced_when_nobody_uses_it() {
 #[test]
 fn a_port_that_is_held_a_moment_longer_is_waited_for() {
     let site = Site::new(64);
-    let (path, directory) = folder("held");
+    let (path, directory) = runtime_directory("held");
     let held = UdpSocket::bind((site.address, 4791)).unwrap();
     let holder = spawn(move || {
         sleep(Duration::from_millis(100));

@@ -78,7 +78,7 @@ impl Cluster {
             }
             let host = self.world.add_host(address, config);
             if let (Some(bug), Some(device)) = (bug, self.world.device_mut(host)) {
-                device.sabotage(bug);
+                device.plant(bug);
             }
             objects.push(self.add_objects_of(host)?);
         }

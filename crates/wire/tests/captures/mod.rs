@@ -38,12 +38,12 @@ pub(crate) fn capture(name: &str) -> Capture {
 /// Reads every capture except the damaged one.
 pub(crate) fn intact() -> Vec<Capture> {
     let mut captures = Vec::new();
-    let mut folders = vec![root()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a directory of captures") {
+    let mut directories = vec![root()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("a directory of captures") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                folders.push(path);
+                directories.push(path);
             } else if path
                 .extension()
                 .is_some_and(|extension| extension == "pcap")

@@ -91,12 +91,12 @@ fn shared_memory() -> Vec<Entry> {
 /// A test of ScaLAPACK, as Debian packages it for Open MPI. With MPICH, whose processes poll without a
 /// break, it takes minutes on a machine with fewer processors than processes.
 fn linear_algebra() -> Vec<Entry> {
-    const FOLDER: &str = "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests";
+    const DIRECTORY: &str = "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests";
     let launch = open_over_ucx("rc_v");
     let row = Row {
         // Its input is where it runs. On few processors its threads would only be in each other's way.
         client: Some(format!(
-            "env --chdir={FOLDER} OMP_NUM_THREADS=1 {launch} -n 4 {FOLDER}/xdlu"
+            "env --chdir={DIRECTORY} OMP_NUM_THREADS=1 {launch} -n 4 {DIRECTORY}/xdlu"
         )),
         ..Row::alone(
             "ScaLAPACK xdlu",

@@ -167,11 +167,11 @@ const RING: &str =
     "mpi4py: ring, allreduce, alltoall, broadcast and one-sided put, every byte checked";
 
 fn ring(environment: &'static Environment, program: &'static str, by: &str, launch: &str) -> Entry {
-    let folder = format!("{{scripts}}/python/{}/bin", environment.name);
+    let directory = format!("{{scripts}}/python/{}/bin", environment.name);
     let row = Row {
         client: Some(format!(
             "{} {{scripts}}/ring.py",
-            launch.replace("{bin}", &folder)
+            launch.replace("{bin}", &directory)
         )),
         ..Row::alone(program, by, "all results are right")
     };
@@ -225,16 +225,16 @@ fn mpich() -> Vec<Entry> {
 }
 
 fn intel_mpi() -> Vec<Entry> {
-    const FOLDER: &str = "{scripts}/python/impi";
+    const DIRECTORY: &str = "{scripts}/python/impi";
     let launch = |ranks: usize| {
         format!(
-            "env LD_LIBRARY_PATH={FOLDER}/lib I_MPI_ROOT={FOLDER} I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER=verbs \
-             {FOLDER}/bin/mpiexec -n {ranks}"
+            "env LD_LIBRARY_PATH={DIRECTORY}/lib I_MPI_ROOT={DIRECTORY} I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER=verbs \
+             {DIRECTORY}/bin/mpiexec -n {ranks}"
         )
     };
     let benchmarks = Row {
         client: Some(format!(
-            "{} {FOLDER}/bin/IMB-MPI1 -iter 20 -msglog 16 PingPong Sendrecv Allreduce Alltoall",
+            "{} {DIRECTORY}/bin/IMB-MPI1 -iter 20 -msglog 16 PingPong Sendrecv Allreduce Alltoall",
             launch(2)
         )),
         ..Row::alone(

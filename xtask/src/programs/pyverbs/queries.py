@@ -28,10 +28,10 @@ with d.Context(name=name) as context:
     assert context.query_gid_type(1, 0) == e.IBV_GID_TYPE_SYSFS_ROCE_V2
 
 # The same, for those who look into files.
-folder = f"/sys/class/infiniband/{name}/ports/1"
-with open(f"{folder}/gids/0") as file:
+directory = f"/sys/class/infiniband/{name}/ports/1"
+with open(f"{directory}/gids/0") as file:
     assert file.read().strip() == table[0].gid_str(), table[0]
-with open(f"{folder}/gid_attrs/types/0") as file:
+with open(f"{directory}/gid_attrs/types/0") as file:
     assert file.read() == "RoCE v2\n"
 assert os.listdir(f"/sys/class/infiniband/{name}/device/net")
 print("all answers make sense")

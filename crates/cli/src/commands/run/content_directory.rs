@@ -17,7 +17,7 @@ use net::share::RuntimeDirectory;
 /// The contents of a directory, by relative path.
 #[derive(Default, Hash, Debug, PartialEq)]
 pub(super) struct Contents {
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
     files: Vec<(PathBuf, File)>,
     links: Vec<(PathBuf, PathBuf)>,
     /// Hard links.
@@ -36,8 +36,8 @@ const CHANGEABLE: u32 = 0o644;
 const FOLDER: u32 = 0o755;
 
 impl Contents {
-    pub(super) fn folder(&mut self, path: impl Into<PathBuf>) {
-        self.folders.push(path.into());
+    pub(super) fn directory(&mut self, path: impl Into<PathBuf>) {
+        self.directories.push(path.into());
     }
 
     /// Adds a file with one line.
@@ -70,9 +70,9 @@ impl Contents {
 
     /// The directory with these contents. Creates it if there is none yet.
     pub(super) fn publish(&self, kind: &str) -> anyhow::Result<PathBuf> {
-        let directory = RuntimeDirectory::of_user()?;
+        let runtime = RuntimeDirectory::of_user()?;
         let name = format!("{kind}-{:016x}", self.fingerprint());
-        let path = directory.path().join(name);
+        let path = runtime.path().join(name);
         self.publish_at(&path)
             .with_context(|| format!("the directory {} can't be made", path.display()))?;
         Ok(path)
@@ -109,8 +109,8 @@ impl Contents {
 
     fn write_to(&self, base: &Path) -> io::Result<()> {
         fs::create_dir(base)?;
-        for path in &self.folders {
-            make_folders(base, path)?;
+        for path in &self.directories {
+            make_directories(base, path)?;
         }
         for (path, file) in &self.files {
             let path = with_parent(base, path)?;
@@ -129,19 +129,19 @@ impl Contents {
 
 fn with_parent(base: &Path, path: &Path) -> io::Result<PathBuf> {
     if let Some(parent) = path.parent() {
-        make_folders(base, parent)?;
+        make_directories(base, parent)?;
     }
     Ok(base.join(path))
 }
 
 /// Creates a directory and its parents, with the mode of directories in `/sys`, whatever the umask is.
-fn make_folders(base: &Path, path: &Path) -> io::Result<()> {
-    let mut folder = base.to_owned();
+fn make_directories(base: &Path, path: &Path) -> io::Result<()> {
+    let mut directory = base.to_owned();
     for name in path {
-        folder.push(name);
-        if !folder.is_dir() {
-            fs::create_dir(&folder)?;
-            fs::set_permissions(&folder, Permissions::from_mode(FOLDER))?;
+        directory.push(name);
+        if !directory.is_dir() {
+            fs::create_dir(&directory)?;
+            fs::set_permissions(&directory, Permissions::from_mode(FOLDER))?;
         }
     }
     Ok(())
@@ -153,7 +153,7 @@ mod tests {
 
     fn contents(line: &str) -> Contents {
         let mut contents = Contents::default();
-        contents.folder("empty");
+        contents.directory("empty");
         contents.line("deep/down/file", line);
         contents.link("link", "/dev/null");
         contents.name("file", "deep/down/file");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_callers_create_one_folder() {
+    fn concurrent_callers_create_one_directory() {
         let base = std::env::temp_dir().join(format!("roci-directory-test-{}", std::process::id()));
         fs::create_dir_all(&base).expect("a directory");
         let path = base.join("published");

@@ -61,7 +61,7 @@ pub(super) fn write(devices: &[Device], reader: Reader) -> anyhow::Result<PathBu
 fn contents(devices: &[Device]) -> Contents {
     let mut contents = Contents::default();
     for class in ["infiniband", "infiniband_verbs"] {
-        contents.folder(format!("sys/class/{class}"));
+        contents.directory(format!("sys/class/{class}"));
     }
     contents.line("sys/class/infiniband_verbs/abi_version", VERBS_VERSION);
     add_connection_manager(&mut contents);
@@ -74,15 +74,15 @@ fn contents(devices: &[Device]) -> Contents {
 }
 
 fn add_connection_manager(contents: &mut Contents) {
-    let folder = "sys/devices/virtual/misc/rdma_cm";
+    let directory = "sys/devices/virtual/misc/rdma_cm";
     let name = "infiniband/rdma_cm";
     contents.link(
         "sys/class/misc/rdma_cm",
         "../../devices/virtual/misc/rdma_cm",
     );
-    contents.line(format!("{folder}/abi_version"), CONNECTIONS_VERSION);
-    contents.link(format!("{folder}/subsystem"), "../../../../class/misc");
-    add_number(contents, folder, CONNECTIONS_NUMBER, name);
+    contents.line(format!("{directory}/abi_version"), CONNECTIONS_VERSION);
+    contents.link(format!("{directory}/subsystem"), "../../../../class/misc");
+    add_number(contents, directory, CONNECTIONS_NUMBER, name);
     contents.link(format!("dev/{name}"), CHARACTER_DEVICE);
 }
 
@@ -93,25 +93,25 @@ fn character_device(number: usize) -> String {
 
 fn add_character_device(contents: &mut Contents, number: usize, device: &Device) {
     let name = character_device(number);
-    let folder = pci_bus::hang(contents, number, "infiniband_verbs", &name);
-    contents.line(format!("{folder}/ibdev"), &device.name);
-    contents.line(format!("{folder}/abi_version"), DRIVER_VERSION);
+    let directory = pci_bus::hang(contents, number, "infiniband_verbs", &name);
+    contents.line(format!("{directory}/ibdev"), &device.name);
+    contents.line(format!("{directory}/abi_version"), DRIVER_VERSION);
     let node = format!("infiniband/{name}");
     let numbers = (VERBS_MAJOR, VERBS_FIRST_MINOR + number);
-    add_number(contents, &folder, numbers, &node);
+    add_number(contents, &directory, numbers, &node);
     contents.link(format!("dev/{node}"), CHARACTER_DEVICE);
 }
 
 /// The `uevent` file of a character device.
-fn add_number(contents: &mut Contents, folder: &str, numbers: (u32, usize), name: &str) {
+fn add_number(contents: &mut Contents, directory: &str, numbers: (u32, usize), name: &str) {
     let (major, minor) = numbers;
-    contents.line(format!("{folder}/dev"), format_args!("{major}:{minor}"));
+    contents.line(format!("{directory}/dev"), format_args!("{major}:{minor}"));
     let event = format!("MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\nDEVMODE=0666");
-    contents.changeable(format!("{folder}/uevent"), event);
+    contents.changeable(format!("{directory}/uevent"), event);
 }
 
 fn add_device(contents: &mut Contents, number: usize, device: &Device) {
-    let folder = pci_bus::hang(contents, number, "infiniband", &device.name);
+    let directory = pci_bus::hang(contents, number, "infiniband", &device.name);
     let guid = guid(device.guid);
     let parent = device.gids.first().map(|entry| &*entry.interface.name);
     let facts = [
@@ -122,12 +122,12 @@ fn add_device(contents: &mut Contents, number: usize, device: &Device) {
         ("parent", parent.unwrap_or_default()),
     ];
     for (name, value) in facts {
-        contents.line(format!("{folder}/{name}"), value);
+        contents.line(format!("{directory}/{name}"), value);
     }
-    contents.changeable(format!("{folder}/node_desc"), "rocinante");
+    contents.changeable(format!("{directory}/node_desc"), "rocinante");
     contents.changeable(
-        format!("{folder}/uevent"),
+        format!("{directory}/uevent"),
         format_args!("NAME={}", device.name),
     );
-    port::add(contents, &format!("{folder}/ports/1"), device);
+    port::add(contents, &format!("{directory}/ports/1"), device);
 }

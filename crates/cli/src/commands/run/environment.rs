@@ -150,9 +150,9 @@ impl Settings {
         };
         let path = std::path::absolute(name).context("the capture needs a name")?;
         match path.parent() {
-            Some(folder) if !folder.is_dir() => bail!(
+            Some(directory) if !directory.is_dir() => bail!(
                 "there is no directory {} for the capture; make it, or choose another file",
-                folder.display()
+                directory.display()
             ),
             _ => Ok(Some(path)),
         }
@@ -178,7 +178,7 @@ impl Environment {
                 LIBRARY_PATH,
                 in_front(
                     LIBRARY_PATH,
-                    slice::from_ref(&libraries.folder),
+                    slice::from_ref(&libraries.directory),
                     PATH_SEPARATORS,
                 ),
             ),
@@ -233,11 +233,11 @@ impl Environment {
 
 /// `PATH` with the directory of our stand-ins first; `None` if it can't be added.
 fn program_path() -> anyhow::Result<Option<OsString>> {
-    let folder = stand_ins::folder()?;
-    if folder.as_os_str().as_bytes().contains(&b':') {
+    let directory = stand_ins::directory()?;
+    if directory.as_os_str().as_bytes().contains(&b':') {
         return Ok(None);
     }
-    let mut path = in_front(PATH, slice::from_ref(&folder), PROGRAM_SEPARATORS);
+    let mut path = in_front(PATH, slice::from_ref(&directory), PROGRAM_SEPARATORS);
     if env::var_os(PATH).is_none() {
         path.push(":");
         path.push(USUAL_PROGRAMS);
@@ -259,11 +259,11 @@ pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsStrin
         let rest = without(&env::var_os(name).unwrap_or_default(), entries, separators);
         (name, Some(rest).filter(|rest| !rest.is_empty()))
     };
-    let folder = slice::from_ref(&libraries.folder);
+    let directory = slice::from_ref(&libraries.directory);
     let mut changes = vec![
-        rest(LIBRARY_PATH, folder, PATH_SEPARATORS),
+        rest(LIBRARY_PATH, directory, PATH_SEPARATORS),
         rest(PRELOAD, &libraries.preloaded, PRELOAD_SEPARATORS),
-        rest(PATH, &[stand_ins::folder()?], PROGRAM_SEPARATORS),
+        rest(PATH, &[stand_ins::directory()?], PROGRAM_SEPARATORS),
     ];
     let plain = [
         TREE,

@@ -31,7 +31,7 @@ const SEPARATORS: &[u8] = b" \t\n:;$";
 /// The libraries, ready for the loader.
 pub(super) struct Libraries {
     /// The directory with both libraries under their names.
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
     /// The preloaded libraries: the one for device files, and both C libraries, so that they are found before a copy
     /// that a program has under another name.
     pub(super) preloaded: Vec<PathBuf>,
@@ -46,20 +46,20 @@ impl Libraries {
             (Some(library), Some(shim)) => linked(&library, &shim)?,
             _ => installed(here)?,
         };
-        if suits_loader(&libraries.folder) {
+        if suits_loader(&libraries.directory) {
             return Ok(libraries);
         }
-        let path = libraries.folder.display();
+        let path = libraries.directory.display();
         bail!(
             "the loader can't take the path {path}; set XDG_RUNTIME_DIR to one without separators"
         )
     }
 
-    fn in_folder(folder: PathBuf) -> Self {
-        let preloaded = [SHIM, NAMES[0], NAMES[1]].map(|name| folder.join(name));
+    fn in_directory(directory: PathBuf) -> Self {
+        let preloaded = [SHIM, NAMES[0], NAMES[1]].map(|name| directory.join(name));
         Self {
             preloaded: preloaded.into(),
-            folder,
+            directory,
         }
     }
 }
@@ -80,23 +80,23 @@ fn modified(path: &Path) -> Option<SystemTime> {
 
 /// The files that `cargo xtask install` creates.
 fn installed(here: &Path) -> anyhow::Result<Libraries> {
-    let folder = here.parent().unwrap_or(here).join("lib/rocinante");
-    let libraries = Libraries::in_folder(folder);
+    let directory = here.parent().unwrap_or(here).join("lib/rocinante");
+    let libraries = Libraries::in_directory(directory);
     for path in &libraries.preloaded {
         if !path.is_file() {
             bail!(
                 "the libraries of roci are neither in {} nor in {}; run `cargo build` there, or \
                  `cargo xtask install --prefix DIR`",
                 here.display(),
-                libraries.folder.display()
+                libraries.directory.display()
             );
         }
     }
-    if suits_loader(&libraries.folder) {
+    if suits_loader(&libraries.directory) {
         return Ok(libraries);
     }
-    let in_folder = |name| libraries.folder.join(name);
-    linked(&in_folder(NAMES[0]), &in_folder(SHIM))
+    let in_directory = |name| libraries.directory.join(name);
+    linked(&in_directory(NAMES[0]), &in_directory(SHIM))
 }
 
 /// A directory of links to them.
@@ -106,7 +106,7 @@ fn linked(library: &Path, shim: &Path) -> anyhow::Result<Libraries> {
         contents.link(name, library);
     }
     contents.link(SHIM, shim);
-    Ok(Libraries::in_folder(contents.publish("lib")?))
+    Ok(Libraries::in_directory(contents.publish("lib")?))
 }
 
 fn suits_loader(path: &Path) -> bool {

@@ -56,8 +56,8 @@ impl Program {
         if name.as_bytes().contains(&b'/') || name.is_empty() {
             return Self::at(PathBuf::from(name));
         }
-        let folders = env::var_os("PATH").unwrap_or_else(|| USUAL_PROGRAMS.into());
-        let candidates = env::split_paths(&folders).map(|folder| folder.join(name));
+        let directories = env::var_os("PATH").unwrap_or_else(|| USUAL_PROGRAMS.into());
+        let candidates = env::split_paths(&directories).map(|directory| directory.join(name));
         // A file that is not executable does not hide a later one that is.
         let mut found = candidates.map(Self::at).filter(|found| !is_missing(found));
         let first = found.next();

@@ -10,7 +10,7 @@ use super::content_directory::Contents;
 use crate::stand_in::NAMES;
 
 /// The directory. Creates it if there is none yet.
-pub(super) fn folder() -> anyhow::Result<PathBuf> {
+pub(super) fn directory() -> anyhow::Result<PathBuf> {
     let program = env::current_exe().context("the path of the roci executable is unknown")?;
     let mut contents = Contents::default();
     for name in NAMES {
@@ -22,7 +22,7 @@ pub(super) fn folder() -> anyhow::Result<PathBuf> {
 /// The path of the stand-in with this name, if there is one.
 pub(super) fn named(name: &OsStr) -> anyhow::Result<Option<PathBuf>> {
     if NAMES.iter().any(|ours| name == *ours) {
-        Ok(Some(folder()?.join(name)))
+        Ok(Some(directory()?.join(name)))
     } else {
         Ok(None)
     }

@@ -8,7 +8,7 @@ use super::super::{QueuePair, Timer};
 use super::Requester;
 use super::coalescing::Coalescing;
 use crate::completion::Status;
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 use crate::shared::Shared;
 
 /// How often the acknowledgement timeout doubles.
@@ -130,7 +130,7 @@ impl QueuePair {
     }
 
     fn retry(&mut self, shared: &mut Shared) {
-        if self.requester.retries_left == 0 && !shared.sabotage.has(Bug::RetriesForEver) {
+        if self.requester.retries_left == 0 && !shared.planted.is(Bug::RetriesForEver) {
             return self.fail_send(Status::RetriesExhausted, shared);
         }
         self.requester.retries_left = self.requester.retries_left.saturating_sub(1);

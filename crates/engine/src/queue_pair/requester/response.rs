@@ -7,7 +7,7 @@ use wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome};
 use super::super::QueuePair;
 use super::super::send_queue::{Outstanding, Progress};
 use crate::completion::Status;
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::work::{Payload, Work};
@@ -85,7 +85,7 @@ impl QueuePair {
     /// write.
     fn handle_data(&mut self, now: Instant, packet: &Packet<'_>, shared: &mut Shared) {
         let gap = self.acknowledge_before(packet.psn, now, shared).is_err();
-        if gap && !shared.sabotage.has(Bug::ResponseGapAccepted) {
+        if gap && !shared.planted.is(Bug::ResponseGapAccepted) {
             shared.counters.implied_naks += 1;
             return self.recover_loss(shared);
         }

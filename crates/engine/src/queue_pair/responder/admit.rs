@@ -6,7 +6,7 @@ use super::super::QueuePair;
 use super::Message;
 use crate::completion::Status;
 use crate::memory::{Access, Requirement};
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 use crate::shared::Shared;
 use crate::state::QueuePairType;
 use crate::work::MAX_MESSAGE;
@@ -225,7 +225,7 @@ impl QueuePair {
         requirement: Requirement,
         shared: &Shared,
     ) -> Result<(), Rejection> {
-        let requirement = if shared.sabotage.has(Bug::RightsUnchecked) {
+        let requirement = if shared.planted.is(Bug::RightsUnchecked) {
             Requirement::NOTHING
         } else {
             requirement

@@ -5,7 +5,7 @@ use wire::{Operation, Packet, Psn, Reth};
 use super::super::QueuePair;
 use super::super::send_queue::in_packets;
 use super::reply::{Reply, Result64};
-use crate::sabotage::Bug;
+use crate::planted_bug::Bug;
 use crate::shared::Shared;
 
 /// The response to a read or atomic, saved for duplicates.
@@ -80,10 +80,10 @@ impl QueuePair {
 
     /// C9-105: a duplicate SEND or WRITE is acknowledged with the newest PSN.
     fn acknowledge_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
-        if shared.sabotage.has(Bug::DuplicateNotAcknowledged) {
+        if shared.planted.is(Bug::DuplicateNotAcknowledged) {
             return;
         }
-        let again = shared.sabotage.has(Bug::DuplicateSendExecuted);
+        let again = shared.planted.is(Bug::DuplicateSendExecuted);
         if again
             && packet.opcode.operation() == Operation::Send
             && self.admit(packet, shared).is_ok()
@@ -110,7 +110,7 @@ impl QueuePair {
     }
 
     fn send_result_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
-        if shared.sabotage.has(Bug::AtomicNotReplayed) {
+        if shared.planted.is(Bug::AtomicNotReplayed) {
             let _ = self.execute_again(packet, shared);
             return;
         }

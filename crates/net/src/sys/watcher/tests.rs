@@ -340,8 +340,8 @@ fn the_watcher_holds_nothing_of_its_owner() {
     };
     // Control, table, process descriptor and socket. The socket may not have arrived yet.
     let begin = Instant::now();
-    let folder = format!("/proc/{watcher}/fd");
-    while fs::read_dir(&folder).unwrap().count() != 4 {
+    let directory = format!("/proc/{watcher}/fd");
+    while fs::read_dir(&directory).unwrap().count() != 4 {
         assert!(begin.elapsed() < NOTICE_TIMEOUT);
         std::thread::yield_now();
     }

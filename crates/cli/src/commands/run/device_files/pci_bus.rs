@@ -23,13 +23,13 @@ fn address(number: usize) -> String {
     format!("{DOMAIN}:{:02x}:00.0", number % 0x100)
 }
 
-fn folder(number: usize) -> String {
+fn directory(number: usize) -> String {
     format!("sys/devices/pci{DOMAIN}:00/{}", address(number))
 }
 
 /// Adds a card, with its network interface and without a NUMA node.
 pub(super) fn add(contents: &mut Contents, number: usize, device: &Device) {
-    let folder = folder(number);
+    let directory = directory(number);
     let facts = [
         ("class", CLASS),
         ("vendor", MAKER),
@@ -39,15 +39,15 @@ pub(super) fn add(contents: &mut Contents, number: usize, device: &Device) {
         ("numa_node", "-1"),
     ];
     for (name, value) in facts {
-        contents.line(format!("{folder}/{name}"), value);
+        contents.line(format!("{directory}/{name}"), value);
     }
-    add_processors(contents, &folder);
+    add_processors(contents, &directory);
     contents.changeable(
-        format!("{folder}/uevent"),
+        format!("{directory}/uevent"),
         format_args!("PCI_SLOT_NAME={}", address(number)),
     );
-    contents.folder("sys/bus/pci");
-    contents.link(format!("{folder}/subsystem"), "../../../bus/pci");
+    contents.directory("sys/bus/pci");
+    contents.link(format!("{directory}/subsystem"), "../../../bus/pci");
     let mut interfaces: Vec<&str> = (device.gids.iter())
         .map(|entry| entry.interface.name.as_str())
         .collect();
@@ -55,21 +55,21 @@ pub(super) fn add(contents: &mut Contents, number: usize, device: &Device) {
     interfaces.dedup();
     for name in interfaces {
         contents.link(
-            format!("{folder}/net/{name}"),
+            format!("{directory}/net/{name}"),
             format!("/sys/class/net/{name}"),
         );
     }
 }
 
 /// The list of all CPUs, because the card has no NUMA node.
-fn add_processors(contents: &mut Contents, folder: &str) {
+fn add_processors(contents: &mut Contents, directory: &str) {
     let online = fs::read_to_string("/sys/devices/system/cpu/online");
     let Some(list) = online.ok().filter(|list| mask(list).is_some()) else {
         return;
     };
-    contents.line(format!("{folder}/local_cpulist"), list.trim());
+    contents.line(format!("{directory}/local_cpulist"), list.trim());
     let mask = mask(&list).unwrap_or_default();
-    contents.line(format!("{folder}/local_cpus"), mask);
+    contents.line(format!("{directory}/local_cpus"), mask);
 }
 
 /// The CPU mask of a list such as `0-3,6`, the highest first, in groups of 32 bits.
@@ -91,15 +91,15 @@ fn mask(list: &str) -> Option<String> {
 /// Adds a class device to a card, and returns the directory for its files.
 pub(super) fn hang(contents: &mut Contents, number: usize, class: &str, name: &str) -> String {
     let address = address(number);
-    let folder = format!("{}/{class}/{name}", folder(number));
-    let from_class = folder.replacen("sys/", "../../", 1);
+    let directory = format!("{}/{class}/{name}", directory(number));
+    let from_class = directory.replacen("sys/", "../../", 1);
     contents.link(format!("sys/class/{class}/{name}"), from_class);
-    contents.link(format!("{folder}/device"), format!("../../../{address}"));
+    contents.link(format!("{directory}/device"), format!("../../../{address}"));
     contents.link(
-        format!("{folder}/subsystem"),
+        format!("{directory}/subsystem"),
         format!("../../../../../class/{class}"),
     );
-    folder
+    directory
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ const MESSAGES: [&str; 11] = [
     "apr", "drep", "dreq", "lap", "mra", "rej", "rep", "req", "rtu", "sidr_rep", "sidr_req",
 ];
 
-pub(super) fn add(contents: &mut Contents, folder: &str, device: &Device) {
+pub(super) fn add(contents: &mut Contents, directory: &str, device: &Device) {
     let (state, physical) = match device.state {
         LinkState::Active => ("4: ACTIVE", "5: LinkUp"),
         LinkState::Down => ("1: DOWN", "3: Disabled"),
@@ -57,55 +57,55 @@ pub(super) fn add(contents: &mut Contents, folder: &str, device: &Device) {
         ("pkeys/0", "0xffff"),
     ];
     for (name, value) in facts {
-        contents.line(format!("{folder}/{name}"), value);
+        contents.line(format!("{directory}/{name}"), value);
     }
-    add_counters(contents, folder);
-    add_gids(contents, folder, device);
+    add_counters(contents, directory);
+    add_gids(contents, directory, device);
 }
 
-fn add_counters(contents: &mut Contents, folder: &str) {
+fn add_counters(contents: &mut Contents, directory: &str) {
     for name in COUNTERS {
-        contents.line(format!("{folder}/hw_counters/{name}"), 0);
+        contents.line(format!("{directory}/hw_counters/{name}"), 0);
     }
-    let lifespan = format!("{folder}/hw_counters/lifespan");
+    let lifespan = format!("{directory}/hw_counters/lifespan");
     contents.changeable(lifespan, COUNTER_LIFESPAN);
     for group in MESSAGE_COUNTERS {
         for message in MESSAGES {
-            contents.line(format!("{folder}/{group}/{message}"), 0);
+            contents.line(format!("{directory}/{group}/{message}"), 0);
         }
     }
 }
 
 /// The kernel has files for every index. Those of empty indexes are hard links to one file, which take no
 /// space; the preloaded library makes reading them fail.
-fn add_gids(contents: &mut Contents, folder: &str, device: &Device) {
+fn add_gids(contents: &mut Contents, directory: &str, device: &Device) {
     for entry in &device.gids {
-        add_gid(contents, folder, entry);
+        add_gid(contents, directory, entry);
     }
     let empty = device.gids.len()..Device::GID_TABLE_LENGTH;
     let Some(first) = empty.clone().next() else {
         return;
     };
-    contents.line(format!("{folder}/gids/{first}"), gid_in_full([0; 16]));
+    contents.line(format!("{directory}/gids/{first}"), gid_in_full([0; 16]));
     let attributes = ["gid_attrs/types", "gid_attrs/ndevs"];
     for attribute in attributes {
-        contents.empty(format!("{folder}/{attribute}/{first}"));
+        contents.empty(format!("{directory}/{attribute}/{first}"));
     }
     for index in empty.skip(1) {
         for table in ["gids"].into_iter().chain(attributes) {
-            let table = format!("{folder}/{table}");
+            let table = format!("{directory}/{table}");
             contents.name(format!("{table}/{index}"), format!("{table}/{first}"));
         }
     }
 }
 
-fn add_gid(contents: &mut Contents, folder: &str, entry: &GidEntry) {
+fn add_gid(contents: &mut Contents, directory: &str, entry: &GidEntry) {
     let index = entry.index;
     contents.line(
-        format!("{folder}/gids/{index}"),
+        format!("{directory}/gids/{index}"),
         gid_in_full(entry.gid.bytes()),
     );
-    let attributes = format!("{folder}/gid_attrs");
+    let attributes = format!("{directory}/gid_attrs");
     contents.line(format!("{attributes}/types/{index}"), "RoCE v2");
     contents.line(format!("{attributes}/ndevs/{index}"), &entry.interface.name);
 }

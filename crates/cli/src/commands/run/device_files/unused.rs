@@ -39,8 +39,8 @@ fn remove_old(tree: &Path, kind: &str, age: Duration) {
 }
 
 fn old_ones(tree: &Path, kind: &str, age: Duration) -> Vec<PathBuf> {
-    let folder = tree.parent().unwrap_or(tree);
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let directory = tree.parent().unwrap_or(tree);
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_old = |path: &PathBuf| {
         let changed = fs::metadata(path).and_then(|found| found.modified());
         changed.is_ok_and(|at| SystemTime::now() > at + age)

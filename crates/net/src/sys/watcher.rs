@@ -1,6 +1,6 @@
 //! Starts the watcher: a process that is not a child of this one and holds none of its descriptors.
 
-#[path = "program/layout.rs"]
+#[path = "watcher/program/layout.rs"]
 pub(crate) mod layout;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Known protocol bugs that tests plant, one at a time.
 //!
 //! A simulator that never fails proves nothing. Its tests plant each of these bugs and require that
-//! the simulator detects it. Without the cargo feature `sabotage` no bug can be planted, and the
+//! the simulator detects it. Without the cargo feature `planted-bugs` no bug can be planted, and the
 //! checks for them are compiled out.
 
 /// A bug that an implementation of the protocol might have.
@@ -56,26 +56,26 @@ impl Bug {
 
 /// The planted bug of a device, if any.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sabotage {
-    #[cfg(feature = "sabotage")]
-    planted: Option<Bug>,
+pub(crate) struct PlantedBug {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
 }
 
-impl Sabotage {
-    #[cfg(feature = "sabotage")]
+impl PlantedBug {
+    #[cfg(feature = "planted-bugs")]
     pub(crate) fn plant(&mut self, bug: Bug) {
-        self.planted = Some(bug);
+        self.bug = Some(bug);
     }
 
-    #[cfg(feature = "sabotage")]
+    #[cfg(feature = "planted-bugs")]
     #[inline]
-    pub(crate) fn has(self, bug: Bug) -> bool {
-        self.planted == Some(bug)
+    pub(crate) fn is(self, bug: Bug) -> bool {
+        self.bug == Some(bug)
     }
 
-    #[cfg(not(feature = "sabotage"))]
+    #[cfg(not(feature = "planted-bugs"))]
     #[inline]
-    pub(crate) fn has(self, _bug: Bug) -> bool {
+    pub(crate) fn is(self, _bug: Bug) -> bool {
         false
     }
 }

@@ -1,7 +1,7 @@
-//! Deliberate bugs, enabled one at a time.
+//! Known protocol bugs that tests plant, one at a time.
 //!
-//! The simulator's tests enable each bug and require that a run fails. Without the cargo feature
-//! `sabotage` no bug can be enabled, and the checks compile to nothing.
+//! The simulator's tests plant each bug and require that a run fails. Without the cargo feature
+//! `planted-bugs` no bug can be planted, and the checks for them are compiled out.
 
 /// A bug that a connection manager might have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,26 +38,26 @@ impl Bug {
     ];
 }
 
-/// The bug that is enabled in a manager, if any.
+/// The planted bug of a manager, if any.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sabotage {
-    #[cfg(feature = "sabotage")]
-    enabled: Option<Bug>,
+pub(crate) struct PlantedBug {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
 }
 
-impl Sabotage {
-    #[cfg(feature = "sabotage")]
-    pub(crate) fn enable(&mut self, bug: Bug) {
-        self.enabled = Some(bug);
+impl PlantedBug {
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn plant(&mut self, bug: Bug) {
+        self.bug = Some(bug);
     }
 
-    #[cfg(feature = "sabotage")]
-    pub(crate) fn has(self, bug: Bug) -> bool {
-        self.enabled == Some(bug)
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn is(self, bug: Bug) -> bool {
+        self.bug == Some(bug)
     }
 
-    #[cfg(not(feature = "sabotage"))]
-    pub(crate) fn has(self, _bug: Bug) -> bool {
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) fn is(self, _bug: Bug) -> bool {
         false
     }
 }
