@@ -9,7 +9,7 @@ TIMEOUT = 120
 def wait_until(holds):
     end = time.monotonic() + TIMEOUT
     while not holds():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the peer did not come in time"
         time.sleep(0.005)
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 
 MACHINE = "qemu-system-x86_64 -machine pc,accel=tcg -m 8 -nodefaults -display none -qmp stdio"
-PATIENCE = 40
+MIGRATION_TIMEOUT = 40
 
 
 def say(machine, command, **arguments):
@@ -30,7 +30,7 @@ def migrate(machine, where):
     """Returns when the machine is at the other side."""
     say(machine, "qmp_capabilities")
     say(machine, "migrate", uri=where)
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + MIGRATION_TIMEOUT
     while time.monotonic() < end:
         state = say(machine, "query-migrate")
         if state.get("status") == "completed":

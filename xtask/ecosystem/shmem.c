@@ -67,7 +67,7 @@ int main(void)
 		expect("swapped", 0, *swapped, all);
 	}
 
-	// Nobody says that all is right unless everybody found it so.
+	// Success is printed only if all ranks have succeeded.
 	*source = wrong;
 	shmem_barrier_all();
 	shmem_long_sum_to_all(sum, source, 1, 0, 0, all, work, sync);

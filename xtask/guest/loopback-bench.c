@@ -91,7 +91,7 @@ static void equip(struct end *end)
 
 static void join(struct end *client, struct end *server)
 {
-    struct rdma_conn_param wish = {
+    struct rdma_conn_param conn_param = {
         .responder_resources = 4, .initiator_depth = 4, .retry_count = 7, .rnr_retry_count = 7};
     must(!rdma_create_id(channel, &client->id, NULL, RDMA_PS_TCP), "rdma_create_id");
     must(!rdma_resolve_addr(client->id, NULL, (struct sockaddr *)&address, 2000), "rdma_resolve_addr");
@@ -99,11 +99,11 @@ static void join(struct end *client, struct end *server)
     must(!rdma_resolve_route(client->id, 2000), "rdma_resolve_route");
     expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
     equip(client);
-    must(!rdma_connect(client->id, &wish), "rdma_connect");
+    must(!rdma_connect(client->id, &conn_param), "rdma_connect");
     server->id = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     equip(server);
-    must(!rdma_accept(server->id, &wish), "rdma_accept");
-    /* Both are told, the one that asked first. */
+    must(!rdma_accept(server->id, &conn_param), "rdma_accept");
+    /* Both sides get an event, the client first. */
     expect(RDMA_CM_EVENT_ESTABLISHED);
     expect(RDMA_CM_EVENT_ESTABLISHED);
 }
@@ -180,7 +180,7 @@ static void bandwidth(struct end *client, struct end *server, const char *name, 
         over = over || took > SECONDS;
     }
     tell(name, size, (double)posted * size / took / 1e6);
-    /* Receives that are left are used by nobody: the connection ends here. */
+    /* Receives that are left stay unused: the connection ends here. */
 }
 
 static void latency(struct end *client, struct end *server)

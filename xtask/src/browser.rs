@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::command::CommandLine;
 use crate::debian::{self, Package};
 
-/// A browser, what drives it, and letters to draw with.
+/// The packages of a browser, its driver and fonts.
 const PACKAGES: [Package; 3] = [
     ("chromium", "/usr/bin/chromium"),
     ("chromium-driver", "/usr/bin/chromedriver"),
@@ -15,17 +15,17 @@ const PACKAGES: [Package; 3] = [
     ),
 ];
 
-/// As the tests have built them before: with the features of all, nothing is compiled again. One after
-/// the other, because one of them measures how long the page takes to open.
+/// Built with the features of the whole workspace, as the earlier steps did, so that nothing is compiled again. The tests
+/// run one after the other, because one of them measures how long the page takes to open.
 const TESTS: &str =
     "test --workspace --all-features --test browser -- --ignored --test-threads 1 --show-output";
 
-/// Why there is no browser here, if there is none.
+/// Why the browser can't be used here; `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     debian::missing(&PACKAGES)
 }
 
-/// Installs the browser where it is not there yet, and opens the page in it.
+/// Installs the browser if it is missing, and runs the tests in it.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     debian::install(&PACKAGES)?;
     let tests = CommandLine::cargo(TESTS);

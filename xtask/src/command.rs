@@ -67,7 +67,7 @@ impl CommandLine {
     }
 }
 
-/// As one would type it into a shell.
+/// The command as it is typed into a shell.
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in &self.environment {
@@ -90,7 +90,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A command as one would type it.
+/// A command as it is typed into a shell.
 pub(crate) fn shown(command: &Command) -> String {
     let words = [command.get_program()]
         .into_iter()
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_shown_as_one_would_type_it() {
+    fn a_command_is_shown_as_it_is_typed() {
         let line = CommandLine::cargo("test  --workspace")
             .arguments(&["it's here".to_owned()])
             .env("PROPTEST_CASES", "8");

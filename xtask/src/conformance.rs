@@ -92,7 +92,7 @@ fn committed(root: &Path) -> Result<Page, String> {
         .map_err(|error| format!("{DOCUMENT} can't be read: {error}"))
 }
 
-/// Everything that is not as it must be.
+/// All failures.
 fn verdict(results: &Results, known: &Scoreboard) -> Result<(), String> {
     let mut complaints = known.lost(&results.cases);
     complaints.extend(results.ended.clone().err());
@@ -111,7 +111,7 @@ fn verdict(results: &Results, known: &Scoreboard) -> Result<(), String> {
     Err(format!("{}\n\n{}", results.log, complaints.join("\n")))
 }
 
-/// A table: what became of the cases of each file.
+/// A table with the results of the cases of each file.
 fn summary(cases: &BTreeMap<String, Outcome>) -> String {
     let mut files: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     let mut total = [0; 3];

@@ -1,18 +1,18 @@
-//! What comes from the distribution: packages that are there, or can be installed.
+//! Packages of the distribution: which are installed, and how to install them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
-/// A package's name, and a file by which it is known to be there.
+/// A package's name, and a file that exists if it is installed.
 pub(crate) type Package = (&'static str, &'static str);
 
-/// Whether we may install packages and make namespaces.
+/// Whether this process may install packages and create namespaces.
 pub(crate) fn are_we_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
 }
 
-/// Why these can't be used here, if they can't.
+/// Why these packages can't be used here; `None` if they can.
 pub(crate) fn missing(packages: &[Package]) -> Option<String> {
     let absent = absent(packages);
     if absent.is_empty() || (are_we_root() && has_apt()) {
@@ -22,7 +22,7 @@ pub(crate) fn missing(packages: &[Package]) -> Option<String> {
     Some(format!("programs are not installed (`{install}` as root)"))
 }
 
-/// Installs what is not there yet.
+/// Installs the packages that are missing.
 pub(crate) fn install(packages: &[Package]) -> Result<(), String> {
     let absent = absent(packages);
     if absent.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn install(packages: &[Package]) -> Result<(), String> {
     if apt_get(&install).is_ok() {
         return Ok(());
     }
-    // A new machine may not know the packages yet.
+    // The lists of a new machine are empty.
     apt_get(&["update"])?;
     apt_get(&install)
 }

@@ -1,5 +1,5 @@
-//! The most demanding users of RDMA, unmodified, under `roci run`: libraries for high-performance
-//! computing, storage, other people's bindings.
+//! Unmodified programs and libraries that use RDMA, under `roci run`: machine learning, MPI, storage, RPC, bindings for
+//! other languages.
 
 mod evidence;
 mod list;
@@ -15,7 +15,7 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::debian::{self, Package};
-use crate::programs::network::{CABLE, Family, Network, TestNetworks};
+use crate::programs::network::{Family, Network, TestNetworks, VETH};
 use crate::programs::report::Outcome;
 use crate::programs::session::{Session, Tools};
 use crate::programs::{self, Scratch, judge};
@@ -72,7 +72,7 @@ pub(crate) struct Options {
     name: String,
 }
 
-/// Why nothing can be run here, if nothing can.
+/// Why these programs can't run here; `None` if they can.
 pub(crate) fn missing() -> Option<String> {
     if debian::are_we_root() {
         debian::missing(&PACKAGES)
@@ -81,12 +81,12 @@ pub(crate) fn missing() -> Option<String> {
     }
 }
 
-/// Runs what is quick; fails if something does.
+/// Runs the quick programs. Fails if one of them fails.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     run(root, |entry| entry.effort == Effort::Small)?.verdict()
 }
 
-/// Runs what was asked for, and writes the scoreboard if that was everything.
+/// Runs the requested programs, and writes the scoreboard if those are all.
 pub(crate) fn write(root: &Path, options: &Options) -> Result<(), String> {
     if let Some(missing) = missing() {
         return Err(missing);
@@ -107,7 +107,7 @@ pub(crate) fn write(root: &Path, options: &Options) -> Result<(), String> {
     results.verdict()
 }
 
-/// An entry with what became of it.
+/// An entry and its result.
 pub(crate) struct Line {
     entry: Entry,
     version: String,
@@ -157,8 +157,8 @@ fn run(root: &Path, wanted: impl Fn(&Entry) -> bool) -> Result<Results, String> 
     };
     let test_networks = TestNetworks::with_namespaces(0)?;
     let mut networks = test_networks.networks.iter();
-    let network = networks.find(|network| network.name == CABLE);
-    let network = network.expect("test networks with namespaces have a cable");
+    let network = networks.find(|network| network.name == VETH);
+    let network = network.expect("test networks with namespaces have a veth pair");
     let mut results = run_entries(&tools, entries, network)?;
     for it in left_out {
         let (row, why) = (&it.entry.row, it.why);
@@ -198,7 +198,7 @@ fn run_entries(tools: &Tools, entries: Vec<Entry>, network: &Network) -> Result<
     Ok(results)
 }
 
-/// One run, and a look at whether its data went over our device.
+/// One run, and a check that its data went over our device.
 fn run_entry(tools: &Tools, entry: &Entry, network: &Network, number: usize) -> Result<(), String> {
     let session = Session {
         tools,

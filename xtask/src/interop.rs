@@ -1,8 +1,8 @@
-//! `cargo xtask interop`: we and the Linux kernel's Soft-RoCE, in both directions.
+//! `cargo xtask interop`: Rocinante and the Linux kernel's Soft-RoCE, in both directions.
 //!
-//! A stock kernel of Debian with `rdma_rxe` boots in an emulated machine, with the distribution's own
-//! RDMA programs in it. A cable joins it with a network namespace in which our programs run. Each row
-//! of the matrix runs with us as the client and as the server.
+//! Debian's kernel with `rdma_rxe` boots in an emulated machine that has the distribution's own RDMA programs. A tap
+//! connects it with a network namespace in which our programs run. Each row of the matrix runs with us as the client
+//! and as the server.
 
 mod apt;
 mod architecture;
@@ -85,7 +85,7 @@ pub(crate) struct Options {
     /// Write the table into docs/interop.md
     #[arg(long, conflicts_with = "only")]
     record: bool,
-    /// This process is in the namespace already
+    /// This process is already in the namespace
     #[arg(long, hide = true)]
     inside: bool,
     /// Run the benchmark instead of the rows
@@ -93,7 +93,7 @@ pub(crate) struct Options {
     compare: bool,
 }
 
-/// What the tests of our C libraries are called in `--only`.
+/// The name of the tests of our C libraries for `--only`.
 const LIBRARY_TESTS: &str = "C libraries";
 
 /// Runs the matrix and prints it; the error lists what failed.
@@ -136,13 +136,13 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     run(root, &Options::default())
 }
 
-/// Why that step can't run here; nothing if it can.
+/// Why that step can't run here; `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     requirements::missing(Backend::Qemu)
 }
 
 impl Options {
-    /// The kernels to run with. As a program, only the first can be built.
+    /// The kernels to run with. Only the first can be built as User Mode Linux.
     fn kernels(&self) -> Vec<Release> {
         match (self.kernel, self.backend) {
             (Some(kernel), _) => vec![kernel],
@@ -188,7 +188,7 @@ impl Options {
         self.is_first_kernel() && only.is_none_or(|text| device_files::NAME.contains(text))
     }
 
-    /// Its device and libraries are the ones that ours are compared with, file by file and case by case.
+    /// Whether this is the kernel whose device files and libraries are compared with ours.
     fn is_first_kernel(&self) -> bool {
         self.kernel() == Release::default()
     }
@@ -210,7 +210,7 @@ fn build(root: &Path) -> Result<(), String> {
     }
 }
 
-/// Everything that needs the outside world.
+/// Everything that needs the network of this machine.
 fn prepare(
     root: &Path,
     build_directory: &BuildDirectory,
@@ -256,7 +256,7 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     let programs = Programs::new(&build_directory)?;
     let mut matrix = Matrix::new(PairRunner::new(machine, programs)?, start, options.clone());
     matrix.run()?;
-    let remarks = matrix.weigh_evidence(&image.release)?;
+    let remarks = matrix.check_icrcs(&image.release)?;
     for remark in &remarks {
         println!("{remark}");
     }
@@ -266,12 +266,12 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     matrix.complaints()
 }
 
-/// Lays the cables and starts the machine.
+/// Creates the links and starts the machine.
 fn boot(build_directory: &BuildDirectory, backend: Backend) -> Result<(Machine, Image), String> {
     own_run_directory()?;
-    network::lay()?;
+    network::create_link()?;
     if backend == Backend::Uml {
-        network::lay_control()?;
+        network::create_control_link()?;
     }
     let packages = Packages::fetch(build_directory)?;
     let image = Image::new(build_directory, &packages, backend);
@@ -279,7 +279,7 @@ fn boot(build_directory: &BuildDirectory, backend: Backend) -> Result<(Machine, 
     Ok((machine, image))
 }
 
-/// A `/run` that goes with the namespace.
+/// Mounts a `/run` that exists only in the namespace.
 fn own_run_directory() -> Result<(), String> {
     let mount = ["-t", "tmpfs", "-o", "mode=0700", "tmpfs", "/run"];
     let status = Command::new("mount").args(mount).status();
@@ -296,7 +296,7 @@ struct Matrix {
     start: Instant,
     lines: Vec<Line>,
     tests: Vec<library_tests::Line>,
-    /// The kernel's ICRC counts for packets between two kernels, which are not on the cable.
+    /// The kernel's ICRC counts for packets between two kernels, which are not on the link.
     among_kernels: Tally,
     faults: Vec<String>,
 }
@@ -336,7 +336,7 @@ impl Matrix {
 
     fn run_library_tests(&mut self) -> Result<(), String> {
         if self.is_late() {
-            println!("\nthe tests of the C libraries are left out: the time is over");
+            println!("\nthe tests of the C libraries are left out for lack of time");
             return Ok(());
         }
         let runner = &mut self.runner;
@@ -345,7 +345,7 @@ impl Matrix {
         Ok(())
     }
 
-    /// Whether the usual run begins nothing more.
+    /// Whether a run without `--full` starts no further row.
     fn is_late(&self) -> bool {
         !self.options.full && self.start.elapsed() > LAST_ROW_START
     }
@@ -359,7 +359,7 @@ impl Matrix {
             });
         }
         let kernels = match row.judge {
-            Judge::LikeKernels(_) => Some(self.listen_to_kernels(row)?),
+            Judge::LikeKernels(_) => Some(self.run_between_kernels(row)?),
             _ => None,
         };
         let mut cell = |ours| {
@@ -379,27 +379,27 @@ impl Matrix {
         })
     }
 
-    fn listen_to_kernels(&mut self, row: &Row) -> Result<pair_runner::Conversation, String> {
-        let before = evidence::kernels_opinion(&mut self.runner.machine)?;
+    fn run_between_kernels(&mut self, row: &Row) -> Result<pair_runner::Conversation, String> {
+        let before = evidence::kernel_icrc_counts(&mut self.runner.machine)?;
         let said = self.runner.run(row, None)?;
-        let after = evidence::kernels_opinion(&mut self.runner.machine)?;
+        let after = evidence::kernel_icrc_counts(&mut self.runner.machine)?;
         self.among_kernels.packets += after.packets - before.packets;
         self.among_kernels.wrong += after.wrong - before.wrong;
         Ok(said)
     }
 
-    /// What the packets prove, in sentences.
-    fn weigh_evidence(&mut self, release: &str) -> Result<Vec<String>, String> {
+    /// Checks the ICRCs of the run. Returns remarks for the report.
+    fn check_icrcs(&mut self, release: &str) -> Result<Vec<String>, String> {
         let traffic = Traffic::read(&self.runner.machine.capture)?;
-        let opinion = evidence::kernels_opinion(&mut self.runner.machine)?;
-        let checked = opinion.packets - self.among_kernels.packets;
+        let counts = evidence::kernel_icrc_counts(&mut self.runner.machine)?;
+        let checked = counts.packets - self.among_kernels.packets;
         let flushes = traffic.flushes_from_us;
-        // Every FLUSH of ours is rejected; anything else would be a fault.
-        let rejected = (opinion.wrong - self.among_kernels.wrong).saturating_sub(flushes.packets);
+        // The kernel rejects every FLUSH of ours. It must reject nothing else.
+        let rejected = (counts.wrong - self.among_kernels.wrong).saturating_sub(flushes.packets);
         let (ours, theirs) = (traffic.from_us, traffic.from_kernel);
         self.demand(
             ours.wrong == 0 && theirs.wrong == 0 && flushes.wrong == 0,
-            "an ICRC on the cable is wrong",
+            "an ICRC on the link is wrong",
         );
         self.demand(rejected == 0, "the kernel has rejected an ICRC of ours");
         self.demand(
@@ -409,7 +409,7 @@ impl Matrix {
         let noticed = evidence::notices_damage(&mut self.runner.machine)?;
         self.demand(
             noticed,
-            "the kernel's check was not seen to reject a damaged packet",
+            "the kernel's counters do not show that it rejected a damaged packet",
         );
         let mut remarks = vec![
             format!(
@@ -417,12 +417,12 @@ impl Matrix {
                 self.runner.machine.backend.name()
             ),
             format!(
-                "Packets that we sent: {} on the cable, {} with a wrong ICRC; the kernel checked \
+                "Packets that we sent: {} on the link, {} with a wrong ICRC; the kernel checked \
                  {checked} and rejected {rejected}.",
                 ours.packets, ours.wrong
             ),
             format!(
-                "Packets that the kernel sent: {} on the cable, {} with an ICRC that is wrong for us.",
+                "Packets that the kernel sent: {} on the link, {} with an ICRC that is wrong for us.",
                 theirs.packets, theirs.wrong
             ),
             "A packet that we damaged on purpose was rejected.".to_owned(),
@@ -444,7 +444,7 @@ impl Matrix {
         let late = self.lines.iter().filter(|line| line.is_left_out()).count();
         if late > 0 {
             println!(
-                "{late} of {} rows were left out for want of time",
+                "{late} of {} rows were left out for lack of time",
                 self.lines.len()
             );
         }

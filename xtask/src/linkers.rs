@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::command::CommandLine;
 use crate::programs::{C_TESTS, program_beside_us, run_cargo};
 
-/// A linker that the compiler driver can be told to use.
+/// A linker that the compiler driver can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Linker {
     GnuLd,

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_tests_are_told_apart_and_named() {
+    fn code_and_tests_are_listed_separately() {
         let mut rules = Rules::new();
         let code = "\
 impl It {

@@ -10,10 +10,10 @@ use clap::Args;
 
 use crate::programs::cargo;
 
-/// What must compile: the C libraries with all that they stand on, and the command.
+/// The packages that must compile: the C libraries, their dependencies and the command.
 const PACKAGES: &str = "-p capi -p preload -p roci";
 
-/// Signed and unsigned letters, small and large mutexes, and another C library.
+/// Targets with signed and unsigned `char`, small and large mutexes, and another C library.
 const TARGETS: [&str; 3] = [
     "aarch64-unknown-linux-gnu",
     "riscv64gc-unknown-linux-gnu",

@@ -22,7 +22,7 @@ struct Notices {
     /// Ids whose notice may have changed. Each of them exists or has a notice.
     touched: BTreeSet<Id>,
     /// The last notice of each id that the driver fetched.
-    told: BTreeMap<Id, ExitMessage>,
+    fetched: BTreeMap<Id, ExitMessage>,
 }
 
 impl Endpoints {
@@ -59,7 +59,7 @@ impl Endpoints {
     pub(crate) fn remove(&mut self, id: Id) {
         self.all.remove(&id);
         if let Some(notices) = &mut self.notices {
-            if notices.told.contains_key(&id) {
+            if notices.fetched.contains_key(&id) {
                 notices.touched.insert(id);
             } else {
                 notices.touched.remove(&id);
@@ -84,7 +84,7 @@ impl Endpoints {
     /// How many entries are kept for exit notices.
     pub(crate) fn notices(&self) -> usize {
         let notices = self.notices.as_ref();
-        notices.map_or(0, |notices| notices.touched.len() + notices.told.len())
+        notices.map_or(0, |notices| notices.touched.len() + notices.fetched.len())
     }
 
     /// The next id whose exit message differs from the one that the driver fetched last.
@@ -96,11 +96,11 @@ impl Endpoints {
                 endpoint.touched = false;
                 ExitMessage::of(endpoint.exchange.as_deref()?)
             });
-            let told = match message {
-                Some(message) => notices.told.insert(id, message),
-                None => notices.told.remove(&id),
+            let last = match message {
+                Some(message) => notices.fetched.insert(id, message),
+                None => notices.fetched.remove(&id),
             };
-            if told != message {
+            if last != message {
                 return Some((id, message));
             }
         }

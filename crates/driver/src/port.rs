@@ -389,14 +389,14 @@ impl Ports {
         let owner = match message.recipient {
             Recipient::CommunicationId(id) => match member.owner_of_communication(id.value()) {
                 Some(owner) => owner,
-                None => return Owner::Nobody,
+                None => return Owner::None,
             },
             Recipient::Listener(service) => {
                 let owner = member.listeners().owner(service.value());
                 match owner.ok().flatten() {
                     Some(owner) if owner != member.block() => owner,
                     // No other process has reserved it, and no member listens.
-                    _ => return Owner::Nobody,
+                    _ => return Owner::None,
                 }
             }
             Recipient::Everyone => {

@@ -78,10 +78,10 @@ fn objects_that_do_not_exist_cannot_be_used() {
     let init = QueuePairInit::new(QueuePairType::Rc, freed, peer.completion_queue);
     let rejected = peer.device.create_queue_pair(init);
     assert_eq!(rejected, Err(ObjectError::Unknown));
-    let nobody = Qpn::new(0x777);
-    let rejected = peer.device.destroy_queue_pair(nobody);
+    let missing = Qpn::new(0x777);
+    let rejected = peer.device.destroy_queue_pair(missing);
     assert_eq!(rejected, Err(ObjectError::Unknown));
-    let rejected = peer.device.modify(nobody, &Attributes::default());
+    let rejected = peer.device.modify(missing, &Attributes::default());
     assert_eq!(rejected, Err(ModifyError::Unknown));
 }
 

@@ -50,7 +50,7 @@ pub enum State {
     /// Data can be sent.
     Established,
     /// It is in ERROR.
-    Broken,
+    Error,
     /// It was disconnected.
     Closed,
 }

@@ -109,10 +109,10 @@ impl Host {
         match owner {
             Owner::Elsewhere => None,
             Owner::Here => Some(message),
-            Owner::Nobody if matches!(message.recipient, Recipient::Listener(_)) => {
+            Owner::None if matches!(message.recipient, Recipient::Listener(_)) => {
                 self.pending.wait(now, message).err()
             }
-            Owner::Nobody => Some(message),
+            Owner::None => Some(message),
         }
     }
 

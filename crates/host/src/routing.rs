@@ -11,7 +11,7 @@ pub enum Owner {
     /// This process, perhaps together with others.
     Here,
     /// No process.
-    Nobody,
+    None,
 }
 
 /// Whether a packet is addressed to queue pair 1. It reads only three bytes, because it is called

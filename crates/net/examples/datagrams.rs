@@ -131,5 +131,5 @@ fn forwarding(address: IpAddr) {
         }
     }
     let each = begin.elapsed().as_nanos() as f64 / f64::from(taken);
-    println!("{each:.0} ns for a packet that one member forwards to another, who polls");
+    println!("{each:.0} ns for a packet that one member forwards to another one, which polls");
 }

@@ -40,7 +40,7 @@ impl Limit {
                 "sharing a port is forbidden here: one context at a time can have an address"
             }
             Self::MemoryFiles => {
-                "files in memory are forbidden here: peers are not told when a process dies, and \
+                "files in memory are forbidden here: peers get no notice when a process dies, and \
                  packets do not go through shared memory"
             }
         }

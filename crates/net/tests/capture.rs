@@ -225,7 +225,7 @@ fn a_full_disk_ends_the_capture_and_nothing_else() {
     );
     capture.record(&record(&flow, &payload));
     capture.flush();
-    assert!(capture.take_error().is_none(), "told once");
+    assert!(capture.take_error().is_none(), "reported once");
 }
 
 /// What the tests below start as another process: it records until it is killed.

@@ -290,16 +290,16 @@ impl Cluster {
             return Ok(());
         }
         let gaps = self.world.tap.gaps();
-        let told: u64 = self
+        let naks: u64 = self
             .world
             .counters()
             .map(|counters| counters.sequence_naks_sent)
             .sum();
-        if gaps == told {
+        if gaps == naks {
             Ok(())
         } else {
             Err(CheckError::new(format!(
-                "{gaps} gaps occurred, but {told} sequence NAKs were sent"
+                "{gaps} gaps occurred, but {naks} sequence NAKs were sent"
             )))
         }
     }

@@ -78,7 +78,7 @@ enum Receiver {
     Member(usize),
     Group(usize),
     /// None, because it is too long.
-    Nobody,
+    None,
 }
 
 const DEPTH: usize = 128;
@@ -279,7 +279,7 @@ impl Datagrams {
         self.sent.push(Sent {
             id: self.next_id,
             from,
-            to: if oversize { Receiver::Nobody } else { to },
+            to: if oversize { Receiver::None } else { to },
             data: self.memories[memory].planned_message(&block),
             immediate,
             queue_key: destination.queue_key,

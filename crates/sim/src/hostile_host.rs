@@ -99,7 +99,7 @@ impl Attack {
             buffer: Vec::new(),
             requests: 0,
             packets: 0,
-            owner: Owner::Nobody,
+            owner: Owner::None,
             sent: Vec::new(),
         }
     }
@@ -116,7 +116,7 @@ impl Attack {
             192..224 => self.send_request(SERVED),
             224..232 => self.send_request(UNSERVED),
             232..240 => {
-                self.owner = input.pick(&[Owner::Here, Owner::Elsewhere, Owner::Nobody]);
+                self.owner = input.pick(&[Owner::Here, Owner::Elsewhere, Owner::None]);
             }
             _ => self.wait(Duration::from_millis(u64::from(input.number() % 100_000))),
         }
@@ -240,7 +240,7 @@ impl Attack {
         let state = self.host.device().queue_pair(Qpn::GSI);
         let state = state.map(engine::QueuePair::state);
         assert_eq!(state, Some(State::ReadyToSend), "queue pair 1 left RTS");
-        self.owner = Owner::Nobody;
+        self.owner = Owner::None;
         let rejected = (0..ATTEMPTS).any(|_| self.is_rejected());
         assert!(rejected, "a request is not answered");
     }

@@ -35,7 +35,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let start = Instant::now();
     loop {
-        assert!(start.elapsed() < LONGEST, "nobody wakes the task");
+        assert!(start.elapsed() < LONGEST, "the task is not woken");
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,
             Poll::Pending => thread::park_timeout(LONGEST),
@@ -184,7 +184,7 @@ fn awaiting_a_server_that_never_answers_ends_at_the_timeout() {
     let timeout = Duration::from_millis(300);
     let prepared = connector.timeout(timeout).prepare(builder).expect("room");
     let start = Instant::now();
-    // The listener gets the request and says nothing.
+    // The listener gets the request and does not answer.
     let refused = block_on(prepared.connect_async(b""));
     let took = start.elapsed();
     assert!(

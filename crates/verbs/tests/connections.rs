@@ -99,8 +99,8 @@ fn a_client_that_never_confirms_does_not_keep_the_next_one_waiting() {
     );
     let response = channel.wait().kind;
     assert!(matches!(response, EventKind::ConnectResponse(_)));
-    let told = channel.wait().kind;
-    assert!(matches!(told, EventKind::Rejected { .. }), "{told:?}");
+    let kind = channel.wait().kind;
+    assert!(matches!(kind, EventKind::Rejected { .. }), "{kind:?}");
 
     let server = thread::spawn(move || accept(listener.wait(), b"welcome"));
     let (_side, _connection) = connect(address, b"next").unwrap();
@@ -108,7 +108,7 @@ fn a_client_that_never_confirms_does_not_keep_the_next_one_waiting() {
 }
 
 #[test]
-fn a_client_finds_its_server_and_both_can_post() {
+fn client_connects_and_both_sides_can_post() {
     let listener = Listener::bind("127.54.1.1:7174").unwrap();
     let address = listener.local_address();
     let server = thread::spawn(move || {
@@ -130,7 +130,7 @@ fn a_client_finds_its_server_and_both_can_post() {
 }
 
 #[test]
-fn over_ipv6_as_well_and_with_a_port_of_our_choice() {
+fn client_connects_over_ipv6_to_a_chosen_port() {
     let listener = Listener::bind("[::1]:0").unwrap();
     let address = listener.local_address();
     assert_ne!(address.port(), 0);
@@ -147,7 +147,7 @@ fn over_ipv6_as_well_and_with_a_port_of_our_choice() {
 }
 
 #[test]
-fn a_refusal_says_why() {
+fn rejection_carries_its_private_data() {
     let listener = Listener::bind("127.54.2.1:7174").unwrap();
     let address = listener.local_address();
     let server = thread::spawn(move || listener.wait().reject(b"not you").unwrap());
@@ -166,15 +166,15 @@ fn a_refusal_says_why() {
 }
 
 #[test]
-fn nobody_there_is_said_at_once() {
-    // Somebody is at the address, but does not listen on this port.
+fn missing_listener_is_reported_at_once() {
+    // The address has a device, but no listener on this port.
     let _other = Listener::bind("127.54.3.1:7174").unwrap();
     let refused = connect("127.54.3.1:7175".parse().unwrap(), b"");
     assert!(matches!(refused, Err(ConnectError::NoListener(_))));
 }
 
 #[test]
-fn nobody_at_all_is_said_after_a_while() {
+fn silent_host_is_reported_after_the_timeout() {
     let source = "127.54.4.1:0".parse().unwrap();
     let connector = Connector::resolve_from(source, "127.54.4.9:7174").unwrap();
     let connector = connector.timeout(Duration::from_millis(200));
@@ -185,7 +185,7 @@ fn nobody_at_all_is_said_after_a_while() {
 }
 
 #[test]
-fn a_name_that_means_nothing_is_named() {
+fn error_for_an_unresolvable_name_contains_it() {
     let refused = Connector::resolve("no.such.host.invalid:7174").unwrap_err();
     assert!(refused.to_string().contains("no.such.host.invalid"));
 }
@@ -235,7 +235,7 @@ fn a_server_takes_no_more_reads_than_its_client_offers() {
 }
 
 #[test]
-fn a_server_is_told_when_the_client_cannot_use_its_answer() {
+fn server_gets_an_event_when_the_client_cannot_use_its_reply() {
     let address = "127.54.19.1:7174".parse().unwrap();
     let channel = EventChannel::new().unwrap();
     let listener = channel.create(PortSpace::Tcp);
@@ -253,16 +253,16 @@ fn a_server_is_told_when_the_client_cannot_use_its_answer() {
         matches!(refused, Err(ConnectError::Setup(_))),
         "{refused:?}"
     );
-    let told = channel.wait_for(TIMEOUT).expect("an event").kind;
+    let kind = channel.wait_for(TIMEOUT).expect("an event").kind;
     assert!(
         matches!(
-            told,
+            kind,
             EventKind::Rejected {
                 reason: RejectReason::Consumer,
                 ..
             }
         ),
-        "{told:?}"
+        "{kind:?}"
     );
 }
 
@@ -305,12 +305,12 @@ fn an_early_message_of_the_client_is_not_lost() {
 }
 
 #[test]
-fn a_client_that_ends_is_noticed() {
+fn server_notices_a_client_that_exits() {
     let listener = Listener::bind("127.54.8.1:7174").unwrap();
     let address = listener.local_address();
     let client = thread::spawn(move || drop(connect(address, b"").unwrap()));
     let (side, connection) = accept(listener.wait(), b"");
-    // Who only looks at completions hears of it, too: the receive is flushed.
+    // A program that only polls completions notices it, too: the receive is flushed.
     let completion = side.completions.wait_for(TIMEOUT).expect("a completion");
     assert_eq!(completion.status, Status::Flushed);
     assert!(connection.wait_disconnected(TIMEOUT));
@@ -337,7 +337,7 @@ fn events_move_with_their_id_to_another_channel() {
 }
 
 #[test]
-fn an_address_without_a_way_is_an_event() {
+fn missing_route_is_an_event() {
     let channel = EventChannel::new().unwrap();
     let id = channel.create(PortSpace::Tcp);
     // A documentation prefix, from an address that is not ours.

@@ -34,7 +34,7 @@ fn child_in_a_namespace() {
 }
 
 #[test]
-fn an_address_that_moves_and_an_interface_that_goes_are_noticed() {
+fn moved_address_and_removed_interface_are_noticed() {
     let setup = "set -e
         ip link set lo up
         ip link add d0 type veth peer name p0

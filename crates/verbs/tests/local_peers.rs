@@ -1,4 +1,4 @@
-//! Packets between two devices of this machine, which go through memory while nobody captures them.
+//! Packets between two devices of this machine, which go through memory while loopback is not captured.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn nothing_was_repeated(couple: &Couple) {
 }
 
 #[test]
-fn packets_go_through_memory_while_nobody_captures_and_through_sockets_otherwise() {
+fn packets_use_memory_unless_loopback_is_captured() {
     const MESSAGES: u8 = 20;
     let address = [127, 55, 3, 2];
     let couple = couple("127.55.3.1", "127.55.3.2", &OpenOptions::default());
@@ -78,7 +78,7 @@ fn packets_go_through_memory_while_nobody_captures_and_through_sockets_otherwise
 }
 
 #[test]
-fn a_stream_changes_its_way_without_loss() {
+fn stream_switches_between_memory_and_sockets_without_loss() {
     let couple = couple("127.55.3.3", "127.55.3.4", &OpenOptions::default());
     let socket = capture([127, 55, 3, 4]);
     if socket.is_none() {
@@ -103,7 +103,7 @@ fn a_stream_changes_its_way_without_loss() {
 }
 
 #[test]
-fn packets_go_through_memory_although_somebody_captures_if_that_is_wanted() {
+fn shortcut_always_uses_memory_while_loopback_is_captured() {
     let always = OpenOptions {
         shortcut: Shortcut::Always,
         ..OpenOptions::default()

@@ -103,7 +103,7 @@ fn a_poll_for_no_completions_takes_none() {
 }
 
 #[test]
-fn acknowledgements_do_not_wait_for_an_owner_who_does_nothing_more() {
+fn acknowledgements_do_not_wait_for_an_idle_application() {
     // So patient that no repetition helps within the time that is waited here.
     let connect_options = ConnectOptions {
         ack_timeout: AckTimeout::new(24).expect("a five-bit code"),
@@ -171,7 +171,7 @@ fn a_wrong_key_ends_the_connection_on_both_sides() {
 }
 
 #[test]
-fn nobody_answers_is_status_12() {
+fn unanswered_request_fails_with_status_12() {
     let connect_options = ConnectOptions {
         retry_count: 2,
         ack_timeout: AckTimeout::new(10).expect("a code"),
@@ -198,7 +198,7 @@ fn nobody_answers_is_status_12() {
 }
 
 #[test]
-fn a_channel_wakes_who_waits_and_loses_nothing() {
+fn channel_wakes_every_waiter_and_loses_no_notification() {
     let couple = Couple::connected("127.51.7.1", "127.51.7.2");
     let channel = couple.right.context.completion_channel().expect("room");
     let queue = channel.completion_queue(64).expect("room");
@@ -243,7 +243,7 @@ fn a_channel_wakes_who_waits_and_loses_nothing() {
 }
 
 #[test]
-fn datagrams_find_their_way() {
+fn datagrams_reach_their_queue_pair() {
     let options = OpenOptions::default();
     let (left, right) = (
         End::at("127.51.8.1", &options),
@@ -272,7 +272,7 @@ fn datagrams_find_their_way() {
 }
 
 #[test]
-fn a_multicast_reaches_every_member_and_nobody_else() {
+fn multicast_reaches_members_of_the_group_only() {
     let options = OpenOptions::default();
     let (left, right) = (
         End::at("127.51.10.1", &options),
@@ -430,7 +430,7 @@ fn one_extended_connection_fills_two_receive_queues() {
 }
 
 #[test]
-fn ipv6_works_as_well() {
+fn messages_arrive_over_ipv6() {
     let options = OpenOptions::default();
     let left = End::at("::1", &options);
     let (one, two) = (

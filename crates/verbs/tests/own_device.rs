@@ -62,7 +62,7 @@ fn send_one(end: &End, queues: &[CompletionQueue; 2], [left, right]: &[QueuePair
 }
 
 #[test]
-fn packets_to_the_own_device_pass_through_loopback_while_somebody_captures() {
+fn packets_to_the_own_device_use_loopback_while_it_is_captured() {
     const MESSAGES: usize = 10;
     let address = [127, 55, 2, 3];
     let end = End::at("127.55.2.3", &OpenOptions::default());
@@ -78,7 +78,7 @@ fn packets_to_the_own_device_pass_through_loopback_while_somebody_captures() {
     for _ in 0..MESSAGES {
         send_one(&end, &queues, &pairs);
     }
-    assert_eq!(in_memory(), 0, "somebody captures");
+    assert_eq!(in_memory(), 0, "loopback is captured");
     assert!(captured(&socket, address) >= 2 * MESSAGES);
     drop(socket);
 
@@ -87,7 +87,7 @@ fn packets_to_the_own_device_pass_through_loopback_while_somebody_captures() {
         std::thread::sleep(NOTICED);
         send_one(&end, &queues, &pairs);
         send_one(&end, &queues, &pairs);
-        assert!(in_memory() > 0, "nobody captures any more");
+        assert!(in_memory() > 0, "loopback is not captured any more");
     }
 }
 
@@ -141,7 +141,7 @@ fn the_rest_of_a_long_message_to_the_own_device_needs_no_poll() {
     pairs[0].post(request).expect("room");
     let start = Instant::now();
     while target.to_vec(LENGTH - 4..) != b"last" {
-        assert!(start.elapsed() < support::TIMEOUT, "nobody delivers it");
+        assert!(start.elapsed() < support::TIMEOUT, "it is not delivered");
         std::thread::yield_now();
     }
 }

@@ -115,7 +115,7 @@ fn a_datagram_service_is_found_and_reached() {
 }
 
 #[test]
-fn a_service_that_nobody_offers_is_refused() {
+fn service_without_a_listener_is_rejected() {
     let [servers, clients] = [(); 2].map(|()| EventChannel::new().unwrap());
     let (_listener, mut address) = listening(&servers, "127.55.2.1:7174");
     address.set_port(7175);
@@ -128,7 +128,7 @@ fn a_service_that_nobody_offers_is_refused() {
 }
 
 #[test]
-fn a_group_is_joined_heard_and_left() {
+fn joined_group_receives_until_it_is_left() {
     let channel = EventChannel::new().unwrap();
     // One for each run at the same time.
     let [low, high, ..] = std::process::id().to_le_bytes();

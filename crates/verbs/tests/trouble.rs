@@ -16,7 +16,7 @@ fn patient() -> ConnectOptions {
 }
 
 #[test]
-fn everything_arrives_although_packets_are_lost_doubled_damaged_and_late() {
+fn all_data_arrives_despite_loss_duplication_corruption_and_delay() {
     let options = OpenOptions {
         faults: Some(
             "loss=3%,dup=2%,reorder=2%,corrupt=1%,seed=7; rx:loss=3%,dup=2%,reorder=2%".into(),
@@ -74,8 +74,8 @@ fn delayed_packets_are_sent_in_order_when_the_device_closes() {
 
 #[test]
 fn an_injected_rnr_delays_a_message_and_is_in_capture_and_log() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let (capture, log) = (folder.join("rnr.pcapng"), folder.join("rnr.log"));
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (capture, log) = (directory.join("rnr.pcapng"), directory.join("rnr.log"));
     let _ = std::fs::remove_file(&log);
     let options = OpenOptions {
         faults: Some("rnr:context=1,nth=1".into()),
@@ -106,7 +106,7 @@ fn an_injected_rnr_delays_a_message_and_is_in_capture_and_log() {
 }
 
 #[test]
-fn without_segmentation_everything_works_as_well() {
+fn all_data_arrives_without_segmentation() {
     let options = OpenOptions {
         segmentation: false,
         ..OpenOptions::default()
@@ -121,7 +121,7 @@ fn without_segmentation_everything_works_as_well() {
 }
 
 #[test]
-fn a_bad_fault_is_refused_at_the_start() {
+fn invalid_fault_is_rejected_when_a_device_opens() {
     let options = OpenOptions {
         faults: Some("loss=lots".into()),
         ..OpenOptions::default()

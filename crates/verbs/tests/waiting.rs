@@ -117,7 +117,7 @@ fn waiting_at_a_queue_leaves_the_notifications_of_its_channel_alone() {
             waiter.join().expect("a completion");
         });
         assert_eq!(channel.wait_for(TIMEOUT), Some(queues[0].token()));
-        // The other queue was not armed: waiting at it is nobody else's business.
+        // The other queue was not armed, so waiting at it does not affect the channel.
         assert_eq!(channel.poll(), None);
     });
 }

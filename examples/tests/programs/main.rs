@@ -209,11 +209,11 @@ fn cm_sum_adds() {
         "CONNECT_RESPONSE",
         "DISCONNECTED",
     ];
-    let told: Vec<_> = client
+    let reported: Vec<_> = client
         .lines()
         .filter_map(|line| line.strip_prefix("event   "))
         .collect();
-    assert_eq!(told, events);
+    assert_eq!(reported, events);
     assert!(server.success().contains("server  40 + 2 = 42"));
     let capture = Capture::read(&directory.file("cm_sum-client.pcapng"));
     assert!(capture.has(Opcode::UdSendOnly) && capture.has(Opcode::RcWriteOnly));

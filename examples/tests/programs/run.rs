@@ -133,7 +133,7 @@ impl Running {
         let (tell, lines) = mpsc::channel();
         thread::spawn(move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
-            lines.map(|line| tell.send(line)).all(|told| told.is_ok());
+            lines.map(|line| tell.send(line)).all(|sent| sent.is_ok());
         });
         let complaints = thread::spawn(move || {
             let mut text = String::new();

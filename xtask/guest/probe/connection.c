@@ -106,8 +106,8 @@ void connect_to(const char *address)
     if (is("reads") || is("invalidate") || is("killed") || is("killed-client"))
         receive(MEMORY, 64);
     struct memory memory = ours();
-    struct rdma_conn_param wish = parameters(&memory);
-    must(!rdma_connect(id, &wish), "rdma_connect");
+    struct rdma_conn_param conn_param = parameters(&memory);
+    must(!rdma_connect(id, &conn_param), "rdma_connect");
     if (is("no-listener") || is("reject")) {
         expect(RDMA_CM_EVENT_REJECTED);
         exit(0);

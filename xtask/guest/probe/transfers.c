@@ -146,7 +146,7 @@ void invalidate(void)
         transfer(IBV_WR_SEND, 64, 4, 0, 0);
         completes(sent, "SEND");
         struct ibv_wc got = report(received, "receive");
-        say("invalidation %s, the key is %s", got.wc_flags & IBV_WC_WITH_INV ? "is told" : "is NOT told",
+        say("invalidation %s, the key is %s", got.wc_flags & IBV_WC_WITH_INV ? "is reported" : "is NOT reported",
             got.invalidated_rkey == bind.bind_mw.rkey ? "right" : "WRONG");
         receive(0, MEMORY);
         /* What comes next may break the queue pair before this is acknowledged. */

@@ -13,7 +13,7 @@ import sys
 import unittest
 
 # Longer than any case takes on a machine that is busy with other things.
-PATIENCE = 120
+CASE_TIMEOUT = 120
 
 # Of one maker's cards; everybody else's devices skip them all.
 VENDORS = ("tests.test_mlx5", "tests.test_efa")
@@ -33,7 +33,7 @@ class Report(unittest.TestResult):
         super().startTest(test)
         # The suite chooses sizes and GIDs at random: a case alone must choose as it did among all.
         random.seed(test.id())
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        faulthandler.dump_traceback_later(CASE_TIMEOUT, exit=True)
         self.say("starts", test)
 
     def stopTest(self, test):

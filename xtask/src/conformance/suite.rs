@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use super::huge_pages::HugePages;
 use super::newest::Newest;
 use crate::command::{call, shown};
-use crate::programs::network::{CABLE, Host, TestNetworks};
+use crate::programs::network::{Host, TestNetworks, VETH};
 use crate::programs::{Scratch, build, program_beside_us};
 
 /// Runs the cases and reports each.
@@ -24,16 +24,16 @@ const PYTHON: &str = "/usr/bin/python3";
 /// The whole suite takes twenty seconds; a single case is given two minutes by the script.
 const SECONDS: &str = "900";
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Passed,
-    /// With the suite's own words.
+    /// With the suite's message.
     Skipped(String),
     Failed(String),
 }
 
-/// What became of all cases.
+/// The results of all cases.
 pub(super) struct Results {
     /// By name, without the cases that are for one maker's cards.
     pub(super) cases: BTreeMap<String, Outcome>,
@@ -86,14 +86,14 @@ pub(super) fn run(root: &Path, part: &str, newest: Option<&Newest>) -> Result<Re
     Ok(read_report(&report, ended, log))
 }
 
-/// A host with a cable: with Linux, an id that is bound to a loopback address has no device yet, and
-/// the suite asks for it at once.
+/// A host with a veth interface. With Linux, an id that is bound to a loopback address has no device yet, but the suite
+/// needs it at once.
 fn ethernet(test_networks: &TestNetworks) -> Result<&Host, String> {
     let mut networks = test_networks.networks.iter();
-    let network = networks.find(|network| network.name == CABLE);
+    let network = networks.find(|network| network.name == VETH);
     network
         .map(|network| &network.server)
-        .ok_or_else(|| "the test networks have no cable".to_owned())
+        .ok_or_else(|| "the test networks have no veth pair".to_owned())
 }
 
 /// The inner error is how the suite ended, if that was not of its own accord.

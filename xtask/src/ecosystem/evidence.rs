@@ -1,10 +1,10 @@
-//! Whether a program's data went over our device, and not over TCP or shared memory.
+//! Checks that a program's data went over our device and not over TCP or shared memory.
 //!
 //! Our device uses UDP, and nothing else does in the network namespace of one run.
 
 use crate::programs::network::{Host, Network};
 
-/// How many UDP datagrams came to both hosts so far. What comes as one batch counts once.
+/// How many UDP datagrams both hosts have received. A batch counts once.
 pub(super) fn datagrams(network: &Network) -> Result<u64, String> {
     Ok(datagrams_at(&network.server)? + datagrams_at(&network.client)?)
 }

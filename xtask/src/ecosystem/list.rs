@@ -1,29 +1,29 @@
-//! What a run is, and what the scoreboard tells about it.
+//! A run, and its description for the scoreboard.
 
 use std::process::Command;
 
 use super::python::Environment;
 use crate::programs::list::Row;
 
-/// Fewer datagrams than this are no traffic: members of a device's address look for each other.
+/// The minimum number of datagrams that counts as traffic. Probes between members of an address are fewer.
 const TRAFFIC: u64 = 40;
 
-/// What the peer has to send for a message.
+/// The minimum for a program that sends one message.
 const FEW: u64 = 2;
 
-/// A run, and what the scoreboard tells about it.
+/// A run, and its description for the scoreboard.
 pub(crate) struct Entry {
     pub(crate) row: Row,
     pub(super) field: Field,
     pub(super) origin: Origin,
     pub(super) effort: Effort,
-    /// So many datagrams must come to both hosts together at least.
+    /// How many datagrams both hosts together must receive at least.
     pub(super) datagrams: u64,
     /// What the run does and checks, for the scoreboard. Runs of one program that do the same share a line.
     pub(super) checks: &'static str,
 }
 
-/// Where a reader looks for a program.
+/// The field of use, by which the scoreboard is ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Field {
     MachineLearning,
@@ -69,7 +69,7 @@ pub(super) enum Origin {
 pub(super) struct Crate {
     pub(super) name: &'static str,
     pub(super) version: &'static str,
-    /// Those that are built; all if none is named.
+    /// The examples that are built; empty means all.
     pub(super) examples: &'static [&'static str],
 }
 
@@ -113,13 +113,13 @@ impl Entry {
         self
     }
 
-    /// It only looks at the device.
+    /// It only queries the device and sends nothing.
     pub(super) fn silent(mut self) -> Self {
         self.datagrams = 0;
         self
     }
 
-    /// It says little.
+    /// It sends few messages.
     pub(super) fn few(mut self) -> Self {
         self.datagrams = FEW;
         self

@@ -1,4 +1,4 @@
-//! The programs by where they come from, and how each is run: data only.
+//! The programs by origin, and how each is run: data only.
 
 mod crates;
 mod debian;

@@ -1,4 +1,5 @@
-//! What the runs need beside what is installed: small programs of ours, examples of Rust crates, wheels of PyPI.
+//! Builds and installs what the runs need besides Debian's packages: small programs of ours, examples of Rust crates, wheels
+//! of PyPI.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ pub(super) struct LeftOut {
     pub(super) why: String,
 }
 
-/// What is there for the runs.
+/// What is available for the runs.
 pub(super) struct Supply {
     /// The directory of everything that is built or copied.
     pub(super) directory: PathBuf,

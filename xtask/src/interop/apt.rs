@@ -1,4 +1,4 @@
-//! apt, which knows this machine's release, or another one with lists of its own.
+//! apt with the package lists of this machine, or with separate lists of another release.
 
 use std::fs;
 use std::path::Path;
@@ -9,15 +9,15 @@ use super::build_directory::BuildDirectory;
 use super::host;
 use super::release::Release;
 
-/// With these keys Debian signs every release.
+/// The keys with which Debian signs its releases.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// The fields of an archive that this machine uses, as [`Archive::parse`] reads them.
 const FORMAT: &str = "$(ORIGIN) $(CODENAME) $(REPO_URI)";
 
-/// How apt is asked about a release.
+/// How to call apt for a release.
 pub(crate) struct Apt {
-    /// None if the machine's own lists have the release.
+    /// Empty if the machine's own lists have the release.
     options: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ struct Archive {
 }
 
 impl Apt {
-    /// The machine's own lists if they have this release; else others, from the same mirror.
+    /// The machine's own lists if they have this release; otherwise separate lists from the same mirror.
     pub(crate) fn of(release: Release, build_directory: &BuildDirectory) -> Result<Self, String> {
         let archives = machines_archives()?;
         let (suite, architecture) = (release.suite(), build_directory.architecture);
@@ -156,7 +156,7 @@ fn signed() -> String {
     }
 }
 
-/// A new machine knows none of them until it has fetched its lists.
+/// The archives of this machine. A new machine has none until it has fetched its lists.
 fn machines_archives() -> Result<Vec<Archive>, String> {
     let known = list_archives()?;
     if !known.is_empty() || !host::may_install() {
@@ -180,7 +180,7 @@ mod tests {
     use super::Archive;
 
     #[test]
-    fn an_archive_of_debian_is_understood() {
+    fn a_line_about_a_debian_archive_is_parsed() {
         let archive = Archive::parse("Debian bookworm http://mirror/debian/").expect("Debian's");
         assert!(archive.is_release());
         assert_eq!(archive.address, "http://mirror/debian/");

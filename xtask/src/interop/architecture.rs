@@ -1,16 +1,16 @@
-//! The architectures whose packages Debian's archive has and we use.
+//! The architectures of the packages that are used.
 
 /// An architecture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Architecture {
-    /// The kernel that we talk to, and this machine.
+    /// The peer's kernel, and this machine.
     Amd64,
-    /// A machine that we run in.
+    /// The emulated machine of `cargo xtask targets --full`.
     Arm64,
 }
 
 impl Architecture {
-    /// What the archive calls it.
+    /// Its name in Debian's archive.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Architecture::Amd64 => "amd64",

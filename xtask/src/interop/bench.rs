@@ -1,9 +1,8 @@
 //! `cargo xtask bench --kernel`: the kernel's Soft-RoCE, Rocinante and TCP side by side.
 //!
-//! All three run in the same machine, one after the other and in several rounds, with the same C
-//! program for both libraries. Both ends are in it, at an
-//! address of an interface that leads nowhere. rdma_rxe holds the port of RoCE in the machine's first
-//! network, so the other two have a network of their own with the same interface in it.
+//! All three run in the same virtual machine, in turns and in several rounds, with the same C program for both
+//! libraries. Both ends use an address of a dummy interface. rdma_rxe has the port of RoCE in the machine's first
+//! network namespace, so the other two use a second one with the same interface.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,10 +32,10 @@ const LIBRARIES: [&str; 2] = [
     "usr/lib/rocinante/librdmacm.so.1",
 ];
 
-/// Who runs, in the order of the columns.
+/// The transports, in the order of the columns.
 const RUNNERS: [&str; 3] = ["rdma_rxe", "Rocinante", "TCP"];
 
-/// What is measured: its name in the table, the program's word for it, and TCP's.
+/// The measurements: the name in the table, and the names that the program prints for RDMA and for TCP.
 const MEASUREMENTS: [(&str, &str, &str); 8] = [
     ("WRITE 64 KiB, MB/s", "write 65536", "stream 65536"),
     ("READ 64 KiB, MB/s", "read 65536", "stream 65536"),
@@ -73,7 +72,7 @@ pub(crate) fn compare(root: &Path, backend: Backend) -> Result<(), String> {
     namespace::run_inside(&options.words(), Instant::now() + RUN_TIMEOUT)
 }
 
-/// Our library under both of its names, without what only debuggers read.
+/// Our library under both of its names, without debug information.
 fn libraries(build_directory: &BuildDirectory) -> Result<Vec<Extra>, String> {
     let stripped = build_directory.file("librocinante_c.so");
     let built = build_directory.release().join("librocinante_c.so");
@@ -89,7 +88,7 @@ fn libraries(build_directory: &BuildDirectory) -> Result<Vec<Extra>, String> {
 pub(super) fn compare_inside(backend: Backend) -> Result<(), String> {
     let build_directory = BuildDirectory::find(Release::default())?;
     let (mut machine, _) = boot(&build_directory, backend)?;
-    make_tracks(&mut machine)?;
+    create_interfaces(&mut machine)?;
     let mut results = Results::default();
     for round in 1..=ROUNDS {
         println!("round {round} of {ROUNDS}");
@@ -104,7 +103,7 @@ pub(super) fn compare_inside(backend: Backend) -> Result<(), String> {
     Ok(())
 }
 
-fn make_tracks(machine: &mut Machine) -> Result<(), String> {
+fn create_interfaces(machine: &mut Machine) -> Result<(), String> {
     let link = format!(
         "ip link add bench0 type dummy && ip link set bench0 mtu 9000 up && ip addr add {ADDRESS}/24 dev bench0"
     );

@@ -12,7 +12,7 @@ pub(crate) struct BuildDirectory {
     directory: PathBuf,
     /// The Debian release of the packages.
     pub(crate) debian: Release,
-    /// Of the packages, too.
+    /// The architecture of the packages.
     pub(crate) architecture: Architecture,
 }
 
@@ -48,7 +48,7 @@ impl BuildDirectory {
         self.built.join("roci")
     }
 
-    /// What cargo has built for another target.
+    /// The directory in which cargo builds for another target.
     pub(crate) fn built_for(&self, target: &str) -> PathBuf {
         self.built.with_file_name(target).join("debug")
     }

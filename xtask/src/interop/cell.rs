@@ -5,8 +5,8 @@ use std::time::Duration;
 /// How one direction of a row ended.
 pub(crate) enum Cell {
     Good(Duration),
-    /// What is wrong.
+    /// What failed.
     Bad(String),
-    /// There was no time for it.
+    /// Not run for lack of time.
     LeftOut,
 }

@@ -19,7 +19,9 @@ pub(crate) fn judge(
         (Judge::LikeKernels(differences), Some(kernels)) => {
             like_kernels(differences, ours, said, kernels)
         }
-        (Judge::LikeKernels(_), None) => Err("two kernels have nothing to compare with".into()),
+        (Judge::LikeKernels(_), None) => {
+            Err("there is no output of two kernels to compare with".into())
+        }
     }
 }
 
@@ -33,7 +35,7 @@ fn both_succeed(said: &Conversation) -> Result<(), String> {
     Ok(())
 }
 
-/// The client has compared its data; the server must have printed the same.
+/// The client has compared the data that came back; the server must have printed the same data.
 fn pings(said: &Conversation, count: usize) -> Result<(), String> {
     let lines = |text: &str, start: &str| -> Vec<String> {
         let found = text.lines().filter_map(|line| line.strip_prefix(start));
@@ -53,7 +55,7 @@ fn first_difference(sent: &[String], seen: &[String]) -> String {
     match unlike {
         None => format!("the server saw {} pings of {}", seen.len(), sent.len()),
         Some(number) => format!(
-            "ping {number}: the server saw «{}», the client sent «{}»",
+            "ping {number}: the server saw `{}`, the client sent `{}`",
             shortened(&seen[number]),
             shortened(&sent[number])
         ),
@@ -68,7 +70,7 @@ fn like_kernels(
 ) -> Result<(), String> {
     if !kernels.client.succeeded() {
         let text = last_lines(&kernels.client.text);
-        return Err(format!("two kernels can't do it either: {text}"));
+        return Err(format!("two kernels fail, too: {text}"));
     }
     let expected = transcript(kernels);
     let known = differences.iter().filter(|it| it.we_are == ours);
@@ -87,7 +89,7 @@ fn like_kernels(
         return Ok(());
     }
     Err(format!(
-        "kernels say «{}», here it is «{}»",
+        "between two kernels: `{}`; with us: `{}`",
         expected.join(" | "),
         found.join(" | ")
     ))
@@ -108,7 +110,7 @@ fn transcript(said: &Conversation) -> Vec<String> {
     lines
 }
 
-/// The end of what a program printed is where the reason is.
+/// The last lines of a program's output, which usually have the reason of a failure.
 fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text
         .lines()
@@ -118,10 +120,10 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join(" | ")
 }
 
-/// A line of pinged data may have thousands of letters.
+/// A line of at most 120 characters. A line of ping data may have thousands.
 fn shortened(line: &str) -> String {
-    const ENOUGH: usize = 120;
-    match line.char_indices().nth(ENOUGH) {
+    const MAX_LENGTH: usize = 120;
+    match line.char_indices().nth(MAX_LENGTH) {
         None => line.to_owned(),
         Some((end, _)) => format!("{}… ({} bytes)", &line[..end], line.len()),
     }
@@ -173,7 +175,7 @@ mod tests {
         let said = conversation((0, &server), (0, &client));
         let verdict = judge(&Judge::Pings(1), Role::Client, &said, None);
         let reason = verdict.expect_err("they differ");
-        assert!(reason.starts_with("ping 0: the server saw «bbb") && reason.len() < 500);
+        assert!(reason.starts_with("ping 0: the server saw `bbb") && reason.len() < 500);
     }
 
     #[test]

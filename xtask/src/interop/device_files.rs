@@ -6,33 +6,33 @@ use std::path::Path;
 
 use super::machine::Machine;
 
-/// What this is called in `--only`.
+/// The name of this check for `--only`.
 pub(crate) const NAME: &str = "device files";
 
-/// What the kernel's machine is asked, and the answer that those tests know.
-const QUESTIONS: [(&str, &str); 2] = [
+/// Commands for the kernel's machine, and the files with the expected output.
+const COMMANDS: [(&str, &str); 2] = [
     ("device-files rxe0", "crates/cli/tests/roci/rxe-files.txt"),
     ("rdma-output rxe0", "crates/cli/tests/roci/rxe-rdma.txt"),
 ];
 
-/// Fails if the kernel's machine answers otherwise than the tests know.
+/// Fails if the output of the kernel's machine differs from what the tests of `roci` expect.
 pub(crate) fn check(root: &Path, machine: &mut Machine) -> Result<(), String> {
-    for (question, file) in QUESTIONS {
-        let found = machine.must(question)?;
+    for (command, file) in COMMANDS {
+        let found = machine.must(command)?;
         let known = fs::read_to_string(root.join(file));
         let known = known.map_err(|error| format!("{file}: {error}"))?;
         if let Some(line) = first_difference(&known, &found) {
             return Err(format!("{file} and the kernel differ in `{line}`"));
         }
         println!(
-            "{NAME}: {} lines of {question} as known",
+            "{NAME}: {} lines of `{command}` as expected",
             found.lines().count()
         );
     }
     Ok(())
 }
 
-/// A line that only one of them has.
+/// A line that only one of the two texts has.
 fn first_difference<'t>(known: &'t str, found: &'t str) -> Option<&'t str> {
     let lacks = |text: &str, line: &str| !text.lines().any(|it| it == line);
     let missing = known.lines().find(|line| lacks(found, line));

@@ -1,8 +1,7 @@
-//! What was on the cable, and what the kernel thinks of it.
+//! Checks the ICRC of every packet on the link, in both directions.
 //!
-//! The kernel drops a packet with a wrong ICRC without a word. So its own check is watched: a probe
-//! in the running kernel counts what `rxe_icrc_check` returns. And every captured packet is verified
-//! here with the IP header that it had on the cable.
+//! The kernel drops a packet with a wrong ICRC without counting it. So a kprobe in the running kernel counts the results
+//! of `rxe_icrc_check`. Every captured packet is also verified here, with its IP header.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -28,13 +27,13 @@ pub(crate) struct Tally {
 pub(crate) struct Traffic {
     pub(crate) from_us: Tally,
     pub(crate) from_kernel: Tally,
-    /// Apart, because rxe's ICRC of a FLUSH is not that of the specification.
+    /// FLUSH packets are counted separately, because rxe's ICRC of a FLUSH differs from the specification.
     pub(crate) flushes_from_us: Tally,
     pub(crate) flushes_from_kernel: Tally,
 }
 
 impl Traffic {
-    /// Reads a capture of the cable and verifies each packet of RoCE in it.
+    /// Reads a capture of the link and verifies each RoCE packet in it.
     pub(crate) fn read(capture: &Path) -> Result<Self, String> {
         let unreadable = |error: String| format!("{}: {error}", capture.display());
         let file = File::open(capture).map_err(|error| unreadable(error.to_string()))?;
@@ -43,7 +42,7 @@ impl Traffic {
         let mut traffic = Traffic::default();
         let mut checker = IcrcChecker::new();
         while let Some(frame) = reader.next_packet() {
-            // The last one may still be being written.
+            // The last frame may be incomplete.
             let Ok(frame) = frame else { break };
             traffic.count(&mut checker, &frame.data);
         }
@@ -70,16 +69,16 @@ impl Traffic {
     }
 }
 
-/// Ours is the odd one: both networks have only two hosts. Link-local addresses are not used.
+/// Whether an address is ours. Link-local addresses are not used.
 fn is_ours(address: IpAddr) -> bool {
     let ours = [Family::Ipv4, Family::Ipv6].map(|family| Side::Ours.address(family));
     ours.iter().any(|it| it.parse() == Ok(address))
 }
 
-/// What the kernel's check of the ICRC has returned, how often.
+/// How many packets the kernel's ICRC check has accepted and rejected.
 ///
-/// A kernel that is a program can't be watched like that. It counts packets behind that check.
-pub(crate) fn kernels_opinion(machine: &mut Machine) -> Result<Tally, String> {
+/// User Mode Linux has no kprobes. There the counter of received packets, which follows the check, is used.
+pub(crate) fn kernel_icrc_counts(machine: &mut Machine) -> Result<Tally, String> {
     if machine.backend == Backend::Uml {
         let text = machine.must("cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts")?;
         let packets = text.trim().parse();
@@ -87,11 +86,11 @@ pub(crate) fn kernels_opinion(machine: &mut Machine) -> Result<Tally, String> {
         return Ok(Tally { packets, wrong: 0 });
     }
     let text = machine.must("cat /sys/kernel/tracing/events/kprobes/icrc/hist")?;
-    Ok(opinion(&text))
+    Ok(parse_histogram(&text))
 }
 
 /// Lines such as `{ ret:          0 } hitcount:        123`.
-fn opinion(histogram: &str) -> Tally {
+fn parse_histogram(histogram: &str) -> Tally {
     let mut tally = Tally::default();
     for line in histogram.lines() {
         let Some((result, count)) = entry(line) else {
@@ -103,18 +102,18 @@ fn opinion(histogram: &str) -> Tally {
     tally
 }
 
-/// The result stays a word: the kernel shows a negative one as a number beyond all bounds.
+/// The result is kept as text: the kernel prints a negative result as an unsigned number.
 fn entry(line: &str) -> Option<(&str, u64)> {
     let (result, count) = line.strip_prefix("{ ret:")?.split_once("} hitcount:")?;
     Some((result.trim(), count.trim().parse().ok()?))
 }
 
-/// Whether the kernel rejects a packet whose ICRC is wrong, and this is seen.
+/// Whether the kernel rejects a packet with a wrong ICRC and the counters show it.
 pub(crate) fn notices_damage(machine: &mut Machine) -> Result<bool, String> {
-    let before = kernels_opinion(machine)?;
+    let before = kernel_icrc_counts(machine)?;
     send_damaged()?;
     machine.must("sleep 0.2")?;
-    let after = kernels_opinion(machine)?;
+    let after = kernel_icrc_counts(machine)?;
     Ok(match machine.backend {
         Backend::Qemu => after.wrong > before.wrong,
         Backend::Uml => after.packets == before.packets,
@@ -124,12 +123,12 @@ pub(crate) fn notices_damage(machine: &mut Machine) -> Result<bool, String> {
 fn send_damaged() -> Result<(), String> {
     let damaged = || {
         let socket = UdpSocket::bind((Side::Ours.address(Family::Ipv4), 0))?;
-        // A SEND that is whole but for its ICRC, to the queue pair that every device has.
+        // A SEND with a wrong ICRC to queue pair 1, which every device has.
         let mut packet = [0; 12 + 8 + 256 + 4];
         packet[0] = 0x64;
         packet[2..4].fill(0xff);
         packet[7] = 1;
-        // With the key of that queue pair, which is looked at first.
+        // The Q_Key of queue pair 1, which is checked first.
         packet[12..14].copy_from_slice(&[0x80, 0x01]);
         socket.send_to(&packet, (Side::Kernel.address(Family::Ipv4), ROCE_PORT))
     };
@@ -143,14 +142,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_histogram_is_understood() {
+    fn the_kernels_histogram_is_parsed() {
         let text = "# event histogram\n#\n\n{ ret:          0 } hitcount:        120\n\
                     { ret: 18446744073709551594 } hitcount:          3\n\nTotals:\n    Hits: 123\n";
         let tally = Tally {
             packets: 123,
             wrong: 3,
         };
-        assert_eq!(opinion(text), tally);
+        assert_eq!(parse_histogram(text), tally);
     }
 
     #[test]
@@ -185,7 +184,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_flush_is_counted_apart() {
+    fn a_flush_is_counted_separately() {
         let mut traffic = Traffic::default();
         traffic.count(&mut IcrcChecker::new(), &FLUSH);
         assert_eq!(traffic.from_kernel, Tally::default());

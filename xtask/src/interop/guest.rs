@@ -1,4 +1,4 @@
-//! The files that we add to the machine: scripts, C programs, and those of a benchmark.
+//! The files that are added to the virtual machine: scripts, C programs, and the libraries of a benchmark.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::build_directory::BuildDirectory;
-use super::image::{Image, fresh_directory, run, said};
+use super::image::{Image, failed, fresh_directory, run};
 use super::release::Release;
 
-/// Scripts and where they go.
+/// Scripts, and their paths in the machine.
 const SCRIPTS: [(&str, &str); 5] = [
     ("init.sh", "init"),
     ("command-loop.sh", "usr/bin/command-loop"),
@@ -18,10 +18,10 @@ const SCRIPTS: [(&str, &str); 5] = [
     ("rdma-output.sh", "usr/bin/rdma-output"),
 ];
 
-/// The tests of our C libraries, which run on the kernel's too.
+/// The tests of our C libraries, which also run on rdma-core's.
 const LIBRARY_TESTS: &str = "crates/capi/tests/programs";
 
-/// Their names on either side; without a prefix they are too common.
+/// The name of such a test on both sides. Without a prefix it could be the name of another program.
 pub(crate) fn library_test(name: &str) -> String {
     format!("capi-{name}")
 }
@@ -37,7 +37,7 @@ pub(crate) fn programs(build_directory: &BuildDirectory) -> PathBuf {
     build_directory.file("programs")
 }
 
-/// Lays everything out in a directory that becomes part of the machine's file system.
+/// Collects these files in a directory that becomes part of the machine's file system.
 pub(crate) fn lay_out(
     root: &Path,
     build_directory: &BuildDirectory,
@@ -80,7 +80,7 @@ fn compile_all(root: &Path, build_directory: &BuildDirectory, image: &Image) -> 
     Ok(())
 }
 
-/// What these headers have that older ones lack.
+/// Definitions for what the headers of this release have and older ones do not.
 fn definitions(release: Release) -> &'static [&'static str] {
     match release {
         Release::Bookworm => &[],
@@ -88,7 +88,7 @@ fn definitions(release: Release) -> &'static [&'static str] {
     }
 }
 
-/// Against the headers and libraries that the kernel's side has.
+/// Compiles a program with the headers and libraries of the kernel's side.
 fn compile(
     build_directory: &BuildDirectory,
     image: &Image,
@@ -110,9 +110,9 @@ fn compile(
         .arg("-Wl,--allow-shlib-undefined"))
 }
 
-/// Files of a directory in the order of their names; with this ending, if one is given.
+/// The files of a directory with this extension, or all if it is empty, sorted by name.
 pub(crate) fn listed(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(directory).map_err(said("a directory of programs"))?;
+    let entries = fs::read_dir(directory).map_err(failed("a directory of programs"))?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = paths
         .filter(|path| ending.is_empty() || path.extension().is_some_and(|it| it == ending))
@@ -123,7 +123,7 @@ pub(crate) fn listed(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, Str
 
 pub(crate) fn put(from: &Path, to: &Path) -> Result<(), String> {
     let directory = to.parent().expect("a file is in a directory");
-    fs::create_dir_all(directory).map_err(said("a directory"))?;
+    fs::create_dir_all(directory).map_err(failed("a directory"))?;
     fs::copy(from, to).map_err(|error| format!("{}: {error}", from.display()))?;
-    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(said("a program"))
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(failed("a program"))
 }

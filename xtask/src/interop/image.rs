@@ -1,4 +1,4 @@
-//! The kernel, and the file system in memory that it starts with.
+//! The kernel and its initramfs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,10 +11,10 @@ use super::host;
 use super::packages::Packages;
 use super::release::Release;
 
-/// The archive of what does not change between runs.
+/// The archive of the files that do not change between runs.
 const BASE: &str = "base.cpio";
 
-/// With these come the modules that they need.
+/// The kernel modules of the image. The modules that they depend on are added.
 const MODULES: [&str; 14] = [
     "virtio_pci",
     "virtio_net",
@@ -32,21 +32,21 @@ const MODULES: [&str; 14] = [
     "veth",
 ];
 
-/// Links by which packages that know only `/bin` and `/lib` agree with those that know `/usr`.
+/// Links into `/usr`, because some packages contain `/bin` and `/lib` and others `/usr/bin` and `/usr/lib`.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
-/// What a machine boots.
+/// What a virtual machine boots.
 pub(crate) struct Image {
     pub(crate) backend: Backend,
     pub(crate) kernel: PathBuf,
     pub(crate) initramfs: PathBuf,
-    /// The machine's file system as it was packed: this side runs programs of such a one, too.
+    /// The directory from which the machine's file system was packed. Our side runs programs from it, too.
     pub(crate) root: PathBuf,
     /// The version of Debian's kernel.
     pub(crate) release: String,
 }
 
-/// Where a machine's file system is laid out.
+/// The directory from which a machine's file system is packed.
 pub(crate) fn root(build_directory: &BuildDirectory) -> PathBuf {
     build_directory.file("root")
 }
@@ -76,7 +76,7 @@ impl Image {
         }
     }
 
-    /// Unpacks and packs what an earlier run has not: the kernel, and the distribution's programs.
+    /// Unpacks the kernel and the distribution's programs and packs them into an archive, unless an earlier run did.
     pub(crate) fn build(
         &self,
         build_directory: &BuildDirectory,
@@ -91,17 +91,17 @@ impl Image {
         println!("unpacking the kernel and the programs");
         self.unpack(build_directory, packages)?;
         pack(&self.root, &base)?;
-        fs::write(&contents, modules).map_err(said("the list of modules"))
+        fs::write(&contents, modules).map_err(failed("the list of modules"))
     }
 
-    /// Puts a directory's files into what the machine starts with.
+    /// Adds the files of a directory to the initramfs.
     pub(crate) fn add(
         &self,
         build_directory: &BuildDirectory,
         overlay: &Path,
     ) -> Result<(), String> {
         let base = build_directory.file(BASE);
-        // Ours are few and change: an archive behind the other.
+        // Our files are few and change, so they are a second archive after the first.
         let packed = build_directory.file("overlay.cpio");
         pack(overlay, &packed)?;
         concatenate(&[&base, &packed], &self.initramfs)
@@ -125,8 +125,8 @@ impl Image {
         self.add_modules(&kernel)
     }
 
-    /// By the one of our side: a newer server waits until its client has disconnected. The message that says so
-    /// is delayed (`Way::RunUnhurried`) and lost with the client.
+    /// Replaces perftest by the version of our side: the server of a newer one waits until its client has disconnected,
+    /// and that message is delayed (`Way::RunWithDelay`) and lost when the client exits.
     fn replace_perftest(&self) -> Result<(), String> {
         let ours = Packages::fetch(&BuildDirectory::find(Release::OURS)?)?;
         ours.unpack("perftest", &self.root)
@@ -135,53 +135,53 @@ impl Image {
     fn add_modules(&self, kernel: &Path) -> Result<(), String> {
         run(tool("depmod").arg("-b").arg(kernel).arg(&self.release))?;
         let modules = Path::new("lib/modules").join(&self.release);
-        fs::create_dir_all(self.root.join(&modules)).map_err(said("modules"))?;
+        fs::create_dir_all(self.root.join(&modules)).map_err(failed("modules"))?;
         for list in [
             "modules.order",
             "modules.builtin",
             "modules.builtin.modinfo",
         ] {
             let (from, to) = (kernel.join(&modules), self.root.join(&modules));
-            fs::copy(from.join(list), to.join(list)).map_err(said(list))?;
+            fs::copy(from.join(list), to.join(list)).map_err(failed(list))?;
         }
         let needs = kernel.join(&modules).join("modules.dep");
-        let needs = fs::read_to_string(needs).map_err(said("modules.dep"))?;
+        let needs = fs::read_to_string(needs).map_err(failed("modules.dep"))?;
         for module in MODULES {
-            // One that is missing is built into the kernel.
+            // A module without a file is built into the kernel.
             for file in with_needed(&needs, module) {
                 let copy = self.root.join(&modules).join(file);
                 let directory = copy.parent().expect("a file is in a directory");
-                fs::create_dir_all(directory).map_err(said(module))?;
-                fs::copy(kernel.join(&modules).join(file), &copy).map_err(said(module))?;
+                fs::create_dir_all(directory).map_err(failed(module))?;
+                fs::copy(kernel.join(&modules).join(file), &copy).map_err(failed(module))?;
             }
         }
         run(tool("depmod").arg("-b").arg(&self.root).arg(&self.release))
     }
 
-    /// Where the machine's libraries are.
+    /// The directory of the machine's libraries.
     pub(crate) fn libraries(&self) -> PathBuf {
         self.root.join("usr/lib/x86_64-linux-gnu")
     }
 }
 
-/// The directories and files that every machine has.
+/// Creates the directories and files that every machine needs.
 pub(crate) fn lay_out_root(root: &Path) -> Result<(), String> {
     fresh_directory(root)?;
     for name in ["proc", "sys", "dev", "tmp", "run", "etc", "root"] {
-        fs::create_dir(root.join(name)).map_err(said(name))?;
+        fs::create_dir(root.join(name)).map_err(failed(name))?;
     }
     merge(root)?;
     let user = "root:x:0:0:root:/root:/bin/sh\n";
-    fs::write(root.join("etc/passwd"), user).map_err(said("passwd"))?;
-    fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n").map_err(said("hosts"))
+    fs::write(root.join("etc/passwd"), user).map_err(failed("passwd"))?;
+    fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n").map_err(failed("hosts"))
 }
 
 /// A kernel's modules are in `/lib` with Debian 12 and in `/usr/lib` with Debian 13.
 pub(crate) fn merge(directory: &Path) -> Result<(), String> {
     for name in MERGED {
         let target = Path::new("usr").join(name);
-        fs::create_dir_all(directory.join(&target)).map_err(said(name))?;
-        symlink(target, directory.join(name)).map_err(said(name))?;
+        fs::create_dir_all(directory.join(&target)).map_err(failed(name))?;
+        symlink(target, directory.join(name)).map_err(failed(name))?;
     }
     Ok(())
 }
@@ -191,7 +191,7 @@ fn with_needed<'a>(needs: &'a str, module: &str) -> Vec<&'a str> {
     let names = |line: &&str| {
         let (file, _) = line.split_once(':').unwrap_or_default();
         let name = file.rsplit('/').next().unwrap_or_default();
-        // The kernel takes a hyphen for an underscore; the file may be compressed.
+        // Module names use underscores where file names use hyphens; the file may be compressed.
         name.replace('-', "_").split('.').next() == Some(module)
     };
     let line = needs.lines().find(names).unwrap_or_default();
@@ -208,28 +208,28 @@ fn tool(name: &str) -> Command {
 
 pub(crate) fn pack(directory: &Path, archive: &Path) -> Result<(), String> {
     let unfinished = archive.with_extension("unfinished");
-    let file = fs::File::create(&unfinished).map_err(said("the archive"))?;
+    let file = fs::File::create(&unfinished).map_err(failed("the archive"))?;
     run(Command::new("sh")
         .args(["-c", "find . | cpio --create --format=newc --quiet -R 0:0"])
         .current_dir(directory)
         .stdout(Stdio::from(file)))?;
-    fs::rename(&unfinished, archive).map_err(said("the archive"))
+    fs::rename(&unfinished, archive).map_err(failed("the archive"))
 }
 
-/// The kernel takes archives that follow each other.
+/// Concatenates archives. The kernel unpacks them one after the other.
 pub(crate) fn concatenate(parts: &[&Path], whole: &Path) -> Result<(), String> {
     let mut bytes = Vec::new();
     for part in parts {
-        bytes.extend(fs::read(part).map_err(said("an archive"))?);
+        bytes.extend(fs::read(part).map_err(failed("an archive"))?);
     }
-    fs::write(whole, bytes).map_err(said("the archives"))
+    fs::write(whole, bytes).map_err(failed("the archives"))
 }
 
 pub(crate) fn fresh_directory(directory: &Path) -> Result<(), String> {
     if directory.exists() {
-        fs::remove_dir_all(directory).map_err(said("an old directory"))?;
+        fs::remove_dir_all(directory).map_err(failed("an old directory"))?;
     }
-    fs::create_dir_all(directory).map_err(said("a directory"))
+    fs::create_dir_all(directory).map_err(failed("a directory"))
 }
 
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
@@ -240,7 +240,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-pub(crate) fn said(what: &str) -> impl Fn(std::io::Error) -> String + use<'_> {
+pub(crate) fn failed(what: &str) -> impl Fn(std::io::Error) -> String + use<'_> {
     move |error| format!("{what}: {error}")
 }
 

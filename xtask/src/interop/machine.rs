@@ -16,24 +16,24 @@ use super::{qemu, uml};
 /// The channel for queries while programs run in the other two.
 const QUERY_CHANNEL: usize = CHANNELS - 1;
 
-/// An emulated processor on a busy machine boots slowly.
+/// How long booting may take: an emulated processor is slow on a busy machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running kernel.
 pub(crate) struct Machine {
     pub(crate) backend: Backend,
-    /// The machine, and the process that captures the cable.
+    /// The virtual machine, and the process that captures packets of the link.
     processes: Vec<Child>,
     channels: Vec<CommandChannel>,
-    /// Every frame on the cable.
+    /// Every frame on the link.
     pub(crate) capture: PathBuf,
 }
 
 impl Machine {
-    /// Boots, and returns when commands are taken.
+    /// Boots a machine and waits until it takes commands.
     pub(crate) fn boot(build_directory: &BuildDirectory, image: &Image) -> Result<Self, String> {
-        let capture = build_directory.file("cable.pcap");
+        let capture = build_directory.file("link.pcap");
         let processes = match image.backend {
             Backend::Qemu => vec![qemu::start(build_directory, image, &capture)?],
             Backend::Uml => vec![uml::start(build_directory, image)?, uml::capture(&capture)?],
@@ -45,9 +45,9 @@ impl Machine {
             capture,
         };
         let console = build_directory.file("console.log");
-        machine
-            .open_channels()
-            .map_err(|error| format!("{error}; the kernel's words are in {}", console.display()))?;
+        machine.open_channels().map_err(|error| {
+            format!("{error}; the kernel's console is in {}", console.display())
+        })?;
         Ok(machine)
     }
 
@@ -62,11 +62,11 @@ impl Machine {
             }
             match connect(self.backend, self.channels.len()) {
                 Ok(channel) => self.channels.push(channel),
-                // It is still getting ready.
+                // It is still booting.
                 Err(_) => sleep(Duration::from_millis(20)),
             }
         }
-        // The question waits in the port until the kernel has booted.
+        // The command waits in the port until the kernel has booted.
         let ready = self.exchange(QUERY_CHANNEL, "rdma dev show rxe0", BOOT_TIMEOUT)?;
         if ready.succeeded() {
             Ok(())
@@ -75,18 +75,21 @@ impl Machine {
         }
     }
 
-    /// Asks something that is answered at once.
+    /// Runs a command that ends at once.
     pub(crate) fn ask(&mut self, command: &str) -> Result<Outcome, String> {
         self.exchange(QUERY_CHANNEL, command, QUERY_TIMEOUT)
     }
 
-    /// Does something that must succeed.
+    /// Runs a command that must succeed.
     pub(crate) fn must(&mut self, command: &str) -> Result<String, String> {
         let outcome = self.ask(command)?;
         if outcome.succeeded() {
             Ok(outcome.text)
         } else {
-            Err(format!("`{command}` over there: {}", outcome.text.trim()))
+            Err(format!(
+                "`{command}` on the kernel's side: {}",
+                outcome.text.trim()
+            ))
         }
     }
 
@@ -102,7 +105,7 @@ impl Machine {
         let outcome = self.channels[channel]
             .finish(timeout)
             .map_err(|error| lost(&error))?;
-        outcome.ok_or_else(|| format!("`{command}` over there takes too long"))
+        outcome.ok_or_else(|| format!("`{command}` on the kernel's side takes too long"))
     }
 
     /// Starts a program on a channel.
@@ -128,10 +131,10 @@ impl Machine {
         let outcome = self.channels[channel]
             .finish(QUERY_TIMEOUT)
             .map_err(|error| lost(&error))?;
-        outcome.ok_or_else(|| "a program over there can't be killed".into())
+        outcome.ok_or_else(|| "a program on the kernel's side can't be killed".into())
     }
 
-    /// Waits until a program over there listens, with a socket or with `rdma_cm`.
+    /// Waits until a program of the kernel's side listens, with a socket or with `rdma_cm`.
     pub(crate) fn wait_for_listener(
         &mut self,
         channel: usize,
@@ -146,7 +149,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         for process in &mut self.processes {
-            // It has nothing to save. That it has ended already is no error.
+            // The machine has nothing to save. It is no error if it has ended already.
             let _ = process.kill();
             let _ = process.wait();
         }

@@ -1,9 +1,8 @@
-//! A network of our own, which ends with us.
+//! A network namespace that ends with this program.
 //!
-//! The run happens in a second process of this program, inside namespaces that `unshare` makes: a
-//! network without any link to the outside, and a process tree. When that process ends, for whatever
-//! reason, the kernel ends everything that it has started and removes the network with all that is in
-//! it. It ends when we do: it reads from a pipe that only we hold open.
+//! The run is a second process of this program, in new network and process namespaces that `unshare` creates. When
+//! that process exits, the kernel kills everything that it started and removes the network. The process exits when
+//! this one does: it reads from a pipe whose other end only this process has.
 
 use std::env;
 use std::io::{self, Read};
@@ -27,13 +26,13 @@ const NAMESPACES: [&str; 6] = [
     "--mount-proc",
 ];
 
-/// Before other work on this machine: the time-outs of a protocol do not wait for it.
-const AHEAD: [&str; 3] = ["-n", "-5", "unshare"];
+/// A higher priority than other work on this machine, which would make timeouts of the protocol expire.
+const HIGHER_PRIORITY: [&str; 3] = ["-n", "-5", "unshare"];
 
-/// An ordinary user is root in there, and only there.
+/// An ordinary user is root in the namespace only.
 const AS_USER: [&str; 2] = ["--user", "--map-root-user"];
 
-/// Whether such a network can be made here.
+/// Whether this machine allows such a namespace.
 pub(crate) fn works() -> bool {
     let mut probe = unshare();
     probe.args(["ip", "tuntap", "add", "dev", "tap0", "mode", "tap"]);
@@ -41,8 +40,8 @@ pub(crate) fn works() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Where this program is. If a step before has built it again, the kernel calls the file that runs deleted, and
-/// the new one is in its place.
+/// The path of this program. If an earlier step has built it again, the kernel reports the running file as deleted,
+/// and the new file has its path.
 fn own_program() -> io::Result<PathBuf> {
     let path = env::current_exe()?;
     let kept = path
@@ -51,27 +50,27 @@ fn own_program() -> io::Result<PathBuf> {
     Ok(kept.map(PathBuf::from).unwrap_or(path))
 }
 
-/// Runs this program again, with these arguments, inside; it must be done before `end`.
+/// Runs this program with these arguments in the namespaces, and ends it at `end`.
 pub(crate) fn run_inside(arguments: &[String], end: Instant) -> Result<(), String> {
     let failed = |error: io::Error| format!("unshare can't be started: {error}");
     let mut command = unshare();
     command.arg(own_program().map_err(failed)?).args(arguments);
     let mut child = command.stdin(Stdio::piped()).spawn().map_err(failed)?;
-    // The pipe is the leash; it must stay open while we wait.
-    let leash = child.stdin.take();
+    // The child exits when this pipe is closed.
+    let pipe = child.stdin.take();
     while Instant::now() < end {
         match child.try_wait().map_err(failed)? {
             Some(status) if status.success() => return Ok(()),
-            Some(_) => return Err("not everything is as it should be".into()),
+            Some(_) => return Err("the run failed: see above".into()),
             None => thread::sleep(POLL_INTERVAL),
         }
     }
-    drop(leash);
+    drop(pipe);
     child.wait().map_err(failed)?;
-    Err("it took too long, and was ended".into())
+    Err("the run took too long and was ended".into())
 }
 
-/// Inside: ends this process, and with it everything, when the one outside is gone.
+/// In the namespaces: ends this process, and with it everything that it started, when the process outside exits.
 pub(crate) fn end_with_the_outside() {
     thread::spawn(|| {
         let mut nothing = [0];
@@ -85,7 +84,7 @@ fn unshare() -> Command {
     let mut command = Command::new(if is_root { "nice" } else { "unshare" });
     command.env("PATH", host::search_path());
     if is_root {
-        command.args(AHEAD)
+        command.args(HIGHER_PRIORITY)
     } else {
         command.args(AS_USER)
     };

@@ -1,4 +1,4 @@
-//! The cable between the two: a tap, in a network that has nothing else.
+//! The link between the two sides: a tap device in a network namespace without other interfaces.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,16 +8,16 @@ use super::host;
 
 pub(crate) const TAP: &str = "tap0";
 
-/// A second cable, for commands to a machine that has no serial ports.
+/// A second tap, for commands to a machine without serial ports.
 pub(crate) const CONTROL_TAP: &str = "tap1";
 
 /// The TCP port of the first command channel of the kernel peer.
 pub(crate) const FIRST_CONTROL_PORT: u16 = 7001;
 
-/// The largest that rows ask for; the machine is started with it.
+/// The largest MTU of any row. The machine starts with it.
 pub(crate) const LARGEST_MTU: u32 = 9000;
 
-/// Long enough for a whole window of small packets: the emulated machine reads slowly.
+/// The length of the tap's transmit queue. A whole window of small packets fits: the emulated machine reads slowly.
 const TRANSMIT_QUEUE: &str = "10000";
 
 /// Which internet protocol a row uses.
@@ -27,7 +27,7 @@ pub(crate) enum Family {
     Ipv6,
 }
 
-/// Who has an address.
+/// The two ends of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Kernel,
@@ -53,7 +53,7 @@ impl Side {
         format!("{}/{prefix}", self.address(family))
     }
 
-    /// The same on the cable for commands.
+    /// The address on the link for commands, with its prefix length.
     pub(crate) fn control_address(self) -> String {
         match self {
             Side::Ours => "10.212.0.1/24".into(),
@@ -85,8 +85,8 @@ pub(crate) fn control_address(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 212, 0, 2], port))
 }
 
-/// Lays the cable; it goes with the namespace.
-pub(crate) fn lay() -> Result<(), String> {
+/// Creates the link. The kernel removes it with the namespace.
+pub(crate) fn create_link() -> Result<(), String> {
     ip("link set lo up")?;
     ip(&format!("tuntap add dev {TAP} mode tap"))?;
     let queue = format!("txqueuelen {TRANSMIT_QUEUE}");
@@ -99,15 +99,15 @@ pub(crate) fn lay() -> Result<(), String> {
     ip(&format!("addr add {ipv6} dev {TAP} nodad"))
 }
 
-/// Lays the cable for commands, too.
-pub(crate) fn lay_control() -> Result<(), String> {
+/// Creates the link for commands.
+pub(crate) fn create_control_link() -> Result<(), String> {
     ip(&format!("tuntap add dev {CONTROL_TAP} mode tap"))?;
     ip(&format!("link set {CONTROL_TAP} up"))?;
-    let build_directory = Side::Ours.control_address();
-    ip(&format!("addr add {build_directory} dev {CONTROL_TAP}"))
+    let address = Side::Ours.control_address();
+    ip(&format!("addr add {address} dev {CONTROL_TAP}"))
 }
 
-/// Changes the longest packet at our end of the cable.
+/// Sets the MTU of our end of the link.
 pub(crate) fn set_mtu(mtu: u32) -> Result<(), String> {
     ip(&format!("link set {TAP} mtu {mtu}"))
 }

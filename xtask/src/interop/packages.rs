@@ -1,4 +1,4 @@
-//! Debian's packages: which, from where, and unpacked.
+//! Downloads and unpacks Debian's packages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use super::architecture::Architecture;
 use super::build_directory::BuildDirectory;
 use super::host;
 
-/// What the kernel peer runs; the libraries that these need come along.
+/// The packages of programs that the kernel peer runs. Their libraries are added.
 const PROGRAMS: [&str; 7] = [
     "busybox-static",
     "dash",
@@ -21,10 +21,10 @@ const PROGRAMS: [&str; 7] = [
     "rdmacm-utils",
 ];
 
-/// What a C program needs to be compiled for it.
+/// The packages of headers for C programs that run there.
 const HEADERS: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
 
-/// Packages on this disk.
+/// Downloaded packages.
 pub(crate) struct Packages {
     directory: PathBuf,
     pub(crate) kernel: String,
@@ -32,7 +32,7 @@ pub(crate) struct Packages {
 }
 
 impl Packages {
-    /// Those of an earlier run, or else those that apt knows now.
+    /// The packages of an earlier run; if there was none, the ones that apt offers now.
     pub(crate) fn fetch(build_directory: &BuildDirectory) -> Result<Self, String> {
         let directory = build_directory.file("packages");
         let list = directory.join("list");
@@ -52,7 +52,7 @@ impl Packages {
         wanted.extend(HEADERS.map(str::to_owned));
         fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
         download(&apt, &directory, &wanted)?;
-        // Written last: without it the packages are not complete.
+        // Written last: its presence says that the packages are complete.
         let known = wanted.join("\n");
         fs::write(&list, &known).map_err(|error| error.to_string())?;
         Ok(Self::from_list(directory, &known))
@@ -115,7 +115,7 @@ impl Packages {
         let contents = open.stdout.take().expect("the output was asked for");
         let unpacked = Command::new("tar")
             .arg("-x")
-            // Older packages have /bin and /lib, which here are links into /usr.
+            // Older packages contain /bin and /lib, which are links into /usr here.
             .arg("--keep-directory-symlink")
             .arg("--no-same-owner")
             .args(["--exclude=./usr/share/*", "--exclude=*/gconv/*"])
@@ -134,7 +134,7 @@ impl Packages {
         }
     }
 
-    /// A package's file: its name, an underscore, its version.
+    /// The file of a package: its name, an underscore, its version.
     fn file(&self, name: &str) -> Result<PathBuf, String> {
         let prefix = format!("{name}_");
         let entries = fs::read_dir(&self.directory).map_err(|error| error.to_string())?;
@@ -171,7 +171,7 @@ fn newest_kernel(apt: &Apt, architecture: Architecture) -> Result<String, String
         .ok_or_else(|| format!("apt knows no {newest}: run `apt-get update`"))
 }
 
-/// The programs and every library below them.
+/// The programs and all libraries that they depend on.
 fn with_libraries(apt: &Apt) -> BTreeSet<String> {
     let mut all: BTreeSet<String> = PROGRAMS.map(str::to_owned).into();
     let mut new: Vec<String> = all.iter().cloned().collect();
@@ -186,7 +186,7 @@ fn with_libraries(apt: &Apt) -> BTreeSet<String> {
     all
 }
 
-/// Programs that configure packages are not needed: nothing is configured.
+/// Whether a package is a library. Programs that configure packages are not needed, because nothing is configured.
 fn is_library(name: &str) -> bool {
     (name.starts_with("lib") || name.starts_with("zlib")) && !name.ends_with("-bin")
 }

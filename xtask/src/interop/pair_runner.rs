@@ -6,7 +6,7 @@ use super::command_channel::Outcome;
 use super::machine::Machine;
 use super::network::{self, Family, Side};
 use super::program::{Programs, Running};
-use super::rows::{Cable, Role, Row};
+use super::rows::{Link, Role, Row};
 
 /// How long a server may take to listen: an emulated machine starts it slowly.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(55);
@@ -29,11 +29,11 @@ pub(crate) struct Conversation {
     pub(crate) took: Duration,
 }
 
-/// The two sides, and the cable between them.
+/// The two sides and the link between them.
 pub(crate) struct PairRunner {
     pub(crate) machine: Machine,
     pub(crate) programs: Programs,
-    cable: Option<Cable>,
+    link: Option<Link>,
     gids: Gids,
 }
 
@@ -49,23 +49,23 @@ impl PairRunner {
         Ok(Self {
             machine,
             programs,
-            cable: None,
+            link: None,
             gids,
         })
     }
 
     /// Runs server and client; `ours` is the role of our side, if any.
     pub(crate) fn run(&mut self, row: &Row, ours: Option<Role>) -> Result<Conversation, String> {
-        self.lay(row.cable)?;
+        self.set_link(row.link)?;
         let start = Instant::now();
         let mut server = self.start(row, Role::Server, ours)?;
         if !self.wait_for_listener(&mut server)? {
             let server = self.finish(server, Duration::from_millis(1))?;
             let text = server.text.trim();
-            return Err(format!("the server does not listen; it said: {text}"));
+            return Err(format!("the server does not listen; its output: {text}"));
         }
         let client = self.start(row, Role::Client, ours)?;
-        let timeout = if row.cable.lossy {
+        let timeout = if row.link.lossy {
             LOSSY_PAIR_TIMEOUT
         } else {
             PAIR_TIMEOUT
@@ -127,33 +127,34 @@ impl PairRunner {
         }
     }
 
-    /// Makes the cable what a row asks for.
-    fn lay(&mut self, cable: Cable) -> Result<(), String> {
-        if self.cable == Some(cable) {
+    /// Sets the properties of the link.
+    fn set_link(&mut self, link: Link) -> Result<(), String> {
+        if self.link == Some(link) {
             return Ok(());
         }
-        // Until all of it is done.
-        self.cable = None;
-        let mtu = cable.mtu;
+        // Unknown until all commands have succeeded.
+        self.link = None;
+        let mtu = link.mtu;
         network::set_mtu(mtu)?;
         self.machine.must(&format!("ip link set eth0 mtu {mtu}"))?;
-        self.machine.must(if cable.lossy { SPOIL } else { MEND })?;
-        self.cable = Some(cable);
+        self.machine
+            .must(if link.lossy { ADD_LOSS } else { REMOVE_LOSS })?;
+        self.link = Some(link);
         Ok(())
     }
 }
 
-/// Both directions are spoiled over there: what goes out directly, what comes in on its way through
-/// a second interface.
-const SPOIL: &str = "modprobe ifb numifbs=1; ip link set ifb0 up; \
+/// The kernel's side adds loss in both directions: on its interface for packets that leave, and on an `ifb` device for
+/// packets that arrive.
+const ADD_LOSS: &str = "modprobe ifb numifbs=1; ip link set ifb0 up; \
     tc qdisc replace dev eth0 root netem loss 5% duplicate 5% delay 2ms reorder 95% \
     && tc qdisc replace dev eth0 ingress \
     && tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0 \
     && tc qdisc replace dev ifb0 root netem loss 5% duplicate 5% delay 2ms reorder 95%";
 
-const MEND: &str = "tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress; true";
+const REMOVE_LOSS: &str = "tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress; true";
 
-/// Where each side's addresses stand in its GID table.
+/// The indexes of the addresses in each side's GID table.
 struct Gids {
     kernel: Vec<String>,
 }

@@ -16,11 +16,11 @@ use super::rows::{Role, Way};
 /// How often to check whether a program has exited or listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How many looks in a row find a server asleep before it is taken to wait for clients.
-const ASLEEP: u32 = 3;
+/// How many checks in a row must find a server asleep before it counts as waiting for clients.
+const ASLEEP_CHECKS: u32 = 3;
 
-/// Packets to the queue pair of the connection manager are late.
-const LATE_MANAGEMENT: &str = "delay:qp=1,by=500ms";
+/// Delays packets to queue pair 1, which is the connection manager's.
+const DELAYED_MANAGEMENT: &str = "delay:qp=1,by=500ms";
 
 /// The programs of this side.
 pub(crate) struct Programs {
@@ -47,7 +47,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// What perftest needs beside RDMA. Not the whole directory: its C library is not ours.
+    /// Copies the libraries that perftest needs besides ours. The other ones of the directory fit another C library.
     fn link_libraries(&self, root: &Path) -> Result<(), String> {
         fs::create_dir_all(&self.libraries).map_err(|error| error.to_string())?;
         for name in ["libibumad.so.3", "libpci.so.3"] {
@@ -58,7 +58,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Runs a program that needs no other side, with the devices that the tests of our libraries know.
+    /// Runs a program without a peer, with the devices that the tests of our libraries use.
     pub(crate) fn run_alone(&self, program: &str, timeout: Duration) -> Result<Outcome, String> {
         let mut command = self.command(Way::Run, program);
         command.env("ROCI_DEVICES", "left=127.0.0.31,right=127.0.0.32");
@@ -68,8 +68,8 @@ impl Programs {
     /// Starts a command line, given as for the kernel's side.
     pub(crate) fn start(&self, way: Way, line: &str, role: Role) -> Result<Running, String> {
         let mut command = self.command(way, line);
-        if (way, role) == (Way::RunUnhurried, Role::Client) {
-            command.env("ROCI_FAULT", LATE_MANAGEMENT);
+        if (way, role) == (Way::RunWithDelay, Role::Client) {
+            command.env("ROCI_FAULT", DELAYED_MANAGEMENT);
         }
         self.launch(command, line, &format!("{role:?}"))
     }
@@ -96,12 +96,12 @@ impl Programs {
         let ours = ours.map_or("kernels".into(), |role| format!("{role:?}"));
         for (role, outcome) in [Role::Server, Role::Client].iter().zip(said) {
             let name = format!("{row} - {ours} - {role:?}.txt").replace('/', " ");
-            // Nobody needs it if all is well, and a full disk will be noticed elsewhere.
+            // The files are only for diagnosis, so an error is ignored.
             let _ = fs::write(self.outputs.join(name), &outcome.text);
         }
     }
 
-    /// One that was compiled here, or else the distribution's.
+    /// The path of a program that was compiled here, or of the distribution's.
     fn path_of(&self, program: &str) -> PathBuf {
         let compiled = self.compiled.join(program);
         if compiled.is_file() {
@@ -117,7 +117,7 @@ impl Programs {
         let mut command = Command::new(&self.roci);
         match (way, program) {
             (Way::Ping, _) => command.arg("ping"),
-            (Way::Run | Way::RunUnhurried, _) => {
+            (Way::Run | Way::RunWithDelay, _) => {
                 command.args(["run", "--"]).arg(self.path_of(program))
             }
         };
@@ -137,7 +137,7 @@ impl Running {
     pub(crate) fn wait_for_listener(&mut self, timeout: Duration) -> bool {
         let start = Instant::now();
         let mut asleep = 0;
-        while start.elapsed() < timeout && asleep < ASLEEP {
+        while start.elapsed() < timeout && asleep < ASLEEP_CHECKS {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return false;
             }
@@ -148,7 +148,7 @@ impl Running {
             };
             sleep(POLL_INTERVAL);
         }
-        asleep == ASLEEP
+        asleep == ASLEEP_CHECKS
     }
 
     fn sleeps(&self) -> bool {
@@ -170,14 +170,14 @@ impl Running {
         let start = Instant::now();
         let code = loop {
             match self.child.try_wait().map_err(|error| error.to_string())? {
-                // As a shell tells a signal.
+                // The code with which a shell reports SIGKILL.
                 Some(status) => break status.code().unwrap_or(137),
                 None if start.elapsed() > timeout => break self.kill(),
                 None => sleep(POLL_INTERVAL),
             }
         };
         let mut text = fs::read(&self.output).map_err(|error| error.to_string())?;
-        // Complaints come last, as from the other side.
+        // stderr comes last, as on the other side.
         let errors = fs::read(self.output.with_extension("err"));
         text.extend(errors.map_err(|error| error.to_string())?);
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -185,7 +185,7 @@ impl Running {
     }
 
     fn kill(&mut self) -> i32 {
-        // It may have ended in this moment; that is fine, too.
+        // It is no error if it has just exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
         137

@@ -1,4 +1,4 @@
-//! Debian's kernel in QEMU, without any help from the processor.
+//! Debian's kernel in QEMU, emulated, without KVM.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(crate) fn start(
             &format!("file:{}", build_directory.file("console.log").display()),
         ])
         .args(["-device", "virtio-serial-pci"])
-        .args(cable(capture));
+        .args(network_device(capture));
     for channel in 0..CHANNELS {
         let path = socket(channel);
         let path = path.display();
@@ -64,15 +64,15 @@ fn kernel_command_line() -> String {
     )
 }
 
-/// Without offloads, so that what is captured is what a real cable would carry.
-fn cable(capture: &Path) -> [String; 6] {
+/// The network device and its capture. There are no offloads, so the capture has the packets as a real link carries them.
+fn network_device(capture: &Path) -> [String; 6] {
     let capture = capture.display();
     [
         "-netdev".into(),
-        format!("tap,id=cable,ifname={TAP},script=no,downscript=no,vnet_hdr=off"),
+        format!("tap,id=link,ifname={TAP},script=no,downscript=no,vnet_hdr=off"),
         "-device".into(),
-        format!("virtio-net-pci,netdev=cable,host_mtu={LARGEST_MTU},romfile="),
+        format!("virtio-net-pci,netdev=link,host_mtu={LARGEST_MTU},romfile="),
         "-object".into(),
-        format!("filter-dump,id=dump,netdev=cable,file={capture},maxlen=65536"),
+        format!("filter-dump,id=dump,netdev=link,file={capture},maxlen=65536"),
     ]
 }

@@ -1,4 +1,4 @@
-//! The releases of Debian whose kernels we talk to, named by the kernel.
+//! The releases of Debian whose kernels are the peer, named by the kernel's version.
 
 use clap::ValueEnum;
 
@@ -15,7 +15,7 @@ pub(crate) enum Release {
 }
 
 impl Release {
-    /// Whose programs run on our side: the oldest, because a C library runs programs of older ones.
+    /// The release whose programs run on our side: the oldest, because a C library runs programs of older releases.
     pub(crate) const OURS: Release = Release::Bookworm;
 
     /// The kernel's version, which is also the word on the command line.
@@ -26,7 +26,7 @@ impl Release {
         }
     }
 
-    /// What the archive calls it.
+    /// Its name in Debian's archive.
     pub(crate) fn suite(self) -> &'static str {
         match self {
             Release::Bookworm => "bookworm",
@@ -34,7 +34,7 @@ impl Release {
         }
     }
 
-    /// Its directory below ours.
+    /// Its subdirectory of the build directory.
     pub(crate) fn directory(self) -> &'static str {
         match self {
             Release::Bookworm => "",

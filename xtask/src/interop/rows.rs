@@ -1,4 +1,4 @@
-//! The matrix, as data: what runs on either side, under which conditions, and how it is judged.
+//! The rows of the matrix: what runs on each side, over which link, and how the result is checked.
 
 mod perftest;
 mod pingpong;
@@ -8,17 +8,17 @@ mod programs;
 use super::network::{Family, Side};
 use super::release::Release;
 
-/// What is tried, with us as the client and as the server.
+/// A pair of programs. It runs with us as the client and with us as the server.
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// How the program of our side comes to its device.
+    /// How our side's program gets its device.
     pub(crate) way: Way,
     /// Command lines. `{server}` is replaced by the server's address, `{here}` by that of the side which runs
     /// it, `{device}` for its device and `{gid}` for the index of its address.
     pub(crate) server: String,
     pub(crate) client: String,
     pub(crate) family: Family,
-    pub(crate) cable: Cable,
+    pub(crate) link: Link,
     pub(crate) judge: Judge,
     /// Only in a full run.
     pub(crate) long: bool,
@@ -26,59 +26,59 @@ pub(crate) struct Row {
     pub(crate) since: Release,
 }
 
-/// How a program of this side comes to its RDMA device.
+/// How a program of our side gets its RDMA device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// `roci ping` in the place of rping: it takes the same words.
+    /// `roci ping` instead of rping, with the same arguments.
     Ping,
     /// The distribution's program on our libraries.
     Run,
-    /// The same; but a client connects without haste, because the other side is emulated and slow.
-    RunUnhurried,
+    /// The same, but a client's connection messages are delayed, because the other side is emulated and slow.
+    RunWithDelay,
 }
 
-/// What the network is like.
+/// The properties of the link between the two sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Cable {
+pub(crate) struct Link {
     pub(crate) mtu: u32,
-    /// Five of a hundred packets are lost, as many come twice, as many late; in both directions.
+    /// In both directions, 5 % of the packets are lost, 5 % are duplicated and 5 % are reordered.
     pub(crate) lossy: bool,
 }
 
-impl Cable {
-    /// Ethernet as it usually is: a path MTU of 1024.
-    pub(crate) const USUAL: Cable = Cable {
+impl Link {
+    /// Ordinary Ethernet: a path MTU of 1024.
+    pub(crate) const USUAL: Link = Link {
         mtu: 1500,
         lossy: false,
     };
 
     /// Jumbo frames: a path MTU of 4096.
-    pub(crate) const JUMBO: Cable = Cable {
+    pub(crate) const JUMBO: Link = Link {
         mtu: 9000,
         lossy: false,
     };
 
-    pub(crate) const LOSSY: Cable = Cable {
+    pub(crate) const LOSSY: Link = Link {
         mtu: 1500,
         lossy: true,
     };
 }
 
-/// How it is known that a row is good.
+/// How the result of a row is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Judge {
-    /// Both programs end with 0.
+    /// Both programs exit with 0.
     BothSucceed,
-    /// So they do, and both print the data of so many pings.
+    /// Both programs exit with 0 and print the data of this many pings.
     Pings(usize),
-    /// The two say what two kernels say to each other, except for these.
+    /// Both programs print the same as between two kernels, except for these differences.
     LikeKernels(&'static [Difference]),
 }
 
-/// A line in which a conversation with us differs from one among kernels.
+/// A line that differs between a run with us and a run between two kernels.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// Which part we play when it differs.
+    /// Our role in the run that differs.
     pub(crate) we_are: Role,
     /// The output between two kernels.
     pub(crate) kernels: &'static str,
@@ -86,7 +86,7 @@ pub(crate) struct Difference {
     pub(crate) with_us: &'static str,
 }
 
-/// The part that a side plays.
+/// The role of a side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Server,
@@ -94,7 +94,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The side that plays this part when we play `ours`.
+    /// The side with this role when ours is `ours`.
     pub(crate) fn side(self, ours: Role) -> Side {
         if self == ours {
             Side::Ours
@@ -112,7 +112,7 @@ impl Row {
             server: server.into(),
             client: client.into(),
             family: Family::Ipv4,
-            cable: Cable::USUAL,
+            link: Link::USUAL,
             judge: Judge::BothSucceed,
             long: false,
             since: Release::default(),
@@ -127,8 +127,8 @@ impl Row {
         Self { family, ..self }
     }
 
-    fn cable(self, cable: Cable) -> Self {
-        Self { cable, ..self }
+    fn link(self, link: Link) -> Self {
+        Self { link, ..self }
     }
 
     fn judge(self, judge: Judge) -> Self {
@@ -144,14 +144,13 @@ impl Row {
     }
 }
 
-/// Every row, in the order in which they run: those that tell most come first, and those that lose
-/// packets last.
+/// Every row, in the order in which they run. Rows with packet loss come last.
 pub(crate) fn all() -> Vec<Row> {
     let mut rows = programs::rows();
     rows.extend(probe::rows());
     rows.extend(pingpong::rows());
     rows.extend(perftest::rows());
-    rows.sort_by_key(|row| row.cable.lossy);
+    rows.sort_by_key(|row| row.link.lossy);
     rows
 }
 
@@ -170,7 +169,7 @@ mod tests {
 
     #[test]
     fn slow_rows_run_only_with_full() {
-        assert!(all().iter().all(|row| row.long || !row.cable.lossy));
+        assert!(all().iter().all(|row| row.long || !row.link.lossy));
         assert!(all().iter().filter(|row| !row.long).count() >= 40);
     }
 }

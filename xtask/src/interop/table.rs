@@ -24,7 +24,7 @@ impl Line {
         matches!(self.as_client, Cell::LeftOut)
     }
 
-    /// What is wrong, a line each.
+    /// One line for each failure.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let cells = [("client", &self.as_client), ("server", &self.as_server)];
         let complaints = cells.iter().filter_map(|(role, cell)| match cell {
@@ -78,12 +78,13 @@ pub(crate) fn record(document: &Path, matrix: &Matrix, remarks: &[String]) -> Re
     if !matrix.tests.is_empty() {
         table.push_str(&tests_as_markdown(&matrix.tests));
         for line in library_tests::known_differences() {
-            write!(table, "\n- {line}").expect("memory takes all");
+            write!(table, "\n- {line}").expect("a string accepts all text");
         }
         table.push('\n');
     }
     let replaced = replaced(&text, &begin(matrix.options.kernel()), &table);
-    let text = replaced.ok_or_else(|| format!("{} has no place for it", document.display()))?;
+    let text =
+        replaced.ok_or_else(|| format!("{} has no table of this kernel", document.display()))?;
     fs::write(document, text).map_err(unusable)
 }
 
@@ -97,10 +98,11 @@ fn markdown(lines: &[Line], remarks: &[String]) -> String {
     let mut text = String::from("| row | we are client | we are server |\n|---|---|---|\n");
     for line in lines {
         let (client, server) = (plain(&line.as_client), plain(&line.as_server));
-        writeln!(text, "| {} | {client} | {server} |", line.name).expect("memory takes all");
+        writeln!(text, "| {} | {client} | {server} |", line.name)
+            .expect("a string accepts all text");
     }
     for remark in remarks {
-        write!(text, "\n- {remark}").expect("memory takes all");
+        write!(text, "\n- {remark}").expect("a string accepts all text");
     }
     text.push('\n');
     text
@@ -119,15 +121,15 @@ pub(crate) fn tests(tests: &[library_tests::Line]) -> String {
             text,
             "{name:<NAME_WIDTH$} {ours:>14} {kernels:>14}  {tally}"
         )
-        .expect("memory takes all");
+        .expect("a string accepts all text");
         for line in complaints_of_test(test) {
-            writeln!(text, "    {line}").expect("memory takes all");
+            writeln!(text, "    {line}").expect("a string accepts all text");
         }
         text
     })
 }
 
-/// What is wrong with a test, a line each.
+/// One line for each failure of a test.
 pub(crate) fn complaints_of_test(test: &library_tests::Line) -> Vec<String> {
     let cells = [("ours", &test.ours), ("rdma-core's", &test.kernels)];
     let bad = cells.iter().filter_map(|(whose, cell)| match cell {
@@ -142,12 +144,13 @@ fn tests_as_markdown(tests: &[library_tests::Line]) -> String {
     tests.iter().fold(head.to_owned(), |mut text, test| {
         let (ours, kernels) = (plain(&test.ours), plain(&test.kernels));
         let tally = test.summary();
-        writeln!(text, "| {} | {ours} | {kernels} {tally} |", test.name).expect("memory takes all");
+        writeln!(text, "| {} | {ours} | {kernels} {tally} |", test.name)
+            .expect("a string accepts all text");
         text
     })
 }
 
-/// Without times: the document changes only when the outcome does.
+/// The result without its time, so that the document changes only when a result changes.
 fn plain(cell: &Cell) -> &'static str {
     match cell {
         Cell::Good(_) => "ok",
@@ -185,7 +188,7 @@ mod tests {
         let (older, newer) = (begin(Release::Bookworm), begin(Release::Trixie));
         let document = format!("above\n{older}\nfirst\n{END}\n{newer}\nold\n{END}\nbelow\n");
         let table = markdown(&[example()], &["a remark".into()]);
-        let new = replaced(&document, &newer, &table).expect("it has a place");
+        let new = replaced(&document, &newer, &table).expect("it has such a table");
         assert!(new.starts_with(&format!("above\n{older}\nfirst\n{END}\n")));
         assert!(new.ends_with("\nbelow\n"));
         assert!(new.contains("| rping | ok | FAILED |\n\n- a remark\n"));

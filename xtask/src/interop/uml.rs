@@ -15,10 +15,10 @@ use super::packages::Packages;
 
 const CONFIGURATION: &str = include_str!("../../guest/uml.config");
 
-/// Where, what, and what instead.
+/// Changes of the kernel's source: the file, the old text, the new text.
 ///
-/// Processors with many registers have more to save than Linux 6.1 knows, and tell how much: without
-/// this no program starts on them. And an interface for long packets may be set to short ones and back.
+/// Newer processors have more registers to save than Linux 6.1 has room for; without the change no program starts on
+/// them. With the first change, the MTU of an interface can be reduced and raised again.
 const PATCHES: [(&str, &str, &str); 5] = [
     (
         "arch/um/drivers/vector_kern.c",
@@ -142,7 +142,7 @@ fn interface(number: u32, tap: &str, mtu: u32) -> String {
     format!("vec{number}:transport=tap,ifname={tap},depth=128,gro=0,mtu={mtu}")
 }
 
-/// Every frame of the cable goes into this file, from now on.
+/// Starts to capture every frame of the link into a file.
 pub(crate) fn capture(capture: &Path) -> Result<Child, String> {
     let notes = capture.with_extension("log");
     let errors = File::create(&notes).map_err(|error| error.to_string())?;

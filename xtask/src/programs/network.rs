@@ -1,4 +1,4 @@
-//! Where programs meet: on one host, or on two that are network namespaces with a cable between.
+//! Networks for pairs of programs: one host, or two network namespaces that a veth pair connects.
 
 use std::fs;
 use std::process::Command;
@@ -79,7 +79,7 @@ pub(crate) struct Network {
 
 /// What a network is called in the table.
 pub(crate) const LOOPBACK: &str = "loopback";
-pub(crate) const CABLE: &str = "veth";
+pub(crate) const VETH: &str = "veth";
 
 /// Our namespaces are called by this, our process, and what they are.
 const PREFIX: &str = "roci-programs-";
@@ -107,7 +107,7 @@ impl TestNetworks {
             ip(&format!("-n {namespace} link set lo up"))?;
         }
         ip(&format!(
-            "-n {left} link add cable0 type veth peer name cable0 netns {right}"
+            "-n {left} link add veth0 type veth peer name veth0 netns {right}"
         ))?;
         let here = Host::loopback(Some(left.clone()));
         test_networks.networks.push(Network {
@@ -116,7 +116,7 @@ impl TestNetworks {
             client: here,
         });
         test_networks.networks.push(Network {
-            name: CABLE,
+            name: VETH,
             server: plug_in(&left, 1)?,
             client: plug_in(&right, 2)?,
         });
@@ -161,7 +161,7 @@ fn remove_leftovers() {
     }
 }
 
-/// Gives one end of the cable its addresses.
+/// Sets the addresses of one end of the veth pair.
 fn plug_in(namespace: &str, number: u8) -> Result<Host, String> {
     let host = Host {
         v4: format!("10.77.0.{number}"),
@@ -169,12 +169,12 @@ fn plug_in(namespace: &str, number: u8) -> Result<Host, String> {
         namespace: Some(namespace.to_owned()),
     };
     let (v4, v6) = (&host.v4, &host.v6);
-    ip(&format!("-n {namespace} address add {v4}/24 dev cable0"))?;
-    // Nobody else can have the address, so that there is nothing to wait for.
+    ip(&format!("-n {namespace} address add {v4}/24 dev veth0"))?;
+    // No other host can have the address, so duplicate address detection is not needed.
     ip(&format!(
-        "-n {namespace} address add {v6}/64 dev cable0 nodad"
+        "-n {namespace} address add {v6}/64 dev veth0 nodad"
     ))?;
-    ip(&format!("-n {namespace} link set cable0 mtu 9000 up"))?;
+    ip(&format!("-n {namespace} link set veth0 mtu 9000 up"))?;
     Ok(host)
 }
 

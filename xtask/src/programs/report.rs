@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use super::list::Row;
-use super::network::{CABLE, Family, LOOPBACK};
+use super::network::{Family, LOOPBACK, VETH};
 
 /// The columns: a network and a family.
 pub(super) const COLUMNS: [(&str, Family, &str); 4] = [
     (LOOPBACK, Family::V4, "127.0.0.1"),
     (LOOPBACK, Family::V6, "::1"),
-    (CABLE, Family::V4, "veth, IPv4"),
-    (CABLE, Family::V6, "veth, IPv6"),
+    (VETH, Family::V4, "veth, IPv4"),
+    (VETH, Family::V6, "veth, IPv6"),
 ];
 
 const INTRODUCTION: &str = "\

@@ -36,9 +36,9 @@ chown -R 1001:1001 tmp/job
 in_room="env -i PATH=$path LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive"
 chroot . $in_room HOME=/root sh -e -c 'cd /tmp/job && . ./root.sh'
 
-nobody="setpriv --reuid=1001 --regid=1001 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
+unprivileged="setpriv --reuid=1001 --regid=1001 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
 unshare --net sh -e -c "
 ip link set lo up
 mount -t sysfs sysfs sys
-exec chroot . $nobody $in_room HOME=/tmp/job bash -e -c 'cd /tmp/job && . ./user.sh'
+exec chroot . $unprivileged $in_room HOME=/tmp/job bash -e -c 'cd /tmp/job && . ./user.sh'
 "

@@ -1,4 +1,4 @@
-//! Two hosts with a cable between them, and a disk that is full.
+//! Two hosts that a veth pair connects, and a full disk.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::programs::network::{CABLE, Host, TestNetworks, ip};
+use crate::programs::network::{Host, TestNetworks, VETH, ip};
 
 /// How long processes may take to disappear after their parent or owner.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -58,28 +58,28 @@ impl Cluster {
 
     pub(super) fn host(&self, side: Side) -> &Host {
         let mut networks = self.test_networks.networks.iter();
-        let cable = networks.find(|network| network.name == CABLE);
-        let cable = cable.expect("test networks with namespaces have a cable");
+        let network = networks.find(|network| network.name == VETH);
+        let network = network.expect("test networks with namespaces have a veth pair");
         match side {
-            Side::Server => &cable.server,
-            Side::Client => &cable.client,
+            Side::Server => &network.server,
+            Side::Client => &network.client,
         }
     }
 
     pub(super) fn set_link(&self, side: Side, up: bool) -> Result<(), String> {
         let state = if up { "up" } else { "down" };
-        self.ip(side, &format!("link set cable0 {state}"))
+        self.ip(side, &format!("link set veth0 {state}"))
     }
 
     pub(super) fn set_address(&self, side: Side, there: bool) -> Result<(), String> {
         let verb = if there { "add" } else { "delete" };
         let address = &self.host(side).v4;
-        self.ip(side, &format!("address {verb} {address}/24 dev cable0"))
+        self.ip(side, &format!("address {verb} {address}/24 dev veth0"))
     }
 
     fn ip(&self, side: Side, arguments: &str) -> Result<(), String> {
         let namespace = self.host(side).namespace();
-        let namespace = namespace.expect("both ends of the cable are in namespaces");
+        let namespace = namespace.expect("both ends are in namespaces");
         ip(&format!("-n {namespace} {arguments}"))
     }
 

@@ -187,9 +187,9 @@ impl<'a> Population<'a> {
         Ok(())
     }
 
-    fn leave_alone(&mut self, whom: impl Fn(&Member) -> bool) {
+    fn leave_alone(&mut self, is_affected: impl Fn(&Member) -> bool) {
         let now = Instant::now();
-        for member in self.members.iter_mut().filter(|member| whom(member)) {
+        for member in self.members.iter_mut().filter(|member| is_affected(member)) {
             member.alone_since.get_or_insert(now);
         }
     }
@@ -329,7 +329,7 @@ impl<'a> Population<'a> {
         }
     }
 
-    /// The cable is down for this long.
+    /// How long the link is down.
     pub(super) fn disturb_all(&mut self, duration: Duration) {
         for member in &mut self.members {
             member.disturbed += duration;

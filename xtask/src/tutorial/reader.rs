@@ -74,7 +74,7 @@ impl Reader {
                 Kind::Client => {
                     let mut served = server.take().expect("a server stands before each client");
                     let asked = self.open_terminal(block)?.wait_for_success();
-                    asked.map_err(|why| format!("{why}\n{}", served.told("served it")))?;
+                    asked.map_err(|why| format!("{why}\n{}", served.report("served it")))?;
                     served.wait_for_success()?;
                 }
             }
@@ -147,10 +147,10 @@ impl Terminal {
         let deadline = Instant::now() + COMMAND_TIMEOUT;
         while !self.said().contains(" port ") {
             if let Some(status) = self.ended() {
-                return Err(self.told(&format!("ended before it listened ({status})")));
+                return Err(self.report(&format!("ended before it listened ({status})")));
             }
             if Instant::now() > deadline {
-                return Err(self.told("did not listen in time"));
+                return Err(self.report("did not listen in time"));
             }
             sleep(POLL_INTERVAL);
         }
@@ -162,8 +162,8 @@ impl Terminal {
         loop {
             match self.ended() {
                 Some(status) if status.success() => return Ok(()),
-                Some(status) => return Err(self.told(&status.to_string())),
-                None if Instant::now() > deadline => return Err(self.told("did not end in time")),
+                Some(status) => return Err(self.report(&status.to_string())),
+                None if Instant::now() > deadline => return Err(self.report("did not end in time")),
                 None => sleep(POLL_INTERVAL),
             }
         }
@@ -178,7 +178,7 @@ impl Terminal {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn told(&self, how: &str) -> String {
+    fn report(&self, how: &str) -> String {
         let said = self.said();
         format!(
             "line {}\n$ {}\n{}\n{how}",

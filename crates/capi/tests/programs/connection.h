@@ -8,10 +8,10 @@
 
 /* A case has a process of its own, and so these are its own. */
 static struct rdma_event_channel *channel;
-static struct rdma_cm_id *listener, *client, *guest;
+static struct rdma_cm_id *listener, *client, *accepted;
 static int of_listener;
 
-static struct rdma_conn_param wishes = { .private_data = "hello",
+static struct rdma_conn_param parameters = { .private_data = "hello",
 					 .private_data_len = 6,
 					 .responder_resources = 3,
 					 .initiator_depth = 2,
@@ -92,7 +92,7 @@ static inline void make_qp_of(struct rdma_cm_id *id)
 static inline struct rdma_cm_event *ask(void)
 {
 	make_qp_of(client);
-	CHECK(rdma_connect(client, &wishes) == 0);
+	CHECK(rdma_connect(client, &parameters) == 0);
 	return expect(RDMA_CM_EVENT_CONNECT_REQUEST);
 }
 
@@ -100,10 +100,10 @@ static inline void open_connection(void)
 {
 	open_route();
 	struct rdma_cm_event *event = ask();
-	guest = event->id;
+	accepted = event->id;
 	CHECK(rdma_ack_cm_event(event) == 0);
-	make_qp_of(guest);
-	CHECK(rdma_accept(guest, &wishes) == 0);
+	make_qp_of(accepted);
+	CHECK(rdma_accept(accepted, &parameters) == 0);
 	for (int heard = 0; heard < 2; heard++)
 		pass(RDMA_CM_EVENT_ESTABLISHED);
 }
@@ -120,7 +120,7 @@ static inline void destroy(struct rdma_cm_id *id)
 static inline void close_all(void)
 {
 	destroy(client);
-	destroy(guest);
+	destroy(accepted);
 	destroy(listener);
 	rdma_destroy_event_channel(channel);
 }

@@ -89,9 +89,9 @@ static void an_id_is_bound_once(void)
 static void a_port_can_be_bound_once(void)
 {
 	client = new_id(RDMA_PS_TCP);
-	guest = new_id(RDMA_PS_TCP);
+	listener = new_id(RDMA_PS_TCP);
 	CHECK(bind_to(client, at(own_address(), 7171)) == 0);
-	FAILS(bind_to(guest, at(own_address(), 7171)), EADDRINUSE);
+	FAILS(bind_to(listener, at(own_address(), 7171)), EADDRINUSE);
 }
 
 static void a_type_of_service_can_be_set(void)

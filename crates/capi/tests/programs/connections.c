@@ -39,25 +39,25 @@ static void a_connection_needs_a_queue_pair(void)
 static void a_request_is_readable(void)
 {
 	make_qp_of(client);
-	CHECK(rdma_connect(client, &wishes) == 0);
+	CHECK(rdma_connect(client, &parameters) == 0);
 	CHECK(is_readable(channel->fd, 5000));
 }
 
 static void a_request_has_the_address_of_the_client(void)
 {
 	struct rdma_cm_event *event = ask();
-	guest = event->id;
-	CHECK(event->listen_id == listener && guest->context == &of_listener);
-	CHECK(guest->verbs == client->verbs && guest->qp == NULL);
+	accepted = event->id;
+	CHECK(event->listen_id == listener && accepted->context == &of_listener);
+	CHECK(accepted->verbs == client->verbs && accepted->qp == NULL);
 	CHECK(event->param.conn.qp_num == client->qp->qp_num);
-	CHECK(rdma_get_dst_port(guest) == rdma_get_src_port(client));
+	CHECK(rdma_get_dst_port(accepted) == rdma_get_src_port(client));
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
 static void a_request_has_the_parameters_of_the_client(void)
 {
 	struct rdma_cm_event *event = ask();
-	guest = event->id;
+	accepted = event->id;
 	CHECK(memcmp(event->param.conn.private_data, "hello", 6) == 0);
 	SAME(event->param.conn.private_data_len, 56);
 	SAME(event->param.conn.responder_resources, 2);
@@ -69,17 +69,17 @@ static void a_request_has_the_parameters_of_the_client(void)
 static void the_client_gets_the_accepted_parameters(void)
 {
 	struct rdma_cm_event *event = ask();
-	guest = event->id;
+	accepted = event->id;
 	CHECK(rdma_ack_cm_event(event) == 0);
-	make_qp_of(guest);
-	CHECK(rdma_accept(guest, &wishes) == 0);
-	CHECK(guest->qp->state == IBV_QPS_RTS);
+	make_qp_of(accepted);
+	CHECK(rdma_accept(accepted, &parameters) == 0);
+	CHECK(accepted->qp->state == IBV_QPS_RTS);
 	do
 		event = expect(RDMA_CM_EVENT_ESTABLISHED);
 	while (event->id != client && rdma_ack_cm_event(event) == 0);
 	CHECK(memcmp(event->param.conn.private_data, "hello", 6) == 0);
 	SAME(event->param.conn.private_data_len, 196);
-	CHECK(event->param.conn.qp_num == guest->qp->qp_num);
+	CHECK(event->param.conn.qp_num == accepted->qp->qp_num);
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
@@ -101,8 +101,8 @@ static void talk(struct rdma_cm_id *from, struct rdma_cm_id *to)
 
 static void both_sides_can_send(void)
 {
-	talk(client, guest);
-	talk(guest, client);
+	talk(client, accepted);
+	talk(accepted, client);
 }
 
 static void both_sides_get_a_disconnect_event(void)
@@ -110,8 +110,8 @@ static void both_sides_get_a_disconnect_event(void)
 	CHECK(rdma_disconnect(client) == 0);
 	for (int heard = 0; heard < 2; heard++) {
 		struct rdma_cm_event *event = expect(RDMA_CM_EVENT_DISCONNECTED);
-		if (event->id == guest)
-			CHECK(rdma_disconnect(guest) == 0);
+		if (event->id == accepted)
+			CHECK(rdma_disconnect(accepted) == 0);
 		CHECK(rdma_ack_cm_event(event) == 0);
 	}
 }
@@ -133,7 +133,7 @@ static void a_destroyed_listener_rejects(void)
 	destroy(listener);
 	listener = NULL;
 	make_qp_of(client);
-	CHECK(rdma_connect(client, &wishes) == 0);
+	CHECK(rdma_connect(client, &parameters) == 0);
 	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_REJECTED);
 	SAME(event->status, 8);
 	CHECK(rdma_ack_cm_event(event) == 0);
@@ -161,7 +161,7 @@ static void *serve(void *served)
 	return id;
 }
 
-/* Who disconnects waits until the peer has agreed. */
+/* A side that disconnects waits for the DREP of its peer. */
 static void *part_from(void *id)
 {
 	CHECK(rdma_disconnect(id) == 0);

@@ -299,7 +299,7 @@ static void *destroy_queue(void *cq)
 	return NULL;
 }
 
-/* Nobody may destroy what an event is still about. */
+/* An object with an unacknowledged event can't be destroyed. */
 static void destroying_a_queue_waits_for_acknowledgements(void)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(right.context);

@@ -95,20 +95,20 @@ static void resolve_to(int port)
 static void connect_to_listener(void)
 {
 	resolve_to(await_port());
-	CHECK(rdma_connect(client, &wishes) == 0);
+	CHECK(rdma_connect(client, &parameters) == 0);
 	pass(RDMA_CM_EVENT_ESTABLISHED);
 }
 
 static void ask_listener(void)
 {
 	resolve_to(await_port());
-	CHECK(rdma_connect(client, &wishes) == 0);
+	CHECK(rdma_connect(client, &parameters) == 0);
 }
 
 static void take_request(void)
 {
 	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
-	guest = event->id;
+	accepted = event->id;
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
@@ -123,8 +123,8 @@ static void client_dies(void (*die)(void), int sent_signal)
 {
 	start(connect_to_listener, die);
 	get_request();
-	make_qp_of(guest);
-	CHECK(rdma_accept(guest, &wishes) == 0);
+	make_qp_of(accepted);
+	CHECK(rdma_accept(accepted, &parameters) == 0);
 	pass(RDMA_CM_EVENT_ESTABLISHED);
 	await_sign();
 	expect_soon(sent_signal, RDMA_CM_EVENT_DISCONNECTED);
@@ -175,7 +175,7 @@ static void a_server_that_is_killed_before_it_accepts(void)
 {
 	start(get_request, wait_for_a_signal);
 	resolve_to(await_port());
-	CHECK(rdma_connect(client, &wishes) == 0);
+	CHECK(rdma_connect(client, &parameters) == 0);
 	await_sign();
 	expect_soon(SIGKILL, RDMA_CM_EVENT_REJECTED);
 }
@@ -187,7 +187,7 @@ static void no_child_process_is_left(void)
 	errno = 0;
 	CHECK(wait(NULL) == -1 && errno == ECHILD);
 	close_all();
-	client = guest = listener = NULL;
+	client = accepted = listener = NULL;
 }
 
 int main(int words, char **word)

@@ -8,7 +8,7 @@
 #define LONG (3 * 1000 * 1000)
 
 /* A case has a process of its own, and so these are its own. */
-static int listener, client, guest;
+static int listener, client, accepted;
 
 static struct sockaddr_in here(int port)
 {
@@ -50,8 +50,8 @@ static void open_sockets(void)
 
 static void *accept_guest(void *unused)
 {
-	guest = raccept(listener, NULL, NULL);
-	CHECK(guest >= 0);
+	accepted = raccept(listener, NULL, NULL);
+	CHECK(accepted >= 0);
 	return unused;
 }
 
@@ -88,7 +88,7 @@ static void open_small_stream(void)
 
 static void close_stream(void)
 {
-	CHECK(rclose(client) == 0 && rclose(guest) == 0 && rclose(listener) == 0);
+	CHECK(rclose(client) == 0 && rclose(accepted) == 0 && rclose(listener) == 0);
 }
 
 static unsigned char byte_at(size_t place)
@@ -101,10 +101,10 @@ static void *echo(void *unused)
 {
 	static char data[10000];
 	ssize_t length;
-	while ((length = rrecv(guest, data, sizeof(data), 0)) > 0)
-		CHECK(rsend(guest, data, length, 0) == length);
+	while ((length = rrecv(accepted, data, sizeof(data), 0)) > 0)
+		CHECK(rsend(accepted, data, length, 0) == length);
 	CHECK(length == 0);
-	CHECK(rshutdown(guest, SHUT_WR) == 0);
+	CHECK(rshutdown(accepted, SHUT_WR) == 0);
 	return unused;
 }
 
@@ -169,7 +169,7 @@ static void getpeername_returns_the_peer(void)
 	socklen_t length = sizeof(peer);
 	CHECK(rgetpeername(client, (struct sockaddr *)&peer, &length) == 0);
 	SAME(ntohs(peer.sin_port), port_of(listener));
-	CHECK(rgetpeername(guest, (struct sockaddr *)&peer, &length) == 0);
+	CHECK(rgetpeername(accepted, (struct sockaddr *)&peer, &length) == 0);
 	SAME(ntohs(peer.sin_port), port_of(client));
 }
 
@@ -183,8 +183,8 @@ static void peeking_leaves_the_data(void)
 {
 	char got = 0;
 	CHECK(rsend(client, "x", 1, 0) == 1);
-	CHECK(rrecv(guest, &got, 1, MSG_PEEK) == 1 && got == 'x');
-	CHECK(rrecv(guest, &got, 1, 0) == 1 && got == 'x');
+	CHECK(rrecv(accepted, &got, 1, MSG_PEEK) == 1 && got == 'x');
+	CHECK(rrecv(accepted, &got, 1, 0) == 1 && got == 'x');
 }
 
 static void writev_sends_one_stream(void)
@@ -192,7 +192,7 @@ static void writev_sends_one_stream(void)
 	struct iovec parts[2] = { { "two", 3 }, { "parts", 6 } };
 	char got[9];
 	CHECK(rwritev(client, parts, 2) == 9);
-	CHECK(rrecv(guest, got, 9, MSG_WAITALL) == 9);
+	CHECK(rrecv(accepted, got, 9, MSG_WAITALL) == 9);
 	CHECK(memcmp(got, "twoparts", 9) == 0);
 }
 
@@ -201,7 +201,7 @@ static void readv_fills_all_parts(void)
 	char first[3], second[6];
 	struct iovec parts[2] = { { first, 3 }, { second, 6 } };
 	CHECK(rsend(client, "twoparts", 9, 0) == 9);
-	CHECK(rreadv(guest, parts, 2) == 9);
+	CHECK(rreadv(accepted, parts, 2) == 9);
 	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "parts", 6) == 0);
 }
 
@@ -209,8 +209,8 @@ static void after_shutdown_a_socket_still_receives(void)
 {
 	char got = 0;
 	CHECK(rshutdown(client, SHUT_WR) == 0);
-	CHECK(rrecv(guest, &got, 1, 0) == 0);
-	CHECK(rsend(guest, "y", 1, 0) == 1);
+	CHECK(rrecv(accepted, &got, 1, 0) == 0);
+	CHECK(rsend(accepted, "y", 1, 0) == 1);
 	CHECK(rrecv(client, &got, 1, 0) == 1 && got == 'y');
 }
 
@@ -227,7 +227,7 @@ static void a_closed_socket_is_ebadf(void)
 	FAILS(rclose(socket), EBADF);
 }
 
-/* Somebody must be at the address to reject. */
+/* A device must have the address to reject. */
 static void connecting_without_a_listener_fails(void)
 {
 	int beside = bound_socket(SOCK_STREAM), asking = rsocket(AF_INET, SOCK_STREAM, 0);
@@ -265,12 +265,12 @@ static void connect_can_be_non_blocking(void)
 	CHECK(rlisten(listener, 4) == 0);
 	FAILS(connect_to(client, port_of(listener)), EINPROGRESS);
 	int writable = 0;
-	for (guest = -1; guest < 0 || !writable;) {
+	for (accepted = -1; accepted < 0 || !writable;) {
 		struct pollfd both[2] = { { .fd = listener, .events = POLLIN },
 					  { .fd = client, .events = POLLOUT } };
 		CHECK(rpoll(both, 2, 5000) > 0);
 		if (both[0].revents & POLLIN)
-			guest = raccept(listener, NULL, NULL);
+			accepted = raccept(listener, NULL, NULL);
 		writable = both[1].revents & POLLOUT;
 	}
 	int error = -1;
@@ -283,21 +283,21 @@ static void select_reports_data(void)
 {
 	fd_set readable;
 	FD_ZERO(&readable);
-	FD_SET(guest, &readable);
+	FD_SET(accepted, &readable);
 	CHECK(rwrite(client, "x", 1) == 1);
-	CHECK(rselect(guest + 1, &readable, NULL, NULL, NULL) == 1 && FD_ISSET(guest, &readable));
+	CHECK(rselect(accepted + 1, &readable, NULL, NULL, NULL) == 1 && FD_ISSET(accepted, &readable));
 	char got;
-	CHECK(rread(guest, &got, 1) == 1 && got == 'x');
+	CHECK(rread(accepted, &got, 1) == 1 && got == 'x');
 }
 
 static void poll_reports_the_end_of_a_stream(void)
 {
-	struct pollfd quiet = { .fd = guest, .events = POLLIN };
+	struct pollfd quiet = { .fd = accepted, .events = POLLIN };
 	CHECK(rpoll(&quiet, 1, 20) == 0);
 	CHECK(rshutdown(client, SHUT_RDWR) == 0);
 	CHECK(rpoll(&quiet, 1, 5000) == 1);
 	char got;
-	CHECK(rread(guest, &got, 1) == 0);
+	CHECK(rread(accepted, &got, 1) == 0);
 }
 
 /* Memory that a peer may write. */
@@ -310,12 +310,12 @@ static void open_with_maps(void)
 	connect_sockets();
 }
 
-/* Whoever maps has to wait until the peer knows of it. */
+/* The peer must learn of the mapping before it can write there. */
 static void map_at_guest(void)
 {
 	char known;
-	CHECK(riomap(guest, mapped, sizeof(mapped), PROT_WRITE, 0, 100) == 100);
-	CHECK(rsend(guest, "m", 1, 0) == 1);
+	CHECK(riomap(accepted, mapped, sizeof(mapped), PROT_WRITE, 0, 100) == 100);
+	CHECK(rsend(accepted, "m", 1, 0) == 1);
 	CHECK(rrecv(client, &known, 1, 0) == 1);
 }
 
@@ -325,28 +325,28 @@ static void a_peer_writes_into_mapped_memory(void)
 	map_at_guest();
 	CHECK(riowrite(client, "directly", 9, 110, 0) == 9);
 	CHECK(rsend(client, "d", 1, 0) == 1);
-	CHECK(rrecv(guest, &done, 1, 0) == 1);
+	CHECK(rrecv(accepted, &done, 1, 0) == 1);
 	CHECK(memcmp(mapped + 10, "directly", 9) == 0);
-	CHECK(riounmap(guest, mapped, sizeof(mapped)) == 0);
+	CHECK(riounmap(accepted, mapped, sizeof(mapped)) == 0);
 }
 
 static void a_write_outside_of_a_mapping_fails(void)
 {
 	map_at_guest();
 	SAME(riowrite(client, "nowhere", 8, 99999, 0), 0);
-	CHECK(riounmap(guest, mapped, sizeof(mapped)) == 0);
+	CHECK(riounmap(accepted, mapped, sizeof(mapped)) == 0);
 }
 
 static void open_datagrams(void)
 {
-	guest = bound_socket(SOCK_DGRAM);
+	accepted = bound_socket(SOCK_DGRAM);
 	client = bound_socket(SOCK_DGRAM);
-	CHECK(connect_to(client, port_of(guest)) == 0);
+	CHECK(connect_to(client, port_of(accepted)) == 0);
 }
 
 static void close_datagrams(void)
 {
-	CHECK(rclose(client) == 0 && rclose(guest) == 0);
+	CHECK(rclose(client) == 0 && rclose(accepted) == 0);
 }
 
 static void datagrams_are_echoed(void)
@@ -357,10 +357,10 @@ static void datagrams_are_echoed(void)
 		CHECK(rsend(client, out, length, 0) == length);
 		struct sockaddr_in from;
 		socklen_t size = sizeof(from);
-		CHECK(rrecvfrom(guest, in, sizeof(in), 0, (struct sockaddr *)&from, &size) == length);
+		CHECK(rrecvfrom(accepted, in, sizeof(in), 0, (struct sockaddr *)&from, &size) == length);
 		CHECK(memcmp(in, out, length) == 0);
 		CHECK(ntohs(from.sin_port) == port_of(client));
-		CHECK(rsendto(guest, in, length, 0, (struct sockaddr *)&from, size) == length);
+		CHECK(rsendto(accepted, in, length, 0, (struct sockaddr *)&from, size) == length);
 		CHECK(rrecv(client, in, sizeof(in), 0) == length);
 	}
 }

@@ -100,7 +100,7 @@ fn an_unwritable_capture_is_reported_in_a_sentence() {
     );
 }
 
-/// As if another user had been faster. Nobody can make files in `/proc`.
+/// A directory that can't be written, as if another user had created it: no user can create files in `/proc`.
 #[test]
 fn a_capture_falls_back_to_the_users_own_directory() {
     let (shared, own) = (Directory::new("shared"), Directory::new("own"));

@@ -23,7 +23,7 @@ fn client(server: &str) -> Running {
             client.read_on();
             return client;
         }
-        assert!(begin.elapsed() < STEP_TIMEOUT, "nobody listens");
+        assert!(begin.elapsed() < STEP_TIMEOUT, "the server does not listen");
     }
 }
 
@@ -47,7 +47,7 @@ fn a_server_ends_when_its_client_is_killed() {
     }
 }
 
-/// Two machines: namespaces with a cable between them. The client is killed when it talks with the server.
+/// Two hosts: network namespaces that a veth pair connects. The client is killed while it is connected.
 const TWO_MACHINES: &str = r#"
 ip link set lo up || exit 0
 unshare -n sleep 60 & other=$!

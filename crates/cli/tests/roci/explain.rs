@@ -48,7 +48,7 @@ fn a_ladder_and_a_queue_pair_can_be_chosen() {
 }
 
 #[test]
-fn a_page_is_written_and_said_where() {
+fn html_page_is_written_and_its_path_printed() {
     let (directory, path) = captured("explain-page");
     let page = directory.path().join("page.html");
     let name = page.display().to_string();

@@ -33,7 +33,7 @@ fn a_link_is_added_shown_used_and_deleted() {
 }
 
 #[test]
-fn the_words_of_the_rdma_tool_are_understood() {
+fn arguments_of_the_rdma_tool_are_accepted() {
     let directory = Directory::new("link-words");
     let words = ["add", "rxe0", "type", "rxe", "netdev", "lo"];
     link(directory.path(), &words).success();

@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::run::{Directory, Outcome, Roci, address, roci};
 
 /// Another user than the one that runs the tests.
-const NOBODY: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 fn under<'a>(program: impl IntoIterator<Item = &'a str>) -> Roci {
     roci(["run", "--"].into_iter().chain(program))
@@ -252,7 +252,7 @@ fn a_program_with_other_rights_is_explained() {
     let ours = fs::metadata(directory.path()).expect("a directory").uid();
     let path = match ours {
         0 => {
-            chown(&path, Some(NOBODY), None).expect("root may");
+            chown(&path, Some(OTHER_USER), None).expect("root may");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).expect("root may");
             path
         }

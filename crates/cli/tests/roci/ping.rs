@@ -59,7 +59,7 @@ fn data(output: &str) -> Vec<&str> {
 
 /// The disk fills up in the middle of a session: the session continues, and one message is printed.
 #[test]
-fn a_capture_that_a_full_disk_ends_is_said_once_and_the_rest_goes_on() {
+fn full_disk_ends_a_capture_with_one_message_and_the_program_continues() {
     let (here, there) = (address(92), address(93));
     let server = server(&there, &[]);
     let full = client(&here, &there, &["-v", "-C", "10"]).env("ROCI_PCAP", "/dev/full");

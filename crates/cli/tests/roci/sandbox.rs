@@ -60,7 +60,7 @@ fn limits_of_a_sandbox_are_reported_once() {
             "one context at a time",
             "(SO_ATTACH_REUSEPORT_CBPF)",
         ),
-        (MEMFD, 213, "peers are not told", "allow memfd_create"),
+        (MEMFD, 213, "peers get no notice", "allow memfd_create"),
     ] {
         let Some((found, said)) = finding(call, at) else {
             return println!("left out: other numbers of system calls");

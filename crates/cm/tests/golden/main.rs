@@ -313,7 +313,7 @@ fn request_without_a_listener_is_rejected_like_linux() {
 #[test]
 fn service_answers_like_linux() {
     let all = other("udaddy");
-    let (Message::ServiceRequest(asked), Message::ServiceReply(told)) =
+    let (Message::ServiceRequest(asked), Message::ServiceReply(reply)) =
         (all[0].message, all[1].message)
     else {
         panic!("a SIDR_REQ and a SIDR_REP");
@@ -322,7 +322,7 @@ fn service_answers_like_linux() {
     let mut manager = listening(1, all[0].addresses.destination, space, port);
     receive(&mut manager, &all[0], asked);
     let id = event(&mut manager).id;
-    let parameters = Parameters::new(told.qpn);
+    let parameters = Parameters::new(reply.qpn);
     let now = at(all[1].after);
     manager.accept(now, id, &parameters).expect("a SIDR_REQ");
     let (transaction, ours) = sent(&mut manager);
@@ -332,7 +332,7 @@ fn service_answers_like_linux() {
 #[test]
 fn service_request_equals_that_of_linux() {
     let all = other("udaddy");
-    let (Message::ServiceRequest(asked), Message::ServiceReply(told)) =
+    let (Message::ServiceRequest(asked), Message::ServiceReply(reply)) =
         (all[0].message, all[1].message)
     else {
         panic!("a SIDR_REQ and a SIDR_REP");
@@ -352,11 +352,18 @@ fn service_request_equals_that_of_linux() {
     let request_id = asked.request_id;
     assert_eq!(ServiceRequest { request_id, ..ours }, asked);
     let request_id = ours.request_id;
-    receive(&mut manager, &all[1], ServiceReply { request_id, ..told });
+    receive(
+        &mut manager,
+        &all[1],
+        ServiceReply {
+            request_id,
+            ..reply
+        },
+    );
     let EventKind::ServiceFound(found) = event(&mut manager).kind else {
         panic!("the service was found");
     };
-    assert_eq!(found.remote_qpn, told.qpn);
+    assert_eq!(found.remote_qpn, reply.qpn);
     assert_eq!(found.queue_key, cm::DEFAULT_QUEUE_KEY);
 }
 

@@ -165,7 +165,7 @@ impl Buffer {
         self.owner.downcast().ok().map(|owner| *owner)
     }
 
-    /// All its bytes, for a thread that shares the buffer with nobody.
+    /// All its bytes, for a thread that has the only reference to the buffer.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the owner keeps `length` initialised bytes at `start` alive. The exclusive
@@ -208,7 +208,7 @@ impl Buffer {
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        // Whoever sees one of these bytes sees what was written before.
+        // A thread that reads one of these bytes also sees what was written before them.
         fence(Ordering::Release);
         let (head, rest) = from.split_at(self.in_head(offset, from.len()));
         if !head.is_empty() {

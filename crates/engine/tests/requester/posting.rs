@@ -204,7 +204,7 @@ fn unreliable_connection_rejects_reads_and_invalidates() {
 #[test]
 fn post_to_an_unknown_queue_pair_is_rejected() {
     let mut peer = Conversation::new();
-    let nobody = wire::Qpn::new(peer.number.value() + 1);
-    let rejected = peer.device.post_send(nobody, hello(1));
+    let missing = wire::Qpn::new(peer.number.value() + 1);
+    let rejected = peer.device.post_send(missing, hello(1));
     assert_eq!(rejected, Err(PostError::Unknown));
 }

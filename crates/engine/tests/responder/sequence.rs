@@ -105,10 +105,10 @@ fn acknowledgement_reports_completed_messages_and_posted_receives() {
 // C9-148: not every count has a code, and more credits than receives must not be reported.
 #[test]
 fn reported_credits_are_rounded_down() {
-    for (left, told) in [(0, 0), (4, 4), (5, 4), (7, 6), (15, 12), (100, 96)] {
+    for (left, credits) in [(0, 0), (4, 4), (5, 4), (7, 6), (15, 12), (100, 96)] {
         let (mut peer, _) = with_receives(left + 1);
         peer.says(at(1), send_only(PSN, b"one").ackreq());
-        assert_eq!(peer.listens(at(1))[0].credits(), Some(told));
+        assert_eq!(peer.listens(at(1))[0].credits(), Some(credits));
     }
 }
 

@@ -159,10 +159,10 @@ impl Stream {
             message.answer = Some(id);
             message.answered = Some(time);
         }
-        if !self.broken {
+        if !self.rejected {
             report::rejection(self, code, found.map(|found| found.id), id, context);
         }
-        self.broken = true;
+        self.rejected = true;
         self.resolve(position, id, context);
     }
 
@@ -203,7 +203,7 @@ impl Stream {
         let missing = end - wanted;
         self.note_nak(Cause::DataLost { missing }, wanted, id, context);
         let found = self.recoveries.iter().position(|recovery| {
-            let ignored = recovery.repeated == 0 && recovery.complaints > UNHEEDED;
+            let ignored = recovery.repeated == 0 && recovery.naks > UNHEEDED;
             recovery.is_data_lost() && recovery.at == wanted && ignored
         });
         let Some(found) = found else {
@@ -266,9 +266,9 @@ impl Stream {
             recovery.at == position && recovery.cause.is_like(&cause) && recovery.overcome.is_none()
         });
         if let Some(recovery) = same {
-            return recovery.tell(time);
+            return recovery.add_nak(time);
         }
-        if self.joins_the_last(|recovery| recovery.tell(time)) {
+        if self.joins_the_last(|recovery| recovery.add_nak(time)) {
             return;
         }
         let message = self.message_at(position, context).map(|found| found.id);

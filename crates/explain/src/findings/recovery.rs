@@ -53,7 +53,7 @@ pub(super) struct Recovery {
     pub(super) packet: PacketId,
     pub(super) time: u64,
     /// How many NAKs the other end sent.
-    pub(super) complaints: u64,
+    pub(super) naks: u64,
     /// How many times the oldest position was sent again.
     pub(super) rounds: u64,
     /// How many packets were sent again.
@@ -80,7 +80,7 @@ impl Recovery {
             message,
             packet,
             time,
-            complaints: 1,
+            naks: 1,
             rounds: 0,
             repeated: 0,
             first_repeat: None,
@@ -90,8 +90,8 @@ impl Recovery {
     }
 
     /// The other end sent another NAK.
-    pub(super) fn tell(&mut self, time: u64) {
-        self.complaints += 1;
+    pub(super) fn add_nak(&mut self, time: u64) {
+        self.naks += 1;
         self.last = time;
     }
 

@@ -104,7 +104,7 @@ impl Stream {
     pub(super) fn finish(mut self, context: &mut Context<'_>) {
         self.report_overcome(context);
         self.report_lasting(context);
-        if !self.broken {
+        if !self.rejected {
             self.report_unanswered(context);
         }
         self.report_holes(context);
@@ -145,7 +145,7 @@ impl Stream {
                 not_captured(self, &recovery, context);
             } else {
                 lasting(self, &recovery, context);
-                self.broken = true;
+                self.rejected = true;
             }
         }
     }
@@ -344,7 +344,7 @@ fn missed(stream: &Stream, recovery: &Recovery, context: &Context<'_>) -> String
         }
         _ => "never seen: lost before the place of the capture, or not captured".to_owned(),
     };
-    let asked = match recovery.complaints {
+    let asked = match recovery.naks {
         1 => "said so with a NAK".to_owned(),
         more => format!("said so {}", times(more)),
     };
@@ -368,13 +368,9 @@ fn not_ready(stream: &Stream, recovery: &Recovery, delay: u64, context: &Context
     let psn = stream.psn_at(recovery.at);
     format!(
         "{peer} had no receive posted for {what} at PSN {psn}: it said so {} and asked to wait {}{}",
-        times(recovery.complaints),
+        times(recovery.naks),
         duration(delay),
-        if recovery.complaints > 1 {
-            " each time"
-        } else {
-            ""
-        }
+        if recovery.naks > 1 { " each time" } else { "" }
     )
 }
 

@@ -279,7 +279,7 @@ impl Stream {
             let cause = self.cause_of_repeat(position, id, context);
             let message = found.map(|found| found.id);
             let mut recovery = Recovery::new(cause, position, message, id, packet.time);
-            recovery.complaints = 0;
+            recovery.naks = 0;
             recovery.repeat(position, packet.time);
             self.report_overcome(context);
             self.recoveries.push(recovery);
@@ -295,11 +295,11 @@ impl Stream {
             .replayed
             .is_some_and(|end| (end..end + SKIPPED).contains(&position));
         self.replayed = Some(end);
-        let told =
+        let current =
             self.recoveries.iter_mut().rev().find(|recovery| {
                 recovery.at <= position && (recovery.overcome.is_none() || goes_on)
             });
-        match told {
+        match current {
             Some(recovery) => recovery.repeat(position, time),
             None => {
                 return goes_on || self.joins_the_last(|recovery| recovery.repeat(position, time));

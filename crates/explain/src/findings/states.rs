@@ -126,7 +126,7 @@ fn of_failures(anomalies: &[Anomaly]) -> Vec<Change> {
             changes.extend(Side::BOTH.map(|side| Change {
                 connection,
                 side,
-                state: State::Broken,
+                state: State::Error,
                 packet,
             }));
         }

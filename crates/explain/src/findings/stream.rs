@@ -50,7 +50,7 @@ pub(super) struct Stream {
     /// When the peer last sent a packet.
     pub(super) last_heard: Option<u64>,
     /// A request was rejected with a fatal NAK.
-    pub(super) broken: bool,
+    pub(super) rejected: bool,
     pub(super) unknown_answers: PacketCount,
     pub(super) orphans: PacketCount,
     pub(super) wrong_sizes: PacketCount,
@@ -105,7 +105,7 @@ impl Stream {
             replayed: None,
             recoveries: Vec::new(),
             last_heard: None,
-            broken: false,
+            rejected: false,
             unknown_answers: PacketCount::default(),
             orphans: PacketCount::default(),
             wrong_sizes: PacketCount::default(),

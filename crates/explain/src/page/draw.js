@@ -112,7 +112,7 @@ function timeY(time) {
 }
 
 function stateColour(state) {
-  return { connecting: palette.odd, established: palette.answer, broken: palette.bad, closed: palette.faint }[state] ?? palette.line;
+  return { connecting: palette.odd, established: palette.answer, error: palette.bad, closed: palette.faint }[state] ?? palette.line;
 }
 
 // Arrows, one by one.

@@ -9,7 +9,7 @@ fn text(analysis: &Analysis, view: &View) -> String {
     anstream::adapter::strip_str(&render(analysis, view)).to_string()
 }
 
-macro_rules! told {
+macro_rules! snapshots {
     ($($test:ident: $name:literal;)+) => { $(
         #[test]
         fn $test() {
@@ -18,7 +18,7 @@ macro_rules! told {
     )+ };
 }
 
-told! {
+snapshots! {
     a_send: "gold-send";
     a_long_read: "gold-readbig";
     an_atomic_operation: "gold-cas";

@@ -202,7 +202,7 @@ fn click_on_an_anomaly_selects_its_packet() {
     assert!(field(&browser, "Syndrome").contains("NAK remote access error"));
     let y = browser.ask(&format!("topOf(rowOf({}))", packet.index()));
     let y = y.as_f64().expect("a coordinate");
-    assert!(y > 0.0 && y < f64::from(Browser::HEIGHT), "it is in sight");
+    assert!(y > 0.0 && y < f64::from(Browser::HEIGHT), "it is visible");
 
     let words = browser.text(&format!(
         "document.querySelector(\"[data-anomaly='{position}']\").textContent"

@@ -1,7 +1,7 @@
 //! Whether the loopback interface may be bypassed.
 //!
 //! Packets between two local addresses pass through loopback, where other programs capture, delay or drop them.
-//! If none does, nobody notices that packets are handed over in memory instead.
+//! If none does, packets can be handed over in memory without a visible difference.
 
 use std::fs;
 use std::io;
@@ -55,7 +55,7 @@ fn captures_loopback(line: &str) -> bool {
     }
 }
 
-/// Loopback has no queueing discipline of its own: the kernel lists only those that somebody added.
+/// Loopback has no queueing discipline of its own: the kernel lists only those that were added.
 fn is_shaped() -> io::Result<bool> {
     let disciplines = netlink::queueing_disciplines()?;
     Ok(disciplines

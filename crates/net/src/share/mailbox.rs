@@ -306,7 +306,7 @@ mod tests {
         let mut mailbox = Mailbox::open(path.clone()).unwrap();
         mailbox.send(&path, b"").unwrap();
         assert!(matches!(mailbox.next(), Ok(Some(MailboxMessage::WakeUp))));
-        let missing = mailbox.send(&directory.join("nobody"), b"").unwrap_err();
+        let missing = mailbox.send(&directory.join("missing"), b"").unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         drop(mailbox);
         assert!(!path.exists());

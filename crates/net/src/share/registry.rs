@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(mailboxes.map(|path| path.exists()), [true, false]);
         assert!(
             !locked.remove_dead_members(&mut table),
-            "nobody else has died"
+            "no other member has died"
         );
         drop(locked);
         fs::remove_dir_all(directory.path()).unwrap();

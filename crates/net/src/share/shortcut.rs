@@ -523,7 +523,7 @@ mod tests {
     }
 
     /// A process that does not exist.
-    fn nobody() -> Identity {
+    fn dead_process() -> Identity {
         Identity {
             start: u64::MAX,
             ..Identity::current()
@@ -568,7 +568,7 @@ mod tests {
         let writer = Writer::create().unwrap();
         let offer = offer_of(writer.file().unwrap());
         open(&offer).unwrap();
-        let from = nobody();
+        let from = dead_process();
         open(&RingOffer { from, ..offer }).unwrap_err();
         let other = SharedMemory::create_named(c"another", ring::LENGTH).unwrap();
         let rejected = open(&offer_of(&other)).unwrap_err();
@@ -583,7 +583,7 @@ mod tests {
         for number in (0x2000..).step_by(0x800).take(MAX_ROUTES + 1) {
             let to = (ADDRESS, Qpn::new(number));
             let sent = shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
-            assert_eq!(sent, Outcome::NoRing, "nobody has the number");
+            assert_eq!(sent, Outcome::NoRing, "no member owns the number");
         }
         assert_eq!(shortcuts.routes.len(), MAX_ROUTES);
         // Routes without an owner are looked up again after a while.
@@ -610,7 +610,7 @@ mod tests {
             withdrawn,
             ..entry()
         })));
-        let process = nobody();
+        let process = dead_process();
         assert!(!outlet.is_in(&table(Entry { process, ..entry() })));
     }
 
@@ -632,7 +632,7 @@ mod tests {
         assert!(living.is_worth_keeping() && living.is_worth_keeping());
         drop(reader);
         assert!(!living.is_worth_keeping(), "it is closed");
-        let (mut dead, _reader) = route(nobody());
+        let (mut dead, _reader) = route(dead_process());
         assert!(dead.is_worth_keeping(), "it may have moved");
         assert!(!dead.is_worth_keeping(), "it has not");
     }
@@ -659,7 +659,7 @@ mod tests {
         shortcuts.accept(&offer_of(writer.file().unwrap()));
         shortcuts.maintain();
         assert!(shortcuts.has_sources());
-        shortcuts.sources[0].writer = nobody();
+        shortcuts.sources[0].writer = dead_process();
         shortcuts.maintain();
         assert!(!shortcuts.has_sources());
         assert_eq!(writer.state(), State::Closed);
@@ -695,7 +695,7 @@ mod tests {
             shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
             shortcuts.routes.len()
         };
-        assert_eq!(send(0x1800), 1, "nobody has it");
+        assert_eq!(send(0x1800), 1, "no member owns it");
         members.add(entry());
         registry.lock().unwrap().write(&members).unwrap();
         assert_eq!(send(0x1000), 1);

@@ -302,13 +302,13 @@ mod tests {
         let address = Ipv4Addr::LOCALHOST.into();
         let flow = Sender::bind(address).unwrap().flow_to(address);
         let route = Route::new(flow);
-        let told = |errno| failure(io::Error::from_raw_os_error(errno), &route, 100, 7);
+        let error = |errno| failure(io::Error::from_raw_os_error(errno), &route, 100, 7);
         for errno in [libc::EAGAIN, libc::ENOBUFS] {
-            assert!(matches!(told(errno), SendError::Full { sent: 7 }));
+            assert!(matches!(error(errno), SendError::Full { sent: 7 }));
         }
-        let too_long = told(libc::EMSGSIZE);
+        let too_long = error(libc::EMSGSIZE);
         assert!(matches!(too_long, SendError::TooLong { length: 100, .. }));
-        assert!(matches!(told(libc::EPERM), SendError::Refused { .. }));
+        assert!(matches!(error(libc::EPERM), SendError::Refused { .. }));
     }
 
     #[test]

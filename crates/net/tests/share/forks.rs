@@ -16,7 +16,7 @@ pub(crate) fn keeper(member: &Member) -> Child {
     let copy = socket.try_clone_to_owned().unwrap();
     let mut sleeper = Command::new("sleep");
     let sleeper = sleeper.arg("20").stdin(Stdio::from(copy));
-    // Nobody waits for the end of its output.
+    // No process waits for the end of its output.
     sleeper
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -42,13 +42,13 @@ fn a_socket_of_no_member_does_not_harm_the_members() {
     members.remove(0);
     let begin = Instant::now();
     let repaired = settle(&peer, &mut members);
-    println!("with a socket of nobody in the group: repaired after {repaired:?}");
+    println!("with a socket of no member in the group: repaired after {repaired:?}");
     // The dead are noticed, and the last member does not find its place in the first round.
     sleep(Duration::from_millis(600));
     all_get_their_own(&peer, &mut members);
     let rounds: u64 = members.iter_mut().map(|it| it.report().rounds).sum();
     println!("{rounds} rounds");
-    // Connection management must not reach the socket of nobody.
+    // Connection management must not reach the socket of no member.
     let before: u64 = members.iter_mut().map(|it| it.report().general).sum();
     for _ in 0..20 {
         // Another port each time: the kernel would choose another socket.
@@ -63,6 +63,6 @@ fn a_socket_of_no_member_does_not_harm_the_members() {
     println!("and after another one joined: {repaired:?}");
     kill(&grandchild);
     let repaired = settle(&peer, &mut members);
-    println!("and after the socket of nobody is gone: {repaired:?}");
+    println!("and after that socket is closed: {repaired:?}");
     assert!(begin.elapsed() < Duration::from_secs(10));
 }

@@ -51,14 +51,14 @@ fn two_hundred_contexts_share_an_address() {
     each_gets_its_own(&site, &mut members);
     let blocks: HashSet<_> = members.iter().map(Member::block).collect();
     assert_eq!(blocks.len(), 200);
-    // Who leaves disturbs nobody, wherever it is.
+    // A member that leaves does not disturb the others, whatever its place.
     let begin = Instant::now();
     let mut rest: Vec<_> = members.into_iter().skip(1).step_by(2).collect();
     println!("a hundred left in {:?}", begin.elapsed());
     rest.iter_mut().for_each(|it| _ = taken(it));
     each_gets_its_own(&site, &mut rest);
     let rounds = rest.iter().map(|it| it.counters().rounds).sum::<u64>();
-    assert_eq!(rounds, 0, "nobody had to search for places");
+    assert_eq!(rounds, 0, "no member had to probe places");
     rest.extend(join(&site, 50));
     each_gets_its_own(&site, &mut rest);
 }

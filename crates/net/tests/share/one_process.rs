@@ -49,7 +49,7 @@ fn packets_in_a_batch_for_another_member_are_handed_over() {
     }
     let to_first = first.qpn_range().start;
     let to_second = second.qpn_range().end - 1;
-    // Steered by its first packet, but the second and the fourth are for somebody else.
+    // Steered by its first packet, but the second and the fourth are for another member.
     peer.send(&[to_first, to_second, to_first, to_second]);
     let flow = &peer.route.flow;
     let expected = |numbers: [u16; 2], to| numbers.map(|number| packet(flow, number, to));
@@ -124,14 +124,14 @@ fn packets_for_a_busy_member_wait_and_for_no_member_are_lost() {
         first.maintain(Instant::now());
     }
     assert_eq!((arrived, first.counters().strays_forwarded), (100, 100));
-    let nobody = [0x800, 0xff_f000].map(|first| NumberBlock::new(first, 11).unwrap());
+    let unowned = [0x800, 0xff_f000].map(|first| NumberBlock::new(first, 11).unwrap());
     let members = [first.block(), second.block()];
-    let nobody = nobody.into_iter().find(|it| {
+    let unowned = unowned.into_iter().find(|it| {
         !members
             .iter()
             .any(|its| its.qpn_range().contains(&it.first()))
     });
-    first.forward_to(nobody.unwrap(), &route, &message);
+    first.forward_to(unowned.unwrap(), &route, &message);
     assert_eq!(first.counters().strays_lost, 1);
 }
 
@@ -156,16 +156,16 @@ fn packets_that_are_corrupted_or_of_no_member_cost_little() {
     members.iter_mut().for_each(|it| _ = taken(it));
     let peer = Peer::new(site.address);
     let owned = |number| members.iter().any(|it| it.qpn_range().contains(&number));
-    let nobody = [0x800, 0x10_0000, 0xff_f000].into_iter();
-    let nobody = nobody.clone().find(|number| !owned(*number)).unwrap();
+    let unowned = [0x800, 0x10_0000, 0xff_f000].into_iter();
+    let unowned = unowned.clone().find(|number| !owned(*number)).unwrap();
     let before: u64 = members.iter().map(Member::registry_reads).sum();
     let begin = Instant::now();
     for _ in 0..STRAYS / 20 {
-        peer.send(&[nobody; 20]);
+        peer.send(&[unowned; 20]);
         members.iter_mut().for_each(|it| _ = taken(it));
     }
     println!(
-        "{:?} for a packet that is for nobody",
+        "{:?} for a packet without an owner",
         begin.elapsed() / STRAYS
     );
     let reads: u64 = members.iter().map(Member::registry_reads).sum();
@@ -319,7 +319,7 @@ fn a_removed_registry_is_written_again() {
 }
 
 #[test]
-fn a_registry_of_another_version_is_replaced_when_nobody_uses_it() {
+fn unused_registry_of_another_version_is_replaced() {
     let site = Site::new(72);
     let (path, directory) = runtime_directory("version");
     let member = Member::join_in(&directory, site.address).unwrap();

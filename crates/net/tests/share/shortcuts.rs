@@ -52,7 +52,7 @@ impl Target {
     }
 }
 
-/// A queue pair at the same address that nobody has.
+/// A queue pair number at the same address that no member owns.
 fn stray(target: &Target) -> Target {
     Target {
         route: target.route,
@@ -233,14 +233,14 @@ fn a_sleeping_member_is_woken_by_a_packet() {
     assert_eq!(one.counters().by_shortcut, u64::from(ROUNDS));
 }
 
-/// Sleeps as the driver does. Nobody else would end the sleep for a minute.
+/// Sleeps as the driver does. Nothing else ends the sleep for a minute.
 fn sleep_until_packets(member: &mut Member) {
     if member.prepare_sleep() {
         return;
     }
     let interests = member.fds().map(Interest::readable);
     let ready = wait(&interests, Some(Duration::from_secs(60))).unwrap();
-    assert!((0..interests.len()).any(|door| ready.contains(door)));
+    assert!((0..interests.len()).any(|index| ready.contains(index)));
 }
 
 #[test]

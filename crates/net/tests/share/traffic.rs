@@ -24,7 +24,7 @@ impl Site {
 }
 
 impl Drop for Site {
-    /// Nobody will use the address again: removes its registry.
+    /// Removes the registry of an address that is not used again.
     fn drop(&mut self) {
         let directory = RuntimeDirectory::of_user().unwrap();
         let prefix = format!("{}@", self.address);
@@ -45,7 +45,7 @@ pub(crate) fn packet(flow: &Flow, identification: u16, destination: u32) -> Vec<
     packet
 }
 
-/// Someone who sends to the members of an address.
+/// A sender to the members of an address.
 pub(crate) struct Peer {
     sender: Sender,
     pub(crate) route: Route,

@@ -68,7 +68,7 @@ impl Cluster {
         if !self.ends[end].is_alive() {
             return Ok(());
         }
-        self.fail_end(end, Cause::Told);
+        self.fail_end(end, Cause::Application);
         self.modify(end, State::Error, None)?;
         self.drain(host)
     }
@@ -128,7 +128,7 @@ impl Cluster {
             if self.ends[end].host == host {
                 self.ends[end].quota = 0;
                 // The peer gets no message: its retries must fail.
-                self.ends[end].failure.get_or_insert(Cause::Told);
+                self.ends[end].failure.get_or_insert(Cause::Application);
                 let lost: Vec<Posted> = self.ends[end].outstanding.drain(..).collect();
                 lost.into_iter()
                     .for_each(|posted| self.abandon(end, posted));

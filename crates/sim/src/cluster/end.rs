@@ -118,7 +118,7 @@ pub(crate) enum Cause {
     /// A receive of its own failed.
     OwnReceive(Status),
     /// The application moved it there.
-    Told,
+    Application,
 }
 
 /// The asynchronous error that a rejected request causes at the responder.

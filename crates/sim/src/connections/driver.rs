@@ -90,9 +90,9 @@ impl Connections {
         let owner = match (owners.contains(&host), forward.is_empty()) {
             (true, _) => Owner::Here,
             (false, false) => Owner::Elsewhere,
-            (false, true) => Owner::Nobody,
+            (false, true) => Owner::None,
         };
-        if owner == Owner::Nobody {
+        if owner == Owner::None {
             self.event_counts.note("message without an owner");
         }
         let it = self.host(host);

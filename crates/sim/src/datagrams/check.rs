@@ -87,7 +87,7 @@ impl Datagrams {
     /// The datagram was not sent.
     fn forget(&mut self, id: u64) {
         if let Some(sent) = self.sent.iter_mut().find(|sent| sent.id == id) {
-            sent.to = Receiver::Nobody;
+            sent.to = Receiver::None;
         }
     }
 
@@ -165,7 +165,7 @@ impl Datagrams {
         let addressed = match sent.to {
             Receiver::Member(other) => other == member,
             Receiver::Group(group) => state.groups.contains(&group),
-            Receiver::Nobody => false,
+            Receiver::None => false,
         };
         addressed && state.queue_key == sent.queue_key
     }

@@ -1,4 +1,4 @@
-//! The other process: it is told by lines what to be, and answers with lines.
+//! The other process: it reads commands as lines and answers with lines.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -2,7 +2,7 @@
 
 use crate::RECEIVES;
 
-/// Longer than one packet, so that half a block can be told from a whole one.
+/// Longer than one packet, so that a partial block can be detected.
 pub(crate) const LENGTH: usize = 6000;
 
 /// Blocks in the server's memory. The block of a number is written again this many numbers later,

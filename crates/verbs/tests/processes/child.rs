@@ -1,4 +1,4 @@
-//! One of the processes: told by lines what to do, and telling by lines what happened.
+//! A child process: it reads commands as lines and reports events as lines.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;

@@ -43,7 +43,7 @@ impl Drop for Server {
     }
 }
 
-/// The child: accepts whoever comes, and says who it is.
+/// The child: accepts every client and sends its name.
 pub(crate) fn serve(port: &str) {
     let address = std::env::var(ADDRESS).expect("the parent says which address");
     let listener = match Listener::bind(format!("{address}:{port}")) {
@@ -65,7 +65,7 @@ pub(crate) fn serve(port: &str) {
     }
 }
 
-/// Who answers at a port.
+/// The name of the process that listens on a port.
 fn ask(context: &Context, port: u16) -> Result<String, ConnectError> {
     let connector = Connector::resolve_on(context, format!("{SHARED_ADDRESS}:{port}"))?;
     let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
@@ -88,8 +88,8 @@ pub(crate) fn run() {
             let answer = ask(&context, port).expect("an answer");
             assert_eq!(answer, port.to_string());
         }
-        let nobody = ask(&context, 7004);
-        assert!(matches!(nobody, Err(ConnectError::NoListener(_))));
+        let rejected = ask(&context, 7004);
+        assert!(matches!(rejected, Err(ConnectError::NoListener(_))));
     }
     let second = Server::start(PORTS[0]);
     assert!(second.said.contains("taken"), "{}", second.said);

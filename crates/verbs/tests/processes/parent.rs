@@ -13,7 +13,7 @@ const SHARED_ADDRESS: &str = "127.53.1.1";
 const PROCESSES: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After this long nobody may be disturbed any more by a death.
+/// After this time a death must not affect the surviving processes any more.
 const RECOVERY: Duration = Duration::from_secs(1);
 
 struct Process {
@@ -26,7 +26,7 @@ struct Parent {
     dead: BTreeSet<usize>,
     said: Receiver<(usize, String)>,
     saying: Sender<(usize, String)>,
-    /// Lines that nobody has asked for yet.
+    /// Lines that were received and not read yet.
     waiting: BTreeMap<usize, VecDeque<String>>,
     next: usize,
     /// Whether packets go through memory.
@@ -178,7 +178,7 @@ impl Parent {
         }
     }
 
-    /// Who takes the shortcut has memory for it, and nobody else.
+    /// Only processes that use shortcuts have mapped rings.
     fn all_took_the_way_they_should(&self) {
         for process in self.processes.values() {
             let maps = format!("/proc/{}/maps", process.child.id());
@@ -247,7 +247,10 @@ impl Parent {
                 .next()
                 .and_then(|word| word.parse().ok())
                 .expect("one");
-            assert!(self.dead.contains(&peer), "{from} lost {rest}, who lives");
+            assert!(
+                self.dead.contains(&peer),
+                "{from} lost {rest}, which is alive"
+            );
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn run() {
     for watcher in ["1", "0"] {
         a_client_that_is_killed_and_started_again_connects_at_its_first_try(watcher);
     }
-    the_ring_of_a_dead_reader_delays_nobody();
+    ring_of_a_dead_reader_delays_no_sender();
 }
 
 /// The server keeps what it has of the dead ones. A client tries once, and panics if that fails.
@@ -59,10 +59,12 @@ pub(crate) fn lie_open() {
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let memory = domain.register(MESSAGE, access).expect("room");
     let remote = memory.remote(0);
-    let mut told = remote.address.to_be_bytes().to_vec();
-    told.extend(remote.key.value().to_be_bytes());
+    let mut advertisement = remote.address.to_be_bytes().to_vec();
+    advertisement.extend(remote.key.value().to_be_bytes());
     let prepared = request.prepare(builder).expect("room");
-    let _connection = prepared.accept(&told).expect("the parent is there");
+    let _connection = prepared
+        .accept(&advertisement)
+        .expect("the parent is there");
     // Until it is killed, or its parent is gone.
     let _ = std::io::stdin().read(&mut [0]);
 }
@@ -88,10 +90,12 @@ impl Line {
         let builder = domain.queue_pair(&completions).depth(512, 1);
         let prepared = connector.prepare(builder).expect("room");
         let connection = prepared.connect(b"").expect("the target listens");
-        let told = connection.private_data();
+        let advertisement = connection.private_data();
         let remote = RemoteMemory {
-            address: u64::from_be_bytes(told[..8].try_into().expect("8 bytes")),
-            key: Key::new(u32::from_be_bytes(told[8..12].try_into().expect("4 bytes"))),
+            address: u64::from_be_bytes(advertisement[..8].try_into().expect("8 bytes")),
+            key: Key::new(u32::from_be_bytes(
+                advertisement[8..12].try_into().expect("4 bytes"),
+            )),
         };
         let memory = domain.register(MESSAGE, Access::LOCAL_WRITE).expect("room");
         Self {
@@ -114,7 +118,7 @@ impl Line {
 }
 
 /// The dead ones had no watcher, and their sender goes on trying to reach them.
-fn the_ring_of_a_dead_reader_delays_nobody() {
+fn ring_of_a_dead_reader_delays_no_sender() {
     let options = OpenOptions {
         shortcut: Shortcut::Always,
         ..OpenOptions::default()

@@ -12,7 +12,7 @@ pub(super) struct Difference {
     pub(super) why: Why,
 }
 
-/// Who is different.
+/// Which side deviates.
 pub(super) enum Why {
     /// The kernel's device or rdma-core's library does not have it, or deviates from the
     /// specification.
@@ -87,7 +87,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "process_exit",
         "a_client_that_is_killed_before_it_is_accepted",
         "killed: Alarm clock",
-        "a server with Linux 6.1 is not told that a client died before it was accepted",
+        "on Linux 6.1, a server gets no event when a client dies before it is accepted",
     ),
     otherwise("invalid_arguments", "no_device_to_open", CRASH, NO_CRASH),
     otherwise("invalid_arguments", "no_device_to_close", CRASH, NO_CRASH),
@@ -139,7 +139,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "invalid_arguments",
         "an_unspecified_address",
         "gives errno 101, not EINVAL",
-        "rdma-core looks for a route to the address; the address of nobody is wrong in itself",
+        "rdma-core looks for a route to the address; we reject the unspecified address",
     ),
     lacks(
         "connections",
@@ -380,7 +380,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     otherwise(
         "rsocket",
         "readv_fills_all_parts",
-        "rreadv(guest, parts, 2) == 9",
+        "rreadv(accepted, parts, 2) == 9",
         "rdma-core's fills the first part only, which a stream may do; we fill all",
     ),
     otherwise(
@@ -398,13 +398,13 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     lacks(
         "rsocket",
         "datagrams_are_echoed",
-        "connect_to(client, port_of(guest)) == 0",
+        "connect_to(client, port_of(accepted)) == 0",
         NO_DATAGRAMS,
     ),
     lacks(
         "rsocket",
         "a_datagram_that_is_too_long_fails",
-        "connect_to(client, port_of(guest)) == 0",
+        "connect_to(client, port_of(accepted)) == 0",
         NO_DATAGRAMS,
     ),
 ];

@@ -1,6 +1,6 @@
 //! perftest: every operation, bandwidth and latency, connected by `rdma_cm` and through a socket.
 
-use super::{Cable, Row, Way};
+use super::{Link, Row, Way};
 
 /// The programs and their additional options.
 const PROGRAMS: [(&str, &str); 8] = [
@@ -14,7 +14,7 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("ib_atomic_lat", "-n 50"),
 ];
 
-/// Those that lose packets: each loss costs a timeout.
+/// The programs that also run with packet loss. Each loss costs a timeout.
 const LOSSY: [(&str, &str); 4] = [
     ("ib_send_bw", "-s 16384 -n 20"),
     ("ib_write_bw", "-s 16384 -n 20"),
@@ -27,28 +27,28 @@ pub(super) fn rows() -> Vec<Row> {
     for (program, options) in PROGRAMS {
         rows.push(by_connection_manager(program, options, "-R"));
         let row = pair(program, options, "socket");
-        // One of each pair is enough to see that the other way of meeting works.
+        // One of each pair is enough to test the exchange of addresses through a socket.
         let usual = program.ends_with("_bw");
         rows.push(if usual { row } else { row.long() });
     }
     rows.push(pair("ib_send_bw", "-c UD -s 1024 -n 100", "UD"));
     rows.push(pair("ib_write_bw", "-c UC -s 4096 -n 20", "UC"));
     let jumbo = by_connection_manager("ib_write_bw", "-s 65536 -n 100", "-R, jumbo");
-    rows.push(jumbo.cable(Cable::JUMBO));
+    rows.push(jumbo.link(Link::JUMBO));
     let lossy = LOSSY.map(|(program, options)| pair(program, options, "lossy"));
-    rows.extend(lossy.map(|row| row.cable(Cable::LOSSY).long()));
+    rows.extend(lossy.map(|row| row.link(Link::LOSSY).long()));
     rows
 }
 
 /// perftest's server stops listening after a first connection and listens again for a second one; a client
 /// that is much faster than its server finds no listener.
 fn by_connection_manager(program: &str, options: &str, name: &str) -> Row {
-    pair(program, &format!("-R {options}"), name).way(Way::RunUnhurried)
+    pair(program, &format!("-R {options}"), name).way(Way::RunWithDelay)
 }
 
 fn pair(program: &str, options: &str, name: &str) -> Row {
-    // -F: no warning about a changing clock of the processor. -u: a second until a packet is repeated,
-    // because a busy machine may let an emulated one stand still for half of one.
+    // -F: no warning about a changing clock frequency. -u 18: an acknowledgement timeout of one second, because a busy
+    // host may stop an emulated machine for half a second.
     let server = format!("{program} -d {{device}} -x {{gid}} -F -u 18 {options}");
     let client = format!("{server} {{server}}");
     Row::new(format!("{program}, {name}"), server, client)

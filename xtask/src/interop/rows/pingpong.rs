@@ -1,7 +1,7 @@
-//! The example programs of libibverbs, which meet through a socket.
+//! The example programs of libibverbs, which exchange addresses through a socket.
 
 use super::super::network::Family;
-use super::{Cable, Row};
+use super::{Link, Row};
 
 const PATH_MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
@@ -14,7 +14,7 @@ pub(super) fn rows() -> Vec<Row> {
         for program in ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong"] {
             let name = format!("{program}, path MTU {mtu}");
             let options = format!("-m {mtu} -s 9000 -n 50");
-            let row = pair(name, program, &options, Family::Ipv4).cable(cable(mtu));
+            let row = pair(name, program, &options, Family::Ipv4).link(link(mtu));
             let usual = mtu == USUAL_MTU || (mtu == 4096 && program == "ibv_rc_pingpong");
             rows.push(if usual { row } else { row.long() });
         }
@@ -29,15 +29,15 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-fn cable(path_mtu: u32) -> Cable {
+fn link(path_mtu: u32) -> Link {
     if path_mtu <= USUAL_MTU {
-        Cable::USUAL
+        Link::USUAL
     } else {
-        Cable::JUMBO
+        Link::JUMBO
     }
 }
 
-/// They meet over IPv4 whatever the GIDs are: these programs know no other sockets.
+/// The socket is IPv4 whatever the GIDs are: these programs support no other.
 fn pair(name: String, program: &str, options: &str, family: Family) -> Row {
     // The programs' own check of the data: RC and UC only.
     let check = if program.contains("_ud_") { "" } else { "-c" };

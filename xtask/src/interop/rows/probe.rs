@@ -1,10 +1,10 @@
-//! Scenes of `probe.c`: each opcode, each size, each rejection, compared with two kernels.
+//! Cases of `probe`: each opcode, size and rejection, compared with two kernels.
 
 use super::super::network::Family;
 use super::super::release::Release;
-use super::{Cable, Difference, Judge, Role, Row};
+use super::{Difference, Judge, Link, Role, Row};
 
-/// We tell the server's application of a request that violates a key (C9-222.1.1); rxe does not.
+/// C9-222.1.1: we report a key violation to the server's application; rxe does not.
 const VIOLATION: &[Difference] = &[Difference {
     we_are: Role::Server,
     kernels: "server: asynchronous event: none",
@@ -31,14 +31,14 @@ const TOO_LONG: &[Difference] = &[
     },
 ];
 
-/// rxe gives the key, and forgets the flag that says so.
+/// rxe reports the key without the flag `IBV_WC_WITH_INV`.
 const INVALIDATED: &[Difference] = &[Difference {
     we_are: Role::Server,
-    kernels: "server: invalidation is NOT told, the key is right",
-    with_us: "server: invalidation is told, the key is right",
+    kernels: "server: invalidation is NOT reported, the key is right",
+    with_us: "server: invalidation is reported, the key is right",
 }];
 
-/// Scenes, and what differs in them.
+/// The cases and their differences.
 const CASES: [(&str, &[Difference]); 17] = [
     ("sizes", &[]),
     ("immediate", &[]),
@@ -59,7 +59,7 @@ const CASES: [(&str, &[Difference]); 17] = [
     ("killed-client", &[]),
 ];
 
-/// rxe computes the ICRC of a FLUSH over its headers twice. So it drops ours, and we drop its.
+/// rxe computes the ICRC of a FLUSH over its headers twice. So it drops ours and we drop its.
 const UNANSWERED_FLUSH: &[Difference] = &[
     Difference {
         we_are: Role::Client,
@@ -77,16 +77,16 @@ pub(super) fn rows() -> Vec<Row> {
     let cases = CASES.iter().map(|(case, known)| row(case, case, known));
     let mut rows: Vec<Row> = cases.collect();
     rows.push(row("sizes, IPv6", "sizes", &[]).over(Family::Ipv6));
-    rows.push(row("sizes, jumbo", "sizes", &[]).cable(Cable::JUMBO));
+    rows.push(row("sizes, jumbo", "sizes", &[]).link(Link::JUMBO));
     for case in ["smaller-sizes", "reads", "atomics"] {
         let row = row(&format!("{case}, lossy"), case, &[]);
-        rows.push(row.cable(Cable::LOSSY).long());
+        rows.push(row.link(Link::LOSSY).long());
     }
     rows.extend(extended_rows());
     rows
 }
 
-/// Of kernels that have ATOMIC WRITE and FLUSH. Not with loss: rxe repeats either with the address 0.
+/// For kernels with ATOMIC WRITE and FLUSH. Not with loss: rxe retransmits both with the address 0.
 fn extended_rows() -> [Row; 2] {
     [
         row("atomic-write", "atomic-write", &[]),

@@ -1,7 +1,7 @@
 //! The programs of librdmacm.
 
 use super::super::network::Family;
-use super::{Cable, Judge, Row, Way};
+use super::{Judge, Link, Row, Way};
 
 const PINGS: usize = 10;
 const MANY_PINGS: usize = 3000;
@@ -16,7 +16,7 @@ pub(super) fn rows() -> Vec<Row> {
         rows.push(connections(family));
         rows.push(datagrams(family));
     }
-    rows.push(ping("roci ping, jumbo", Way::Ping, 65535, Family::Ipv4).cable(Cable::JUMBO));
+    rows.push(ping("roci ping, jumbo", Way::Ping, 65535, Family::Ipv4).link(Link::JUMBO));
     rows.push(Row::new(
         "rdma_server and rdma_client",
         "rdma_server -s {server}",
@@ -24,7 +24,7 @@ pub(super) fn rows() -> Vec<Row> {
     ));
     rows.push(soak());
     let lossy = ping("roci ping, lossy", Way::Ping, 20000, Family::Ipv4);
-    rows.push(lossy.cable(Cable::LOSSY).long());
+    rows.push(lossy.link(Link::LOSSY).long());
     rows
 }
 
@@ -37,7 +37,7 @@ fn ping(name: &str, way: Way, size: u32, family: Family) -> Row {
         .judge(Judge::Pings(PINGS))
 }
 
-/// Often enough for what happens once in a thousand times.
+/// Enough pings for faults that occur once in a thousand.
 fn soak() -> Row {
     let options = format!("-a {{server}} -v -C {MANY_PINGS} -S 300");
     Row::new(

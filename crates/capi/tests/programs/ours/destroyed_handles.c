@@ -3,13 +3,13 @@
 #include "../check.h"
 
 /* No handle of ours has this number. */
-#define NOBODY 0x7ffffff0
+#define NO_SUCH_HANDLE 0x7ffffff0
 
 /* Destroys it under a wrong number, then under its own, then again. */
 #define DESTROYED_ONCE(object, destroy)                                                            \
 	do {                                                                                       \
 		uint32_t own_ = (object)->handle;                                                  \
-		(object)->handle = NOBODY;                                                         \
+		(object)->handle = NO_SUCH_HANDLE;                                                         \
 		RETURNS_ERROR(destroy(object), ENOENT);                                                  \
 		(object)->handle = own_;                                                           \
 		RETURNS_ERROR(destroy(object), 0);                                                       \

@@ -448,8 +448,8 @@ static void odd_wishes(void)
 	FAILS(rdma_reject(client, NULL, 255), EINVAL);
 	FAILS(rdma_connect(listener, NULL), EINVAL);
 	FAILS(rdma_listen(client, 1), EINVAL);
-	FAILS(rdma_get_request(listener, &guest), EINVAL);
-	guest = NULL;
+	FAILS(rdma_get_request(listener, &accepted), EINVAL);
+	accepted = NULL;
 	FOR_EACH_NUMBER(number) {
 		TRY_ERRNO(rdma_set_option(client, number, number, &number, number));
 		TRY_ERRNO(rdma_set_option(client, 0, number, NULL, sizeof(number)));
@@ -491,7 +491,7 @@ static void odd_backlogs_and_addresses(void)
 static void an_event_acknowledged_twice(void)
 {
 	struct rdma_cm_event *event = ask();
-	guest = event->id;
+	accepted = event->id;
 	CHECK(rdma_ack_cm_event(event) == 0);
 	FAILS(rdma_ack_cm_event(event), EINVAL);
 	FAILS(rdma_ack_cm_event(NULL), EINVAL);

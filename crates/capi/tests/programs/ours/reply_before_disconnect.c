@@ -44,23 +44,23 @@ static void expect_message(struct rdma_cm_id *id)
 static void accept_and_receive(void)
 {
 	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
-	guest = event->id;
+	accepted = event->id;
 	CHECK(rdma_ack_cm_event(event) == 0);
-	make_qp_of(guest);
-	expect_message(guest);
-	CHECK(rdma_accept(guest, &wishes) == 0);
+	make_qp_of(accepted);
+	expect_message(accepted);
+	CHECK(rdma_accept(accepted, &parameters) == 0);
 	pass(RDMA_CM_EVENT_ESTABLISHED);
-	SAME(wait_for(guest->recv_cq).status, IBV_WC_SUCCESS);
+	SAME(wait_for(accepted->recv_cq).status, IBV_WC_SUCCESS);
 }
 
 static void serve_one(void)
 {
 	accept_and_receive();
 	atomic_store(&meeting->replied_at, nanoseconds());
-	post_message(guest);
-	CHECK(rdma_disconnect(guest) == 0);
+	post_message(accepted);
+	CHECK(rdma_disconnect(accepted) == 0);
 	pass(RDMA_CM_EVENT_DISCONNECTED);
-	destroy(guest);
+	destroy(accepted);
 }
 
 static void serve(void)
@@ -82,7 +82,7 @@ static void connect_to_server(void)
 	pass(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	make_qp_of(client);
 	expect_message(client);
-	CHECK(rdma_connect(client, &wishes) == 0);
+	CHECK(rdma_connect(client, &parameters) == 0);
 	pass(RDMA_CM_EVENT_ESTABLISHED);
 }
 
@@ -112,7 +112,7 @@ static void wait_for_reply_and_end(void)
 		CHECK(poll(both, 2, -1) > 0);
 		long long passed = nanoseconds() - atomic_load(&meeting->replied_at);
 		if (both[0].revents && !replied && passed < HOLD_IN_NANOSECONDS)
-			COMPLAIN("told of the end before the reply was polled, after %lld ns", passed);
+			COMPLAIN("the disconnection was reported before the reply was polled, after %lld ns", passed);
 		if (both[1].revents)
 			take_notification();
 		if (!replied)

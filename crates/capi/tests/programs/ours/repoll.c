@@ -34,7 +34,7 @@ int epoll_wait(int set, struct epoll_event *events, int count, int timeout)
 
 #define FAILS_WITH(call, number) CHECK((call) == -1 && errno == (number))
 
-static int set, listener, client, guest;
+static int set, listener, client, accepted;
 
 static void open_set(void)
 {
@@ -76,8 +76,8 @@ static void tells_nothing(void)
 
 static void *accept_guest(void *unused)
 {
-	guest = raccept(listener, NULL, NULL);
-	CHECK(guest >= 0);
+	accepted = raccept(listener, NULL, NULL);
+	CHECK(accepted >= 0);
 	return unused;
 }
 
@@ -108,7 +108,7 @@ static void open_stream(void)
 static void close_stream(void)
 {
 	rclose(client);
-	rclose(guest);
+	rclose(accepted);
 	rclose(listener);
 	close_set();
 }
@@ -121,24 +121,24 @@ static void say(const char *word)
 static void hear(size_t length)
 {
 	char data[100];
-	CHECK(rrecv(guest, data, length, MSG_WAITALL) == (ssize_t)length);
+	CHECK(rrecv(accepted, data, length, MSG_WAITALL) == (ssize_t)length);
 }
 
 static void hear_everything(void)
 {
 	char data[100];
-	while (rrecv(guest, data, sizeof(data), MSG_DONTWAIT) > 0)
+	while (rrecv(accepted, data, sizeof(data), MSG_DONTWAIT) > 0)
 		;
 	CHECK(errno == EAGAIN);
 }
 
 static void level_triggered_data_is_reported_until_read(void)
 {
-	add(guest, EPOLLIN);
+	add(accepted, EPOLLIN);
 	tells_nothing();
 	say("word");
-	tells(guest, EPOLLIN);
-	tells(guest, EPOLLIN);
+	tells(accepted, EPOLLIN);
+	tells(accepted, EPOLLIN);
 	hear(4);
 	tells_nothing();
 }
@@ -153,30 +153,30 @@ static void a_writable_socket_is_reported(void)
 
 static void edge_triggered_changes_are_reported_once(void)
 {
-	add(guest, EPOLLIN | EPOLLOUT | EPOLLET);
-	tells(guest, EPOLLOUT);
+	add(accepted, EPOLLIN | EPOLLOUT | EPOLLET);
+	tells(accepted, EPOLLOUT);
 	tells_nothing();
 	say("one");
-	tells(guest, EPOLLIN | EPOLLOUT);
+	tells(accepted, EPOLLIN | EPOLLOUT);
 	tells_nothing();
 	/* Unread data, and more of it. */
 	say("two");
-	tells(guest, EPOLLIN | EPOLLOUT);
+	tells(accepted, EPOLLIN | EPOLLOUT);
 	/* Read to the end, and new data before the set is asked again. */
 	hear_everything();
 	say("three");
-	tells(guest, EPOLLIN | EPOLLOUT);
+	tells(accepted, EPOLLIN | EPOLLOUT);
 	hear_everything();
 }
 
 static void one_shot_members_report_once(void)
 {
-	add(guest, EPOLLIN | EPOLLONESHOT);
+	add(accepted, EPOLLIN | EPOLLONESHOT);
 	say("word");
-	tells(guest, EPOLLIN);
+	tells(accepted, EPOLLIN);
 	tells_nothing();
-	change(guest, EPOLLIN | EPOLLONESHOT);
-	tells(guest, EPOLLIN);
+	change(accepted, EPOLLIN | EPOLLONESHOT);
+	tells(accepted, EPOLLIN);
 	hear(4);
 }
 
@@ -186,7 +186,7 @@ static void ordinary_descriptors_are_members_too(void)
 	uint64_t one = 1;
 	struct epoll_event events[2];
 	add(counter, EPOLLIN);
-	add(guest, EPOLLIN);
+	add(accepted, EPOLLIN);
 	tells_nothing();
 	CHECK(write(counter, &one, sizeof(one)) == sizeof(one));
 	tells(counter, EPOLLIN);
@@ -204,20 +204,20 @@ static void ordinary_descriptors_are_members_too(void)
 static void every_ready_member_is_reported(void)
 {
 	struct epoll_event event;
-	int told[2] = { 0, 0 };
+	int reported[2] = { 0, 0 };
 	add(client, EPOLLOUT);
-	add(guest, EPOLLOUT);
+	add(accepted, EPOLLOUT);
 	for (int i = 0; i < 4; i++) {
 		CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
-		told[event.data.u64 == 0x100000000ull + (uint64_t)guest]++;
+		reported[event.data.u64 == 0x100000000ull + (uint64_t)accepted]++;
 	}
-	CHECK(told[0] == 2 && told[1] == 2);
+	CHECK(reported[0] == 2 && reported[1] == 2);
 }
 
 static void the_end_of_a_stream_is_reported(void)
 {
 	struct epoll_event event;
-	add(guest, EPOLLIN | EPOLLRDHUP);
+	add(accepted, EPOLLIN | EPOLLRDHUP);
 	CHECK(rclose(client) == 0);
 	CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
 	CHECK(event.events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP));
@@ -239,7 +239,7 @@ static void a_connecting_client_is_reported(void)
 	tells(client, EPOLLOUT);
 	CHECK(pthread_join(server, NULL) == 0);
 	rclose(client);
-	rclose(guest);
+	rclose(accepted);
 	rclose(listener);
 }
 
@@ -271,8 +271,8 @@ static void a_closed_socket_is_no_member(void)
 static void invalid_arguments_are_rejected(void)
 {
 	struct epoll_event event = { .events = EPOLLIN };
-	add(guest, EPOLLIN);
-	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_ADD, guest, &event), EEXIST);
+	add(accepted, EPOLLIN);
+	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_ADD, accepted, &event), EEXIST);
 	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_MOD, client, &event), ENOENT);
 	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_DEL, client, &event), ENOENT);
 	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_ADD, client, NULL), EFAULT);
@@ -281,7 +281,7 @@ static void invalid_arguments_are_rejected(void)
 	FAILS_WITH(repoll_wait(set, &event, 0, 0), EINVAL);
 	FAILS_WITH(repoll_wait(set, &event, -1, 0), EINVAL);
 	FAILS_WITH(repoll_create(0x12345), EINVAL);
-	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, guest, NULL) == 0);
+	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, accepted, NULL) == 0);
 }
 
 static void a_closed_set_is_ebadf(void)

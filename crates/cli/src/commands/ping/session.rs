@@ -122,13 +122,13 @@ impl Session {
 
     /// Advertises a buffer to the peer.
     pub(super) fn advertise(&self, memory: &MemoryRegion) -> Result<(), Stop> {
-        let told = Advertisement::of(memory);
+        let advertisement = Advertisement::of(memory);
         self.debug(|| {
-            let RemoteMemory { address, key } = told.remote;
-            let (key, length) = (key.value(), told.length);
+            let RemoteMemory { address, key } = advertisement.remote;
+            let (key, length) = (key.value(), advertisement.length);
             format!("RDMA addr {address:x} rkey {key:x} len {length}")
         })?;
-        self.say(told.to_bytes())
+        self.say(advertisement.to_bytes())
     }
 
     /// Sends a "go ahead".
