@@ -12,7 +12,7 @@ use net::fork::Guard;
 use net::poll::{Interest, PollSet};
 use net::share::{Member, ReceivedPacket, join_all};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
-use wire::{Gid, Qpn, ROCE_PORT};
+use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};
 
 use crate::options::OpenError;
 use crate::services::Services;
@@ -428,14 +428,6 @@ fn try_send(
     };
     let (segment_size, has_icrc) = (transmit.segment_size, transmit.has_icrc);
     member.send(now, &transmit.route, segment_size, has_icrc, bytes)
-}
-
-/// The destination queue pair of a packet: three bytes of its BTH.
-fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
-    let number = packet.get(5..8)?;
-    Some(Qpn::new(u32::from_be_bytes([
-        0, number[0], number[1], number[2],
-    ])))
 }
 
 #[cfg(test)]

@@ -23,37 +23,40 @@ pub(crate) struct Paired {
     pub(crate) connections: Vec<Connection>,
     pub(crate) queue_pairs: Vec<QueuePair>,
     /// The connection of each exchange.
-    pub(crate) of_dialogue: Vec<Option<ConnectionId>>,
+    pub(crate) of_exchange: Vec<Option<ConnectionId>>,
     by_number: HashMap<(EndpointId, Qpn), QueuePairId>,
 }
 
 /// The connection of a lane.
 #[derive(Clone, Copy)]
-enum Place {
+enum LaneConnection {
     /// All of its packets are sent by one side.
-    Way(ConnectionId, Side),
+    OneSide(ConnectionId, Side),
     /// A queue pair that is connected to itself: requests from the left, answers from the right.
-    Circle(ConnectionId),
+    ToItself(ConnectionId),
 }
 
 /// Finds the connections, and sets the connection of every packet.
 pub(crate) fn pair(collection: &mut Collection) -> Paired {
     let partners = partners(collection);
     let mut paired = Paired {
-        of_dialogue: vec![None; collection.exchanges.list.len()],
+        of_exchange: vec![None; collection.exchanges.list.len()],
         ..Paired::default()
     };
-    let mut places: Vec<Option<Place>> = vec![None; collection.lanes.list.len()];
+    let mut lane_connections: Vec<Option<LaneConnection>> = vec![None; collection.lanes.list.len()];
     for index in 0..collection.packets.len() {
         let id = PacketId::new(index);
         let lane = collection.packets[index].connection.index();
-        let place = places[lane]
-            .unwrap_or_else(|| paired.place(lane, id, collection, &partners, &mut places));
+        let lane_connection = lane_connections[lane].unwrap_or_else(|| {
+            paired.place(lane, id, collection, &partners, &mut lane_connections)
+        });
         let packet = &mut collection.packets[index];
-        (packet.connection, packet.from) = match place {
-            Place::Way(connection, side) => (connection, side),
-            Place::Circle(connection) if packet.opcode.is_response() => (connection, Side::Right),
-            Place::Circle(connection) => (connection, Side::Left),
+        (packet.connection, packet.from) = match lane_connection {
+            LaneConnection::OneSide(connection, side) => (connection, side),
+            LaneConnection::ToItself(connection) if packet.opcode.is_response() => {
+                (connection, Side::Right)
+            }
+            LaneConnection::ToItself(connection) => (connection, Side::Left),
         };
         let connection = &mut paired.connections[packet.connection.index()];
         connection.last = id;
@@ -143,31 +146,31 @@ impl Paired {
         packet: PacketId,
         collection: &Collection,
         partners: &[Option<(LaneId, Pairing)>],
-        places: &mut [Option<Place>],
-    ) -> Place {
+        lane_connections: &mut [Option<LaneConnection>],
+    ) -> LaneConnection {
         let lanes = &collection.lanes.list;
-        let place = match (lanes[lane].exchange, partners[lane]) {
+        let lane_connection = match (lanes[lane].exchange, partners[lane]) {
             (Some((exchange, speaker)), _) => {
                 let side = match speaker {
                     Sender::Active => Side::Left,
                     Sender::Passive => Side::Right,
                 };
-                let known = self.of_dialogue[exchange];
+                let known = self.of_exchange[exchange];
                 let connection = known.unwrap_or_else(|| {
                     self.connect_exchange(&collection.exchanges.list[exchange], packet)
                 });
-                self.of_dialogue[exchange] = Some(connection);
+                self.of_exchange[exchange] = Some(connection);
                 self.learn(connection, side, &lanes[lane]);
-                Place::Way(connection, side)
+                LaneConnection::OneSide(connection, side)
             }
-            (None, Some((partner, paired_by))) if partner == lane => {
-                Place::Circle(self.connect(&lanes[lane], Some(&lanes[lane]), paired_by, packet))
-            }
+            (None, Some((partner, paired_by))) if partner == lane => LaneConnection::ToItself(
+                self.connect(&lanes[lane], Some(&lanes[lane]), paired_by, packet),
+            ),
             (None, Some((partner, paired_by))) => {
                 let (forth, back) = (&lanes[lane], &lanes[partner]);
                 let connection = self.connect(forth, Some(back), paired_by, packet);
-                places[partner] = Some(Place::Way(connection, Side::Right));
-                Place::Way(connection, Side::Left)
+                lane_connections[partner] = Some(LaneConnection::OneSide(connection, Side::Right));
+                LaneConnection::OneSide(connection, Side::Left)
             }
             (None, None) => {
                 let paired_by = match lanes[lane].source {
@@ -175,11 +178,11 @@ impl Paired {
                     None => Pairing::Alone,
                 };
                 let connection = self.connect(&lanes[lane], None, paired_by, packet);
-                Place::Way(connection, Side::Left)
+                LaneConnection::OneSide(connection, Side::Left)
             }
         };
-        places[lane] = Some(place);
-        place
+        lane_connections[lane] = Some(lane_connection);
+        lane_connection
     }
 
     fn connect(

@@ -1,7 +1,7 @@
 //! Which process a management datagram is for.
 
 use cm::Recipient;
-use wire::{Packet, mad};
+use wire::{Packet, Qpn, destination_queue_pair, mad};
 
 /// Where the caller found the owner of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,11 +14,10 @@ pub enum Owner {
     None,
 }
 
-/// Whether a packet is addressed to queue pair 1. It reads only three bytes, because it is called
-/// for every received packet.
+/// Whether a packet is addressed to queue pair 1. It is called for every received packet, so it does not parse the packet.
 #[must_use]
 pub fn is_management(packet: &[u8]) -> bool {
-    packet.get(5..8) == Some(&[0, 0, 1])
+    destination_queue_pair(packet) == Some(Qpn::GSI)
 }
 
 /// The recipient of a packet to queue pair 1. Returns `None` if the packet carries no connection

@@ -117,7 +117,7 @@ impl Watcher {
             lock(&self.places).give_back(place);
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let source = Source(Arc::new(Place {
+        let source = Source(Arc::new(SourceSlot {
             watcher: Arc::clone(self),
             place,
         }));
@@ -150,15 +150,16 @@ impl AsFd for Watcher {
 
 /// A socket that the watcher sends from.
 #[derive(Debug, Clone)]
-pub struct Source(Arc<Place>);
+pub struct Source(Arc<SourceSlot>);
 
+/// The number of a socket in the watcher.
 #[derive(Debug)]
-struct Place {
+struct SourceSlot {
     watcher: Arc<Watcher>,
     place: u32,
 }
 
-impl Drop for Place {
+impl Drop for SourceSlot {
     fn drop(&mut self) {
         // If the watcher has ended, its copy is closed already.
         let _ = send_command(self.watcher.control.as_fd(), self.place, None);

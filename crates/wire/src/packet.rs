@@ -301,6 +301,14 @@ fn strip_pad(opcode: Opcode, pad: u8, data: &[u8]) -> Result<&[u8], ParseError> 
     }
 }
 
+/// The destination queue pair of a packet, read without parsing the packet; `None` if it is shorter than that.
+#[inline]
+#[must_use]
+pub fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
+    let &[_, _, _, _, _, high, middle, low] = packet.first_chunk::<8>()?;
+    Some(Qpn::new(u32::from_be_bytes([0, high, middle, low])))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,6 +321,18 @@ mod tests {
 
     fn head(opcode: Opcode) -> PacketHead {
         PacketHead::new(opcode, Qpn::new(0x11), Psn::new(1234))
+    }
+
+    #[test]
+    fn destination_is_read_without_parsing() {
+        let head = PacketHead::new(Opcode::UdSendOnly, Qpn::new(0x12_3456), Psn::ZERO);
+        let bytes = head.bytes();
+        assert_eq!(destination_queue_pair(bytes), Some(Qpn::new(0x12_3456)));
+        assert_eq!(
+            destination_queue_pair(&bytes[..8]),
+            Some(Qpn::new(0x12_3456))
+        );
+        assert_eq!(destination_queue_pair(&bytes[..7]), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Finds out why something failed, after the failure and only for incidents.
 
-use wire::{Packet, Psn, Qpn, Route};
+use wire::{Packet, Qpn, Route};
 
 use super::QueuePair;
 use crate::completion::{CompletedWork, Status};
@@ -192,12 +192,6 @@ impl QueuePair {
             Some(expected) => PeerResponses::WrongPsn { expected, started },
             None => PeerResponses::None,
         }
-    }
-
-    /// The next PSN that the peer should send.
-    #[must_use]
-    pub fn expected_psn(&self) -> Psn {
-        self.responder.expected
     }
 }
 

@@ -54,7 +54,7 @@ impl RuntimeDirectory {
     /// file on a busy disk was seen to take half a second. A path that another user has created
     /// first, or that can't be written, is skipped, so that no user can block another.
     pub fn of_user() -> Result<Self, DirectoryError> {
-        let directory = Places::of_user().choose()?;
+        let directory = CandidatePaths::of_user().choose()?;
         stale_files::remove_if_due(directory.path());
         Ok(directory)
     }
@@ -85,13 +85,13 @@ impl RuntimeDirectory {
 }
 
 /// The possible paths of a user's directory, the best first.
-struct Places {
+struct CandidatePaths {
     /// The path that the user has set. It precedes all others.
     named: Option<PathBuf>,
     others: Vec<PathBuf>,
 }
 
-impl Places {
+impl CandidatePaths {
     fn of_user() -> Self {
         let (user, outside) = (user(), user_outside());
         let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -202,11 +202,11 @@ mod tests {
         }
 
         fn chosen(&self, named: Option<&str>) -> Result<PathBuf, DirectoryError> {
-            let places = Places {
+            let candidates = CandidatePaths {
                 named: named.map(|name| self.0.join(name)),
                 others: ["first", "second"].map(|name| self.0.join(name)).into(),
             };
-            let chosen = places.choose()?;
+            let chosen = candidates.choose()?;
             Ok(chosen.path().strip_prefix(&self.0).unwrap().to_owned())
         }
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_of_another_user_is_skipped() {
+    fn a_path_of_another_user_is_skipped() {
         let base = Base::new("squatted");
         assert_eq!(base.chosen(None).unwrap(), Path::new("first"));
         fs::remove_dir(base.0.join("first")).unwrap();
@@ -239,17 +239,17 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_skipped() {
+    fn a_path_that_cannot_be_written_is_skipped() {
         let base = Base::new("unwritable");
-        let places = Places {
+        let candidates = CandidatePaths {
             named: None,
             others: vec!["/proc/roci".into(), base.0.join("second")],
         };
-        assert_eq!(places.choose().unwrap().path(), base.0.join("second"));
+        assert_eq!(candidates.choose().unwrap().path(), base.0.join("second"));
     }
 
     #[test]
-    fn a_place_named_by_the_user_is_used_or_rejected() {
+    fn a_path_set_by_the_user_is_used_or_rejected() {
         let base = Base::new("named");
         assert_eq!(base.chosen(Some("mine")).unwrap(), Path::new("mine"));
         base.squat("theirs");

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use wire::{Qpn, Route};
+use wire::{Qpn, Route, destination_queue_pair};
 
 use super::block::NumberBlock;
 use super::mailbox::{HEADER_LENGTH, Header, MAX_MESSAGE, MailboxMessage, decode, encode};
@@ -89,7 +89,8 @@ impl Member {
         let Some(shortcuts) = &mut self.shortcuts else {
             return Outcome::NoRing;
         };
-        let number = destination(bytes).filter(|number| !NumberBlock::is_shared(*number));
+        let number =
+            destination_queue_pair(bytes).filter(|number| !NumberBlock::is_shared(*number));
         let Some(number) = number else {
             return Outcome::NoRing;
         };
@@ -447,7 +448,7 @@ enum PacketClass {
 
 #[inline]
 fn classify(packet: &[u8], own: NumberBlock) -> PacketClass {
-    let Some(destination) = destination(packet) else {
+    let Some(destination) = destination_queue_pair(packet) else {
         return PacketClass::Ours;
     };
     if own.contains(destination) {
@@ -457,11 +458,4 @@ fn classify(packet: &[u8], own: NumberBlock) -> PacketClass {
         return Probe::parse(packet).map_or(PacketClass::Ours, PacketClass::Probe);
     }
     PacketClass::Stray(destination)
-}
-
-/// The destination queue pair of a packet; `None` if it is too short.
-#[inline]
-fn destination(packet: &[u8]) -> Option<Qpn> {
-    let &[_, _, _, _, _, high, middle, low] = packet.first_chunk::<8>()?;
-    Some(Qpn::new(u32::from_be_bytes([0, high, middle, low])))
 }
