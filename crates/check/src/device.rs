@@ -52,6 +52,8 @@ pub(crate) struct QueuePair<S> {
     pub(crate) first_serial: u64,
     /// How many of them have ended.
     pub(crate) ended: usize,
+    /// Requests from now on wait for reads and atomics before this number.
+    pub(crate) fence: u64,
     /// How many requests in succession were not signaled.
     pub(crate) unsignaled: u32,
     pub(crate) receives: VecDeque<Receive>,
@@ -195,6 +197,7 @@ impl<S> QueuePair<S> {
             sends: VecDeque::new(),
             first_serial: 0,
             ended: 0,
+            fence: 0,
             unsignaled: 0,
             receives: VecDeque::new(),
             has_posted_receive: false,

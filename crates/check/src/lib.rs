@@ -34,7 +34,7 @@ pub use rule::{Level, Rule};
 use device::{Device, QueuePair, Receive, Send};
 use local_use::{LocalUse, LocalUses, Purpose, Space, UseKey};
 use remote_use::{Conflict, RemoteUse, RemoteUses, conflicts, remote_of};
-use request::{QueuePairId, RequestName, bytes, common, operation, qp};
+use request::{QueuePairId, RequestName, bytes, common, counted, operation, qp};
 
 /// Compares the observations of all devices of a process with the rules.
 ///
@@ -104,15 +104,15 @@ impl<S: Clone> Checker<S> {
         // The connection manager of librdmacm keeps a protection domain for each device.
         let domains = closed.domains.saturating_sub(1);
         let counts = [
-            (closed.queue_pairs.len(), "queue pairs"),
-            (closed.completion_queues.len(), "completion queues"),
-            (closed.shared_receives.len(), "shared receive queues"),
-            (closed.region_count(), "memory regions"),
-            (domains, "protection domains"),
+            (closed.queue_pairs.len(), "queue pair"),
+            (closed.completion_queues.len(), "completion queue"),
+            (closed.shared_receives.len(), "shared receive queue"),
+            (closed.region_count(), "memory region"),
+            (domains, "protection domain"),
         ];
         let left = counts.iter().filter(|(count, _)| *count > 0);
         let left: Vec<_> = left
-            .map(|(count, name)| format!("{count} {name}"))
+            .map(|(count, name)| counted(*count as u64, name))
             .collect();
         if !left.is_empty() {
             findings.push(Finding {
@@ -166,12 +166,17 @@ impl<S: Clone> Step<'_, S> {
                 let queue_pair = QueuePair::new(sizes);
                 self.device().queue_pairs.insert(number, queue_pair);
             }
+            Observation::Connected(number, peer) => {
+                if let Some(queue_pair) = self.queue_pair(number) {
+                    queue_pair.peer = Some(peer);
+                }
+            }
             Observation::QueuePairDestroyed(discarded) => {
-                self.discard(&discarded);
+                self.discard(&discarded, "destroyed");
                 self.device().queue_pairs.remove(&discarded.queue_pair);
             }
             Observation::QueuePairReset(discarded) => {
-                self.discard(&discarded);
+                self.discard(&discarded, "reset");
                 if let Some(it) = self.queue_pair(discarded.queue_pair) {
                     *it = QueuePair::new(it.sizes);
                 }
@@ -255,14 +260,16 @@ impl<S: Clone> Step<'_, S> {
             Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. } => Purpose::Result,
             _ => Purpose::Send,
         };
-        let uses = self.use_local(&request, purpose, &posted.segments, posted.fenced);
+        if let Some(queue_pair) = self.queue_pair(number).filter(|_| posted.fenced) {
+            queue_pair.fence = queue_pair.next_serial();
+        }
+        let uses = self.use_local(&request, purpose, &posted.segments);
         self.use_remote(posted, &request);
         let ranges = posted.segments.iter().map(range_of).collect();
         let (signaled, call) = (posted.signaled, self.call.clone());
         let Some(queue_pair) = self.queue_pair(number) else {
             return;
         };
-        queue_pair.peer = posted.peer;
         queue_pair.sends.push_back(Send {
             request,
             ranges,
@@ -304,8 +311,9 @@ impl<S: Clone> Step<'_, S> {
         request: &RequestName,
         purpose: Purpose,
         segments: &[Segment],
-        fenced: bool,
     ) -> Vec<UseKey> {
+        let queue_pair = request.queue_pair.and_then(|(_, it)| self.queue_pair(it));
+        let (serial, fence) = queue_pair.map_or((0, 0), |it| (it.next_serial(), it.fence));
         let used = segments.iter().filter(|segment| segment.length > 0);
         let used: Vec<_> = used
             .map(|segment| LocalUse {
@@ -314,11 +322,12 @@ impl<S: Clone> Step<'_, S> {
                 purpose,
                 request: request.clone(),
                 call: self.call.clone(),
+                serial,
                 overwritten_by: None,
             })
             .collect();
         let conflicts = used.iter().find_map(|new| {
-            let (other, common) = self.checker.local.conflict(new, fenced)?;
+            let (other, common) = self.checker.local.conflict(new, fence)?;
             let rule = if other.purpose == new.purpose {
                 Rule::SharedTarget
             } else {
@@ -359,7 +368,8 @@ impl<S: Clone> Step<'_, S> {
             return;
         };
         let number = posted.queue_pair;
-        let serial = self.queue_pair(number).map_or(0, |it| it.next_serial());
+        let queue_pair = self.queue_pair(number);
+        let (serial, fence) = queue_pair.map_or((0, 0), |it| (it.next_serial(), it.fence));
         let new = RemoteUse {
             range,
             kind,
@@ -368,7 +378,7 @@ impl<S: Clone> Step<'_, S> {
             serial,
             call: self.call.clone(),
         };
-        let conflict = (self.checker.remote).conflict((peer, key), &new, posted.fenced);
+        let conflict = (self.checker.remote).conflict((peer, key), &new, fence);
         if let Some((earlier, common, conflict)) = conflict {
             let (rule, order) = match conflict {
                 Conflict::Unordered => (
@@ -434,7 +444,7 @@ impl<S: Clone> Step<'_, S> {
             id,
             queue_pair,
         };
-        let uses = self.use_local(&request, Purpose::Receive, segments, false);
+        let uses = self.use_local(&request, Purpose::Receive, segments);
         let receive = Receive { id, uses };
         match queue {
             ReceiveQueueId::Shared(queue) => {
@@ -572,6 +582,12 @@ impl<S: Clone> Step<'_, S> {
     fn remote_access(&mut self, access: &RemoteAccess) {
         let end = access.address.saturating_add(access.length.into());
         let range = access.address..end;
+        if access.kind != RemoteAccessKind::Read
+            && let Some(peer) = self.queue_pair(access.queue_pair).and_then(|it| it.peer)
+        {
+            // The program may wait for a value in its memory.
+            self.learn_from(peer);
+        }
         self.check_arrivals(access, &range);
         self.check_buffers(access, &range);
         self.device().add_arrival(*access);
@@ -662,16 +678,16 @@ impl<S: Clone> Step<'_, S> {
     }
 
     /// A queue pair is destroyed or reset.
-    fn discard(&mut self, discarded: &Discarded) {
+    fn discard(&mut self, discarded: &Discarded, how: &str) {
         let number = discarded.queue_pair;
         if let Some(failure) = &discarded.failure {
             self.findings.push(not_polled(number, failure));
         }
         if discarded.sends > 0 {
             let what = format!(
-                "{} was destroyed or reset while {} of its send requests were under way.",
+                "{} was {how} while {} were under way.",
                 qp(number),
-                discarded.sends
+                counted(discarded.sends as u64, "send request")
             );
             let calls = vec![("the call".to_owned(), self.call.clone())];
             self.find(Rule::DestroyedWithSends, qp(number), what, calls);

@@ -42,6 +42,8 @@ pub(crate) struct LocalUse<S> {
     pub(crate) purpose: Purpose,
     pub(crate) request: RequestName,
     pub(crate) call: S,
+    /// The number of the request in its queue pair.
+    pub(crate) serial: u64,
     /// The id of a receive of the same queue pair whose message was stored into it meanwhile.
     pub(crate) overwritten_by: Option<u64>,
 }
@@ -111,18 +113,23 @@ impl<S> LocalUses<S> {
         near.filter_map(move |(_, it)| Some((it, common(&it.range, range)?)))
     }
 
-    /// A use that conflicts with a new one.
+    /// A use that conflicts with a new one. The new request waits for reads and atomics before the number `fence` of
+    /// its queue pair.
     pub(crate) fn conflict<'u>(
         &'u self,
         new: &'u LocalUse<S>,
-        fenced: bool,
+        fence: u64,
     ) -> Option<(&'u LocalUse<S>, Range<u64>)> {
         let mut overlapping = self.overlapping(new.space, &new.range);
         overlapping.find(|(other, _)| {
-            // A fenced request waits for earlier reads and atomics of its queue pair.
-            let waits = fenced
-                && other.purpose == Purpose::Result
-                && other.request.queue_pair == new.request.queue_pair;
+            let same_queue = other.request.queue_pair == new.request.queue_pair;
+            let waits = same_queue
+                && match other.purpose {
+                    Purpose::Result => new.purpose == Purpose::Send && other.serial < fence,
+                    // The result arrives after everything before it has been executed.
+                    Purpose::Send => new.purpose == Purpose::Result,
+                    Purpose::Receive => false,
+                };
             other.purpose.conflicts(new.purpose) && !waits
         })
     }

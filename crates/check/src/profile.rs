@@ -105,7 +105,7 @@ impl Profile {
             _ => true,
         };
         if !supported {
-            return Some(format!("a queue pair of type {:?}", sizes.kind));
+            return Some(format!("a queue pair of type {}", kind_name(sizes.kind)));
         }
         if sizes.shared_receive.is_some() && !limits.has_shared_receives {
             return Some("a shared receive queue".to_owned());
@@ -134,6 +134,15 @@ impl Profile {
             Work::CompareSwap { .. } | Work::FetchAdd { .. } | Work::AtomicWrite(_)
         );
         (is_atomic && !self.limits().has_atomics).then(|| "atomic operations".to_owned())
+    }
+}
+
+const fn kind_name(kind: QueuePairType) -> &'static str {
+    match kind {
+        QueuePairType::Rc => "RC",
+        QueuePairType::Uc => "UC",
+        QueuePairType::XrcInitiator | QueuePairType::XrcTarget => "XRC",
+        _ => "UD",
     }
 }
 

@@ -48,15 +48,17 @@ impl<S> RemoteUses<S> {
     }
 
     /// An earlier access that conflicts with a new one.
+    ///
+    /// The new request waits for reads before the number `fence` of its queue pair.
     pub(crate) fn conflict(
         &self,
         remote: Remote,
         new: &RemoteUse<S>,
-        fenced: bool,
+        fence: u64,
     ) -> Option<(&RemoteUse<S>, Range<u64>, Conflict)> {
         self.uses.get(&remote)?.iter().find_map(|earlier| {
             let common = common(&earlier.range, &new.range)?;
-            let conflict = earlier.conflict_with(new, fenced)?;
+            let conflict = earlier.conflict_with(new, fence)?;
             Some((earlier, common, conflict))
         })
     }
@@ -84,14 +86,15 @@ impl<S> RemoteUses<S> {
 }
 
 impl<S> RemoteUse<S> {
-    fn conflict_with(&self, later: &Self, fenced: bool) -> Option<Conflict> {
+    fn conflict_with(&self, later: &Self, fence: u64) -> Option<Conflict> {
         if self.queue_pair != later.queue_pair {
             return conflicts(self.kind, later.kind).then_some(Conflict::Unordered);
         }
         // The table of orderings in the specification: a READ before a change needs a fence. All other pairs
         // are executed in order.
         let changes = later.kind != RemoteAccessKind::Read;
-        let unfenced = self.kind == RemoteAccessKind::Read && changes && !fenced;
+        let waits = self.serial < fence;
+        let unfenced = self.kind == RemoteAccessKind::Read && changes && !waits;
         unfenced.then_some(Conflict::NoFence)
     }
 }

@@ -38,8 +38,14 @@ pub(crate) fn qp(number: Qpn) -> String {
 
 /// A range of bytes for a sentence.
 pub(crate) fn bytes(range: &Range<u64>) -> String {
-    let length = range.end - range.start;
-    format!("{length} bytes at {:#x}", range.start)
+    let length = counted(range.end - range.start, "byte");
+    format!("{length} at {:#x}", range.start)
+}
+
+/// A number of things.
+pub(crate) fn counted(count: u64, name: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {name}{plural}")
 }
 
 pub(crate) const fn operation(work: &Work) -> &'static str {

@@ -106,11 +106,12 @@ impl Rule {
         match self {
             Self::BufferChanged => {
                 "The device may read the memory until the request completes, and again for a retransmission. Poll the \
-                 completion before you change the memory."
+                 completion before you change or free the memory."
             }
             Self::OverlappingRequests => {
-                "The result depends on which request is executed first. Give each request memory of its own, or poll \
-                 the completion of the first one before you post the second."
+                "What is sent depends on which request is executed first. Give each request memory of its own, set the fence \
+                 flag (IBV_SEND_FENCE) if a READ of the same queue pair comes first, or poll the completion of the first \
+                 request before you post the second."
             }
             Self::SharedTarget => {
                 "The later one overwrites what the earlier one stored, perhaps before the program has read it. This is \
@@ -158,7 +159,7 @@ impl Rule {
                  the memory."
             }
             Self::NotPortable => {
-                "It works here. Ask the device for its limits with ibv_query_device, and stay below them."
+                "It works here only. Ask the device with ibv_query_device what it supports, and use no more."
             }
             Self::NoReceiveYet => {
                 "The peer repeats the message as often as its RNR retry count allows, and then fails. Post receives \

@@ -40,6 +40,9 @@ impl Program {
         for observation in device.take_observations() {
             program.observe(observation);
         }
+        for number in queue_pairs {
+            program.observe(Observation::Connected(number, PEER));
+        }
         program
     }
 
@@ -73,19 +76,19 @@ impl Program {
 
     /// Posts a WRITE of 8 bytes to the peer.
     fn write(&mut self, index: usize, signaled: bool) -> Vec<Rule> {
-        let remote = RemoteMemory {
-            address: 0,
-            key: KEY,
-        };
+        self.post(index, Work::Write(remote(0)), signaled, false)
+    }
+
+    fn post(&mut self, index: usize, work: Work, signaled: bool, fenced: bool) -> Vec<Rule> {
         self.observe(Observation::SendPosted(PostedSend {
             queue_pair: self.queue_pairs[index],
             peer: Some(PEER),
             id: 1,
-            work: Work::Write(remote),
+            work,
             segments: Segments::new(),
             length: 8,
             signaled,
-            fenced: false,
+            fenced,
         }))
     }
 
@@ -112,6 +115,10 @@ impl Program {
         let rules = self.observe(Observation::Polled(self.completions, completion));
         assert!(rules.is_empty());
     }
+}
+
+fn remote(address: u64) -> RemoteMemory {
+    RemoteMemory { address, key: KEY }
 }
 
 #[test]
@@ -201,4 +208,35 @@ fn a_message_of_the_peer_orders_requests_that_have_ended() {
     program.write(0, false);
     program.poll(0, CompletedWork::Receive);
     assert_eq!(program.write(1, true), [Rule::RemoteRace]);
+}
+
+#[test]
+fn a_message_through_another_queue_pair_of_the_peer_orders_requests_that_have_ended() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.write(0, false);
+    program.end(0);
+    program.poll(1, CompletedWork::Receive);
+    assert_eq!(program.write(1, true), []);
+}
+
+#[test]
+fn a_write_of_the_peer_orders_requests_that_have_ended() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.write(0, false);
+    program.end(0);
+    program.access(0, RemoteAccessKind::Write, 1000, 8);
+    assert_eq!(program.write(1, true), []);
+}
+
+#[test]
+fn a_fence_orders_all_later_requests_behind_earlier_reads() {
+    let read = Work::Read(remote(0));
+    let (same, other) = (Work::Write(remote(0)), Work::Write(remote(64)));
+    let mut program = Program::new(QueuePairType::Rc);
+    program.post(0, read, false, false);
+    assert_eq!(program.post(0, other, false, true), []);
+    assert_eq!(program.post(0, same, false, false), []);
+    program.post(0, Work::Read(remote(128)), false, false);
+    let late = Work::Write(remote(128));
+    assert_eq!(program.post(0, late, false, false), [Rule::MissingFence]);
 }

@@ -41,6 +41,8 @@ pub enum Observation {
     SharedReceiveQueueDestroyed(Id<SharedReceiveQueue>),
     /// A queue pair was created.
     QueuePair(Qpn, QueuePairSizes),
+    /// A queue pair was connected with a peer at this address.
+    Connected(Qpn, IpAddr),
     /// A queue pair was destroyed.
     QueuePairDestroyed(Discarded),
     /// A queue pair was reset.

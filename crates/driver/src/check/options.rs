@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ::check::{Profile, UnknownProfile};
+use ::check::{Profile, Rule, UnknownProfile};
 
 use super::Finding;
 
@@ -73,7 +73,15 @@ impl Suppressions {
             Some((rule, part)) => (rule.trim().to_owned(), Some(part.trim().to_owned())),
             None => (line.to_owned(), None),
         };
-        Self(lines.map(entry).collect())
+        let entries: Vec<_> = lines.map(entry).collect();
+        for (name, _) in &entries {
+            if Rule::ALL.iter().all(|rule| rule.name() != name) {
+                super::output::print(&format!(
+                    "there is no rule `{name}`, so this suppression has no effect."
+                ));
+            }
+        }
+        Self(entries)
     }
 
     pub(super) fn cover(&self, finding: &Finding) -> bool {
@@ -94,8 +102,6 @@ fn called_from(finding: &Finding, part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ::check::Rule;
-
     use super::*;
 
     fn finding(rule: Rule, what: &str) -> Finding {

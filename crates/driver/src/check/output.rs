@@ -69,7 +69,7 @@ impl Output {
             _ => format!("{count} {name}s"),
         };
         print(&format!(
-            "{}, {}. The same error of one object counts once.",
+            "{}, {}. Each rule is reported once for each object.",
             count(errors, "error"),
             count(notes, "note")
         ));

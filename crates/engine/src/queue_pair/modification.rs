@@ -24,6 +24,12 @@ impl QueuePair {
         };
         self.attributes = merged;
         self.link = link;
+        if let (Some(_), Some(link)) = (attributes.path, link) {
+            let peer = link.route.flow.destination;
+            shared
+                .observations
+                .note(|| Observation::Connected(self.number, peer));
+        }
         self.enter(to, attributes, shared);
         Ok(())
     }

@@ -67,24 +67,26 @@ fn segment_changed(wrong: bool) {
 
 fn read_into_send(wrong: bool) {
     let couple = couple();
+    let (here, _there) = connect(&couple.left, &couple.right);
     send_under_way(&couple, 0..100);
     let start = if wrong { 50 } else { 100 };
     let request = Request::read(couple.right.memory.remote(0));
     let target = couple.left.memory.slice(start..start + 100);
-    couple.from_left.post(request.data(target)).expect("room");
-    finish_send(&couple);
+    here.post(request.data(target)).expect("room");
     couple.left.success();
+    finish_send(&couple);
 }
 
 fn atomic_into_send(wrong: bool) {
     let couple = couple();
+    let (here, _there) = connect(&couple.left, &couple.right);
     send_under_way(&couple, 0..100);
     let start = if wrong { 96 } else { 104 };
     let request = Request::fetch_add(couple.right.memory.remote(0), 0);
     let target = couple.left.memory.slice(start..start + 8);
-    couple.from_left.post(request.data(target)).expect("room");
-    finish_send(&couple);
+    here.post(request.data(target)).expect("room");
     couple.left.success();
+    finish_send(&couple);
 }
 
 fn send_of_read(wrong: bool) {

@@ -55,12 +55,15 @@ static void reuse_message(void)
 
 static void read_into_message(void)
 {
+	struct ibv_qp *other = make_qp(&left, IBV_QPT_RC), *peer = make_qp(&right, IBV_QPT_RC);
+	join(other, peer);
 	struct ibv_sge sge = part(&left, 0, 64), target = part(&left, wrong ? 56 : 64, 8);
 	send_under_way(&sge);
 	struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, &target);
-	post(left.qp, &wr);
-	finish_send();
+	post(other, &wr);
 	SAME(wait_for(left.cq).status, IBV_WC_SUCCESS);
+	finish_send();
+	CHECK(ibv_destroy_qp(other) == 0 && ibv_destroy_qp(peer) == 0);
 }
 
 static void share_receives(void)
