@@ -3,8 +3,8 @@
 //! A device records [`Observation`]s: what the program asks of it, and what it does with the program's memory.
 //! A [`Checker`] compares them with the [`Rule`]s of the verbs, and reports each violation as a [`Finding`].
 //!
-//! A request uses local memory from its post until it ends ([`local_use`]). It uses remote memory until the program has
-//! polled a completion that covers it ([`remote_use`]), because only then the program knows that it has been executed.
+//! A request uses local memory from its post until it ends (`local_use`). It uses remote memory until the program has
+//! polled a completion that covers it (`remote_use`), because only then the program knows that it has been executed.
 //! A message from the peer can carry this knowledge, too. So the checker finds a race whenever the program allows one,
 //! even if the requests happen to be executed in the intended order.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -327,10 +327,10 @@ impl<'a> Campaign<'a> {
         if results.found.len() >= KEPT_FAILURES {
             return Ok(());
         }
-        let folder = self.options.out.join(format!("run-{number}"));
-        workspace.keep(&folder)?;
+        let directory = self.options.out.join(format!("run-{number}"));
+        workspace.keep(&directory)?;
         let found = Found {
-            report: FailureReport::new(number, seed, failure, &plan.text(), folder),
+            report: FailureReport::new(number, seed, failure, &plan.text(), directory),
             plan,
             record: trial.record.clone(),
             what: failure.what.clone(),
@@ -369,7 +369,7 @@ impl<'a> Campaign<'a> {
             let trial = trial::run(&self.rules, &smallest, workspace)?;
             if trial.failure.is_some_and(|failure| failure.what == what) {
                 repeated += 1;
-                workspace.keep(&report.folder)?;
+                workspace.keep(&report.directory)?;
                 report.packets = trial.record.descriptions();
             }
         }

@@ -55,7 +55,7 @@ pub(super) struct FailureReport {
     /// The command that repeats it.
     pub(super) replay: String,
     /// Output, log and capture.
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
 }
 
 impl FailureReport {
@@ -64,7 +64,7 @@ impl FailureReport {
         seed: u64,
         failure: &Failure,
         plan: &str,
-        folder: PathBuf,
+        directory: PathBuf,
     ) -> Self {
         FailureReport {
             what: failure.what.clone(),
@@ -78,7 +78,7 @@ impl FailureReport {
             packets: Vec::new(),
             repeated: String::new(),
             replay: String::new(),
-            folder,
+            directory,
         }
     }
 
@@ -124,7 +124,11 @@ impl Report {
             for packet in &failure.packets {
                 let _ = writeln!(text, "  {packet}");
             }
-            let _ = writeln!(text, "  capture and output: {}", failure.folder.display());
+            let _ = writeln!(
+                text,
+                "  capture and output: {}",
+                failure.directory.display()
+            );
             let _ = writeln!(text, "  {}\n", failure.replay);
         }
         let runs = count(self.runs.len(), "run", "runs");
@@ -190,8 +194,8 @@ impl Report {
                 let _ = write!(text, "<li><code>{}</code></li>", escaped(packet));
             }
             text.push_str("</ul>");
-            text.push_str(&output(&failure.folder));
-            text.push_str(&explained(&failure.folder.join("capture.pcapng")));
+            text.push_str(&output(&failure.directory));
+            text.push_str(&explained(&failure.directory.join("capture.pcapng")));
         }
         text.push_str("</body></html>\n");
         write(path, &text)
@@ -203,12 +207,12 @@ body{font-family:sans-serif;margin:2em auto;max-width:75em;padding:0 1em}pre{ove
 iframe{width:100%;height:45em;border:1px solid #999}</style></head><body>";
 
 /// What the processes of a failed run have printed.
-fn output(folder: &Path) -> String {
+fn output(directory: &Path) -> String {
     let mut text = String::new();
     for who in ["command", "server", "client"] {
         for stream in ["stdout", "stderr"] {
             let name = format!("{who}.{stream}");
-            let bytes = fs::read(folder.join(&name)).unwrap_or_default();
+            let bytes = fs::read(directory.join(&name)).unwrap_or_default();
             if !bytes.is_empty() {
                 let printed = escaped(&String::from_utf8_lossy(&bytes));
                 let _ = write!(text, "<h3>{name}</h3><pre>{printed}</pre>");

@@ -149,9 +149,9 @@ impl Running<'_> {
     }
 
     fn start(&mut self, who: &'static str, words: &[OsString]) -> anyhow::Result<()> {
-        let folder = self.workspace.path();
+        let directory = self.workspace.path();
         let output = |name: &str| {
-            let path = folder.join(format!("{who}.{name}"));
+            let path = directory.join(format!("{who}.{name}"));
             File::create(&path).with_context(|| format!("{} can't be written", path.display()))
         };
         let mut command = self.workspace.command();
@@ -164,7 +164,7 @@ impl Running<'_> {
         command
             .env(FAULT_VARIABLE, self.plan.text())
             .env(FAULT_LOG_VARIABLE, self.workspace.log())
-            .env("ROCI_PCAP", folder.join("capture.pcapng"))
+            .env("ROCI_PCAP", directory.join("capture.pcapng"))
             .env("XDG_RUNTIME_DIR", self.workspace.runtime())
             .stdin(Stdio::null())
             .stdout(output("stdout")?)
@@ -174,7 +174,7 @@ impl Running<'_> {
         self.parties.push(Party {
             who,
             child,
-            stderr: folder.join(format!("{who}.stderr")),
+            stderr: directory.join(format!("{who}.stderr")),
             status: None,
         });
         Ok(())

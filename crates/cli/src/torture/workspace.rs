@@ -11,7 +11,7 @@ use super::merged_capture;
 
 /// The directory, the runtime directory and the network namespace of one job.
 pub(super) struct Workspace {
-    folder: PathBuf,
+    directory: PathBuf,
     network: Option<Network>,
 }
 
@@ -26,12 +26,12 @@ impl Workspace {
     /// Makes the directory of a job, and its network if wanted. `None` if the system has no namespace for us.
     pub(super) fn new(job: usize, own_network: bool) -> anyhow::Result<Option<Self>> {
         let name = format!("roci-torture-{}-{job}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
+        let directory = std::env::temp_dir().join(name);
         let network = if own_network { Network::new() } else { None };
         if own_network && network.is_none() {
             return Ok(None);
         }
-        let workspace = Workspace { folder, network };
+        let workspace = Workspace { directory, network };
         let runtime = workspace.runtime();
         fs::create_dir_all(&runtime)
             .with_context(|| format!("the directory {} can't be made", runtime.display()))?;
@@ -39,7 +39,7 @@ impl Workspace {
     }
 
     pub(super) fn path(&self) -> PathBuf {
-        self.folder.join("run")
+        self.directory.join("run")
     }
 
     pub(super) fn log(&self) -> PathBuf {
@@ -47,7 +47,7 @@ impl Workspace {
     }
 
     pub(super) fn runtime(&self) -> PathBuf {
-        self.folder.join("runtime")
+        self.directory.join("runtime")
     }
 
     /// Removes what an earlier run has left.
@@ -100,7 +100,7 @@ impl Drop for Workspace {
             drop(network.input.take());
             let _ = network.holder.wait();
         }
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -9,10 +9,12 @@ use crate::run::{Directory, roci};
 /// The program with the bugs, which cargo builds with the tests.
 fn planted_bugs() -> String {
     let test = std::env::current_exe().expect("the path of this test");
-    let mut folders = test
+    let mut directories = test
         .ancestors()
         .map(|directory| directory.join("examples/planted_bugs"));
-    let found: PathBuf = folders.find(|path| path.is_file()).expect("the example");
+    let found: PathBuf = directories
+        .find(|path| path.is_file())
+        .expect("the example");
     found.to_str().expect("a text").to_owned()
 }
 

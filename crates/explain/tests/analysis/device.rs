@@ -185,7 +185,7 @@ fn missing_answers_are_reported() {
     );
     assert_eq!(
         kinds(&analysis),
-        [Kind::RetriesExhausted],
+        [Kind::RetriesExhausted, Kind::FaultInjected],
         "{:?}",
         analysis.anomalies
     );

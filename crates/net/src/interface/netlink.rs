@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Address, Interface};
+use crate::sys::process::close;
 
 /// `struct nlmsghdr`: the beginning of every message.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -99,8 +100,11 @@ pub(super) fn list_links(socket: &Socket) -> io::Result<Vec<Vec<u8>>> {
 /// The index of the interface and the kind of every queueing discipline that is not built in.
 pub(super) fn queueing_disciplines() -> io::Result<Vec<(u32, String)>> {
     let request = [0; size_of::<DisciplineHeader>()];
-    let messages = list(&route_socket()?, libc::RTM_GETQDISC, &request)?;
-    Ok(messages
+    let socket = route_socket()?;
+    let messages = list(&socket, libc::RTM_GETQDISC, &request);
+    // A thread of the device does this while the program runs, which may close descriptors that are not its own.
+    close(socket.into());
+    Ok(messages?
         .iter()
         .filter_map(|message| discipline(message))
         .collect())

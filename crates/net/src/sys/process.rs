@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use super::check;
 
@@ -22,6 +22,13 @@ pub(crate) fn random() -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Closes a descriptor, even one that the program has closed already. The standard library ends the process for that
+/// in builds with assertions.
+pub(crate) fn close(descriptor: OwnedFd) {
+    // SAFETY: it takes any number. The caller has given up the descriptor.
+    unsafe { libc::close(descriptor.into_raw_fd()) };
 }
 
 /// How many files this process may have open.
