@@ -27,7 +27,7 @@ use rocinante::{
 /// How many messages, requests or rounds each program has.
 const ROUNDS: u64 = 10;
 /// How long a program waits before it gives up: longer than all retransmissions.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// How long to wait for the next event: longer than the retransmissions of a message.
 const LAST_EVENT: Duration = Duration::from_millis(1500);
 /// After which time a datagram is sent again.
@@ -120,7 +120,7 @@ impl End {
 
     /// Waits for a completion, which must be a success.
     fn success(&self, queue: &CompletionQueue) -> anyhow::Result<u64> {
-        let completion = queue.wait_for(PATIENCE).context("nothing completes")?;
+        let completion = queue.wait_for(TIMEOUT).context("nothing completes")?;
         ensure!(
             completion.status == Status::Success,
             "{}",

@@ -175,7 +175,7 @@ impl ProcessCheck {
         let devices: Vec<_> = self.lock().devices.keys().copied().collect();
         for id in devices {
             let device = self.lock().devices.get(&id).and_then(Weak::upgrade);
-            // A thread that still runs may hold the lock.
+            // The release of the lock checks what has happened. A thread that still runs may hold it.
             if let Some(device) = device {
                 drop(device.try_lock());
             }

@@ -431,18 +431,21 @@ fn try_send(
 }
 
 #[cfg(test)]
+impl Ports {
+    /// The ports of a loopback address.
+    pub(crate) fn at(address: &str) -> Self {
+        let device = crate::devices::device(address).expect("a loopback address");
+        Self::open(&device, Shortcut::Never).expect("it is free")
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::device;
-
-    fn ports(address: &str) -> Ports {
-        let device = device(address).expect("a loopback address");
-        Ports::open(&device, Shortcut::Never).expect("it is free")
-    }
 
     #[test]
     fn a_group_is_received_from_its_first_user_to_its_last() {
-        let mut ports = ports("127.58.92.1");
+        let mut ports = Ports::at("127.58.92.1");
         let group = Gid::from(IpAddr::from([239, 1, 2, 3]));
         let alone = ports.arrival_descriptors().len();
         ports.join(group).expect("a group");

@@ -141,9 +141,8 @@ fn a_command_that_fails_without_faults_is_not_tortured() {
     assert!(idle.run().complaint().contains("opens no RDMA device"));
 }
 
-/// All of them take minutes: `cargo test -p roci --test roci -- --ignored torture`.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: cargo test -p roci --tests --examples -- --ignored torture"]
 fn every_planted_bug_is_found_and_every_correction_passes() {
     for bug in [
         "rnr-retry",

@@ -40,18 +40,25 @@ struct Inner {
     bind_state: BindState,
 }
 
+impl Inner {
+    fn new(channel: &EventChannel, bind_state: BindState) -> Self {
+        Self {
+            channel: channel.clone(),
+            options: IdOptions::default(),
+            chosen: None,
+            bind_state,
+        }
+    }
+}
+
 impl CmId {
     pub(super) fn new(channel: &EventChannel, space: PortSpace, service_type: ServiceType) -> Self {
+        let inner = Inner::new(channel, BindState::Unbound);
         Self {
             token: queue::next_token(),
             space,
             service_type,
-            inner: Mutex::new(Inner {
-                channel: channel.clone(),
-                options: IdOptions::default(),
-                chosen: None,
-                bind_state: BindState::Unbound,
-            }),
+            inner: Mutex::new(inner),
         }
     }
 
@@ -65,16 +72,12 @@ impl CmId {
                 Ok(manager.port_space_and_type(id)?)
             })
             .ok()?;
+        let inner = Inner::new(channel, BindState::OneDevice(device_id));
         Some(Self {
             token: queued.token,
             space,
             service_type,
-            inner: Mutex::new(Inner {
-                channel: channel.clone(),
-                options: IdOptions::default(),
-                chosen: None,
-                bind_state: BindState::OneDevice(device_id),
-            }),
+            inner: Mutex::new(inner),
         })
     }
 
