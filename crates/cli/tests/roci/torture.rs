@@ -14,7 +14,7 @@ fn planted_bugs() -> String {
         .map(|directory| directory.join("examples/planted_bugs"));
     let found: PathBuf = directories
         .find(|path| path.is_file())
-        .expect("the example");
+        .expect("`cargo test -p roci` builds the example");
     found.to_str().expect("a text").to_owned()
 }
 
@@ -142,7 +142,7 @@ fn a_command_that_fails_without_faults_is_not_tortured() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo test -p roci --tests --examples -- --ignored torture"]
+#[ignore = "takes minutes: cargo test -p roci -- --ignored torture"]
 fn every_planted_bug_is_found_and_every_correction_passes() {
     for bug in [
         "rnr-retry",
