@@ -9,7 +9,7 @@ use cm::Recipient;
 use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
-use net::poll::{Interest, PollSet};
+use net::poll::{Interest, PollSet, is_socket_lost};
 use net::share::{Member, ReceivedPacket, join_all};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};
@@ -53,6 +53,8 @@ pub(crate) struct Ports {
     stalled: Stalled,
     /// How many datagrams were received from the sockets of groups.
     group_reads: u64,
+    /// Whether the program has closed a socket, or has opened another file under its number.
+    socket_lost: bool,
 }
 
 /// A multicast group, received on every interface address of its family.
@@ -101,6 +103,7 @@ impl Ports {
             maintenance_at: None,
             stalled: Stalled::default(),
             group_reads: 0,
+            socket_lost: false,
         })
     }
 
@@ -304,15 +307,16 @@ impl Ports {
     ) -> usize {
         self.polls = self.polls.wrapping_add(1);
         if scope == PollScope::LastActive && !self.polls.is_multiple_of(ALL_SOCKETS_INTERVAL) {
-            let member = self.members.get_mut(self.last_active);
-            // A socket that fails has no packets. The sender notices the loss.
-            return member.map_or(0, |member| {
-                member.poll_last_active(now, inbox, take).unwrap_or(0)
-            });
+            let Some(member) = self.members.get_mut(self.last_active) else {
+                return 0;
+            };
+            let received = member.poll_last_active(now, inbox, take);
+            return count_received(received, &mut self.socket_lost);
         }
         let mut taken = 0;
         for (index, member) in self.members.iter_mut().enumerate() {
-            let here = member.receive(now, inbox, &mut take).unwrap_or(0);
+            let received = member.receive(now, inbox, &mut take);
+            let here = count_received(received, &mut self.socket_lost);
             if here > 0 {
                 self.last_active = index;
             }
@@ -336,6 +340,12 @@ impl Ports {
             }
         }
         taken
+    }
+
+    /// Whether waiting for packets is impossible: the program has closed a socket, or has opened another file under
+    /// its number, which may be readable for ever.
+    pub(crate) fn has_lost_socket(&self) -> bool {
+        self.socket_lost
     }
 
     /// How often something was read from the descriptors of packets. A program that waits for them may have been
@@ -428,6 +438,14 @@ fn try_send(
     };
     let (segment_size, has_icrc) = (transmit.segment_size, transmit.has_icrc);
     member.send(now, &transmit.route, segment_size, has_icrc, bytes)
+}
+
+/// A socket that fails has no packets. The sender notices the loss.
+fn count_received(received: io::Result<usize>, socket_lost: &mut bool) -> usize {
+    received.unwrap_or_else(|error| {
+        *socket_lost |= is_socket_lost(&error);
+        0
+    })
 }
 
 #[cfg(test)]

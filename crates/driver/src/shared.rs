@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Completion, CompletionQueue, Device, Id};
 use net::interface::Monitor;
-use net::poll::{Ready, Waker, wait};
+use net::poll::{Ready, Waker, closed_error, wait};
 
 use crate::clock::now;
 use crate::deferred::Deferral;
@@ -218,6 +218,9 @@ impl Shared {
             let mut state = self.lock();
             if awaited.is_ready_or_watched(&mut state) {
                 return Ok(false);
+            }
+            if state.has_lost_socket() {
+                return Err(closed_error());
             }
             let due = earliest(until, state.before_sleep(asleep));
             drop(state);

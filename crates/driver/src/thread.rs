@@ -81,6 +81,9 @@ fn serve(shared: &Shared) {
             shared.set_thread_deadline(Some(now));
             progress.next = Some(until);
         }
+        if progress.socket_lost {
+            pause();
+        }
         woken = sleep(shared, duty, now, progress.next);
         if woken.by_interfaces {
             check_interfaces(shared);
@@ -208,6 +211,7 @@ struct Progress {
     next: Option<Instant>,
     /// How many packets arrived.
     arrived: usize,
+    socket_lost: bool,
 }
 
 /// Receives packets and runs timers, as far as the duty requires it.
@@ -226,7 +230,11 @@ fn make_progress(shared: &Shared, mut state: Locked<'_>, duty: Duty, now: Instan
     let next = earliest(next, unsent_until);
     // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
     shared.set_thread_deadline(next);
-    Progress { next, arrived }
+    Progress {
+        next,
+        arrived,
+        socket_lost: state.has_lost_socket(),
+    }
 }
 
 /// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread

@@ -95,6 +95,17 @@ pub fn wait(interests: &[Interest<'_>], timeout: Option<Duration>) -> io::Result
     })
 }
 
+/// The error of [`wait`] for a descriptor that is closed.
+pub fn closed_error() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
+}
+
+/// Whether a call on a socket failed because its descriptor is closed or has become that of another file. Waiting for
+/// such a descriptor fails, or ends at once for ever.
+pub fn is_socket_lost(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK))
+}
+
 /// Makes the kernel wake this thread on time. By default it may wake it up to 50 µs later, to save
 /// power.
 pub fn be_punctual() -> io::Result<()> {

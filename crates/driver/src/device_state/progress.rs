@@ -72,6 +72,11 @@ impl DeviceState {
         }
     }
 
+    /// Whether the program has closed a socket of the device. Waiting for packets would fail, or would return at once.
+    pub(crate) fn has_lost_socket(&self) -> bool {
+        self.ports.has_lost_socket()
+    }
+
     pub(crate) fn has_sent_to_self(&self) -> bool {
         self.sent_to_self
     }
