@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
 
+use engine::SharedReceiveQueue;
 use engine::observation::{QueuePairSizes, RemoteAccess, RemoteAccessKind};
 use engine::{Access, Completion, CompletionQueue, Id, QueuePairType, Registration};
-use engine::{SharedReceiveQueue, Status};
 use wire::{Key, Qpn};
 
 use crate::local_use::{Space, UseKey};
@@ -57,6 +57,8 @@ pub(crate) struct QueuePair<S> {
     /// How many requests in succession were not signaled.
     pub(crate) unsignaled: u32,
     pub(crate) receives: VecDeque<Receive>,
+    /// Receives that have ended and whose completions the program has not polled, oldest first.
+    pub(crate) received: VecDeque<Receive>,
     pub(crate) has_posted_receive: bool,
     /// How many completions its requests still bring to each of its completion queues.
     pub(crate) expected_sends: u32,
@@ -71,6 +73,10 @@ pub(crate) struct Send<S> {
     pub(crate) ranges: Vec<Range<u64>>,
     pub(crate) uses: Vec<UseKey>,
     pub(crate) signaled: bool,
+    /// Whether it has a completion. Known when it has ended.
+    pub(crate) completes: bool,
+    /// Whether the program can know that it has ended, although it has polled no completion that covers it.
+    pub(crate) is_known: bool,
     pub(crate) call: S,
 }
 
@@ -200,6 +206,7 @@ impl<S> QueuePair<S> {
             fence: 0,
             unsignaled: 0,
             receives: VecDeque::new(),
+            received: VecDeque::new(),
             has_posted_receive: false,
             expected_sends: 0,
             expected_receives: 0,
@@ -207,17 +214,30 @@ impl<S> QueuePair<S> {
         }
     }
 
-    /// Forgets the requests that a completion of the send queue covers.
-    pub(crate) fn retire(&mut self, completion: &Completion) {
+    /// Forgets the requests that a completion of the send queue covers. Returns their local memory.
+    pub(crate) fn retire(&mut self) -> Vec<UseKey> {
+        let mut uses = Vec::new();
         while self.ended > 0
             && let Some(send) = self.sends.pop_front()
         {
             self.ended -= 1;
             self.first_serial += 1;
-            if send.signaled || completion.status != Status::Success {
+            uses.extend(send.uses);
+            if send.completes {
                 break;
             }
         }
+        uses
+    }
+
+    /// Notes that the program can know of all requests that have ended. Returns their local memory.
+    pub(crate) fn learn_of_ended(&mut self) -> Vec<UseKey> {
+        let mut uses = Vec::new();
+        for send in self.sends.iter_mut().take(self.ended) {
+            send.is_known = true;
+            uses.append(&mut send.uses);
+        }
+        uses
     }
 
     /// The number of the next request.
@@ -225,17 +245,19 @@ impl<S> QueuePair<S> {
         self.first_serial + self.sends.len() as u64
     }
 
-    /// Forgets old requests of a program that polls no completion which would cover them. Returns the number of the
-    /// oldest one that is left.
-    pub(crate) fn forget_unsignaled(&mut self, max: u32) -> Option<u64> {
+    /// Forgets old requests of a program that polls no completion which would cover them. Returns their local memory.
+    pub(crate) fn forget_unsignaled(&mut self, max: u32) -> Vec<UseKey> {
         let limit = 2 * max as usize + 16;
-        let before = self.first_serial;
-        while self.sends.len() > limit && self.ended > 0 {
-            self.sends.pop_front();
+        let mut uses = Vec::new();
+        while self.sends.len() > limit
+            && self.ended > 0
+            && let Some(send) = self.sends.pop_front()
+        {
+            uses.extend(send.uses);
             self.ended -= 1;
             self.first_serial += 1;
         }
-        (self.first_serial > before).then_some(self.first_serial)
+        uses
     }
 
     /// The number after that of the newest request that has ended.

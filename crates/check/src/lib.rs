@@ -3,28 +3,29 @@
 //! A device records [`Observation`]s: what the program asks of it, and what it does with the program's memory.
 //! A [`Checker`] compares them with the [`Rule`]s of the verbs, and reports each violation as a [`Finding`].
 //!
-//! A request uses local memory from its post until it ends (`local_use`). It uses remote memory until the program has
-//! polled a completion that covers it (`remote_use`), because only then the program knows that it has been executed.
-//! A message from the peer can carry this knowledge, too. So the checker finds a race whenever the program allows one,
-//! even if the requests happen to be executed in the intended order.
+//! A request uses local and remote memory (`local_use`, `remote_use`) from its post until the program has polled a
+//! completion that covers it, because only then the program knows that it has been executed. A message from the peer can
+//! carry this knowledge, too. So the checker finds a mistake whenever the program allows one, even if the requests
+//! happen to be executed in the intended order.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Nothing in this crate may be excepted from the bans in clippy.toml.
 #![forbid(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod device;
 mod finding;
+mod lifetimes;
 mod local_use;
 mod profile;
 mod remote_use;
 mod request;
 mod rule;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
-use engine::observation::{Discarded, PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
+use engine::observation::{PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
 use engine::{Completion, CompletionQueue, Id, Observation, Segment, Status, Work};
-use wire::{Key, Qpn};
+use wire::Qpn;
 
 pub use finding::Finding;
 pub use profile::{Profile, UnknownProfile};
@@ -34,7 +35,7 @@ pub use rule::{Level, Rule};
 use device::{Device, QueuePair, Receive, Send};
 use local_use::{LocalUse, LocalUses, Purpose, Space, UseKey};
 use remote_use::{Conflict, RemoteUse, RemoteUses, conflicts, remote_of};
-use request::{QueuePairId, RequestName, bytes, common, counted, operation, qp};
+use request::{QueuePairId, RequestName, bytes, common, operation, qp};
 
 /// Compares the observations of all devices of a process with the rules.
 ///
@@ -44,6 +45,8 @@ pub struct Checker<S> {
     devices: BTreeMap<DeviceId, Device<S>>,
     local: LocalUses<S>,
     remote: RemoteUses<S>,
+    /// Queue pairs with requests that have ended without the program's knowledge.
+    with_ended: BTreeSet<QueuePairId>,
     profile: Option<Profile>,
 }
 
@@ -61,6 +64,7 @@ impl<S: Clone> Checker<S> {
             devices: BTreeMap::new(),
             local: LocalUses::new(),
             remote: RemoteUses::new(),
+            with_ended: BTreeSet::new(),
             profile: None,
         }
     }
@@ -87,41 +91,6 @@ impl<S: Clone> Checker<S> {
             findings,
         }
         .handle(observation);
-    }
-
-    /// Reports what a device leaves behind when it is closed or the program ends.
-    pub fn close(&mut self, device: DeviceId, findings: &mut Vec<Finding<S>>) {
-        let Some(closed) = self.devices.remove(&device) else {
-            return;
-        };
-        let mut queue_pairs: Vec<_> = closed.queue_pairs.iter().collect();
-        queue_pairs.sort_by_key(|(number, _)| number.value());
-        for (number, queue_pair) in queue_pairs {
-            if let Some(failure) = queue_pair.failures.first() {
-                findings.push(not_polled(*number, failure));
-            }
-        }
-        // The connection manager of librdmacm keeps a protection domain for each device.
-        let domains = closed.domains.saturating_sub(1);
-        let counts = [
-            (closed.queue_pairs.len(), "queue pair"),
-            (closed.completion_queues.len(), "completion queue"),
-            (closed.shared_receives.len(), "shared receive queue"),
-            (closed.region_count(), "memory region"),
-            (domains, "protection domain"),
-        ];
-        let left = counts.iter().filter(|(count, _)| *count > 0);
-        let left: Vec<_> = left
-            .map(|(count, name)| counted(*count as u64, name))
-            .collect();
-        if !left.is_empty() {
-            findings.push(Finding {
-                rule: Rule::Leak,
-                about: format!("device {}", device.0),
-                what: format!("At the end there were still {}.", left.join(", ")),
-                calls: Vec::new(),
-            });
-        }
     }
 }
 
@@ -184,9 +153,14 @@ impl<S: Clone> Step<'_, S> {
             Observation::SendPosted(posted) => self.post_send(&posted),
             Observation::SendEnded {
                 queue_pair,
+                status,
                 changed_at,
-                ..
-            } => self.end_send(queue_pair, changed_at),
+            } => self.end_send(queue_pair, status, changed_at),
+            Observation::MessageChanged {
+                queue_pair,
+                serial,
+                offset,
+            } => self.message_changed(queue_pair, serial, offset),
             Observation::ReceivePosted {
                 queue,
                 id,
@@ -233,18 +207,6 @@ impl<S: Clone> Step<'_, S> {
         }
     }
 
-    fn deregister(&mut self, key: Key, unmapped_at: Option<u64>) {
-        if let Some(address) = unmapped_at {
-            let about = format!("region {:#x}", key.value());
-            let what = format!(
-                "The memory of {about} was unmapped or protected at {address:#x} before it was deregistered."
-            );
-            let calls = vec![("the deregistration".to_owned(), self.call.clone())];
-            self.find(Rule::MemoryUnmapped, about, what, calls);
-        }
-        self.device().deregister(key);
-    }
-
     fn post_send(&mut self, posted: &PostedSend) {
         let number = posted.queue_pair;
         if self.queue_pair(number).is_none() {
@@ -275,10 +237,14 @@ impl<S: Clone> Step<'_, S> {
             ranges,
             uses,
             signaled,
+            completes: false,
+            is_known: false,
             call,
         });
         let max = queue_pair.sizes.max_sends;
+        let before = queue_pair.first_serial;
         let forgotten = queue_pair.forget_unsignaled(max);
+        let first = queue_pair.first_serial;
         queue_pair.unsignaled = if signaled {
             0
         } else {
@@ -287,8 +253,9 @@ impl<S: Clone> Step<'_, S> {
         let never_signaled = max > 0 && queue_pair.unsignaled == max + 1;
         let completions = queue_pair.sizes.send_completions;
         queue_pair.expected_sends += u32::from(signaled);
-        if let Some(before) = forgotten {
-            (self.checker.remote).forget_before((self.id, number), before);
+        if first > before {
+            self.checker.local.remove(&forgotten);
+            (self.checker.remote).forget_before((self.id, number), first);
         }
         if never_signaled {
             let what = format!(
@@ -323,7 +290,9 @@ impl<S: Clone> Step<'_, S> {
                 request: request.clone(),
                 call: self.call.clone(),
                 serial,
+                ended: false,
                 overwritten_by: None,
+                overwritten: self.is_filled(segment, purpose),
             })
             .collect();
         let conflicts = used.iter().find_map(|new| {
@@ -341,7 +310,7 @@ impl<S: Clone> Step<'_, S> {
                 _ => "one of them stores data into",
             };
             let what = format!(
-                "{request} and {other} are under way, and {verb} {}{}.",
+                "{request} was posted before the program polled the completion of {other}, and {verb} {}{}.",
                 bytes(&common),
                 if rule == Rule::SharedTarget {
                     ""
@@ -359,7 +328,18 @@ impl<S: Clone> Step<'_, S> {
             self.find(rule, about, what, calls);
         }
         let local = &mut self.checker.local;
+        if purpose == Purpose::Result {
+            (used.iter()).for_each(|it| local.note_stored(it.space, &it.range));
+        }
         used.into_iter().map(|it| local.insert(it)).collect()
+    }
+
+    /// Whether an earlier request will store its result into memory that a new one sends.
+    fn is_filled(&mut self, segment: &Segment, purpose: Purpose) -> bool {
+        let space = self.device().space(segment.key);
+        let range = range_of(segment);
+        let mut overlapping = self.checker.local.overlapping(space, &range);
+        purpose == Purpose::Send && overlapping.any(|(other, _)| other.purpose == Purpose::Result)
     }
 
     /// Records the remote memory of a request, and checks that no other request conflicts.
@@ -405,29 +385,49 @@ impl<S: Clone> Step<'_, S> {
         self.checker.remote.insert((peer, key), new);
     }
 
-    fn end_send(&mut self, number: Qpn, changed_at: Option<u32>) {
+    fn end_send(&mut self, number: Qpn, status: Status, changed_at: Option<u32>) {
+        let id = (self.id, number);
         let Some(queue_pair) = self.queue_pair(number) else {
             return;
         };
+        let serial = queue_pair.ended_before();
         let Some(send) = queue_pair.sends.get_mut(queue_pair.ended) else {
             return;
         };
-        let uses = std::mem::take(&mut send.uses);
-        let (request, call) = (send.request.clone(), send.call.clone());
-        let changed = changed_at.map(|offset| (offset, send.address_of(offset)));
+        send.completes = send.signaled || status != Status::Success;
+        let uses = send.uses.clone();
         queue_pair.ended += 1;
-        let local = &self.checker.local;
-        let receive = (uses.iter()).find_map(|key| local.get(key)?.overwritten_by);
-        self.checker.local.remove(&uses);
-        let Some((offset, address)) = changed else {
+        self.checker.local.end(&uses);
+        self.checker.with_ended.insert(id);
+        if let Some(offset) = changed_at {
+            self.message_changed(number, serial, offset);
+        }
+    }
+
+    /// The memory of a message differs from what was posted.
+    fn message_changed(&mut self, number: Qpn, serial: u64, offset: u32) {
+        let Some(queue_pair) = self.queue_pair(number) else {
             return;
         };
+        let index = serial.checked_sub(queue_pair.first_serial);
+        let send = index.and_then(|index| queue_pair.sends.get(index as usize));
+        let Some(send) = send.filter(|send| !send.is_known) else {
+            return;
+        };
+        let (request, call) = (send.request.clone(), send.call.clone());
+        let (uses, address) = (send.uses.clone(), send.address_of(offset));
+        let local = &self.checker.local;
+        let mut used = uses.iter().filter_map(|key| local.get(key));
+        if used.clone().any(|it| it.overwritten) {
+            return;
+        }
+        let receive = used.find_map(|it| it.overwritten_by);
         let by = receive.map_or_else(String::new, |id| {
             format!(" by a message for the receive (wr_id {id:#x}) of the same queue pair")
         });
         let what = format!(
-            "The memory of {request} was changed{by} at {address:#x} (offset {offset}) after it was posted and before \
-             it completed."
+            "The memory of {request} was changed{by} after it was posted and before the program polled its completion, in \
+             the packet at {address:#x} (offset {offset})."
         );
         let calls = vec![(format!("the request: {request}"), call)];
         self.find(Rule::BufferChanged, qp(number), what, calls);
@@ -501,7 +501,10 @@ impl<S: Clone> Step<'_, S> {
         {
             self.check_received(completion, receive);
         }
-        self.forget_receives(ended);
+        // The program knows nothing of it until it polls.
+        if let Some(queue_pair) = self.queue_pair(completion.queue_pair) {
+            queue_pair.received.extend(ended);
+        }
     }
 
     /// Compares the memory of a message that has arrived with that of other requests under way.
@@ -510,13 +513,15 @@ impl<S: Clone> Step<'_, S> {
         let local = &mut self.checker.local;
         let filled = filled(local, receive, completion.length);
         for (space, range) in &filled {
-            local.note_overwritten(*space, range, through, receive.id);
+            local.note_received(*space, range, through, receive.id);
         }
         let conflict = filled.iter().find_map(|(space, range)| {
             let mut overlapping = local.overlapping(*space, range);
             // A message of the same peer can be the answer to the request.
             let other = overlapping.find(|(other, _)| {
-                other.purpose != Purpose::Receive && other.request.queue_pair != through
+                other.purpose != Purpose::Receive
+                    && other.request.queue_pair != through
+                    && !other.ended
             });
             other.map(|(other, common)| (other.request.clone(), other.call.clone(), common))
         });
@@ -551,14 +556,19 @@ impl<S: Clone> Step<'_, S> {
         };
         let was_expected = *expected > 0;
         *expected = expected.saturating_sub(1);
-        if !is_receive {
-            queue_pair.retire(completion);
-        }
+        let ended = if is_receive {
+            let received = queue_pair.received.pop_front();
+            received.map(|it| it.uses).unwrap_or_default()
+        } else {
+            queue_pair.retire()
+        };
         let (peer, first) = (queue_pair.peer, queue_pair.first_serial);
         if was_expected {
             self.device().expect_fewer(queue, 1);
         }
+        self.checker.local.remove(&ended);
         if is_receive {
+            self.learn_of_ended((self.id, number));
             if let Some(peer) = peer {
                 self.learn_from(peer);
             }
@@ -577,16 +587,38 @@ impl<S: Clone> Step<'_, S> {
         };
         let remote = &mut self.checker.remote;
         remote.forget_at(peer, |it| has_ended(it.queue_pair, it.serial));
+        let of_peer = |(device, number): &QueuePairId| {
+            let device = devices.get(device);
+            let queue_pair = device.and_then(|device| device.queue_pairs.get(number));
+            queue_pair.is_some_and(|it| it.peer == Some(peer))
+        };
+        let known: Vec<_> = (self.checker.with_ended.iter().copied())
+            .filter(of_peer)
+            .collect();
+        known.into_iter().for_each(|it| self.learn_of_ended(it));
+    }
+
+    /// The program can know that the requests of a queue pair which have ended were executed.
+    fn learn_of_ended(&mut self, queue_pair: QueuePairId) {
+        let (device, number) = queue_pair;
+        self.checker.with_ended.remove(&queue_pair);
+        let device = self.checker.devices.get_mut(&device);
+        let it = device.and_then(|device| device.queue_pairs.get_mut(&number));
+        if let Some(it) = it {
+            self.checker.local.remove(&it.learn_of_ended());
+        }
     }
 
     fn remote_access(&mut self, access: &RemoteAccess) {
         let end = access.address.saturating_add(access.length.into());
         let range = access.address..end;
-        if access.kind != RemoteAccessKind::Read
-            && let Some(peer) = self.queue_pair(access.queue_pair).and_then(|it| it.peer)
-        {
-            // The program may wait for a value in its memory.
-            self.learn_from(peer);
+        if access.kind != RemoteAccessKind::Read {
+            let space = self.device().space(access.key);
+            self.checker.local.note_stored(space, &range);
+            if let Some(peer) = self.queue_pair(access.queue_pair).and_then(|it| it.peer) {
+                // The program may wait for a value in its memory.
+                self.learn_from(peer);
+            }
         }
         self.check_arrivals(access, &range);
         self.check_buffers(access, &range);
@@ -621,16 +653,18 @@ impl<S: Clone> Step<'_, S> {
     fn check_buffers(&mut self, access: &RemoteAccess, range: &Range<u64>) {
         let space = self.device().space(access.key);
         let through = Some((self.id, access.queue_pair));
-        let conflict =
-            (self.checker.local.overlapping(space, range)).find(|(local, _)| match local.purpose {
-                // A message of the same peer can be the answer to the request.
-                Purpose::Send => {
-                    access.kind != RemoteAccessKind::Read && local.request.queue_pair != through
-                }
-                Purpose::Result => local.request.queue_pair != through,
-                // A WRITE with immediate data consumes a receive whose memory it may name itself.
-                Purpose::Receive => false,
-            });
+        let relevant = |local: &LocalUse<S>| match local.purpose {
+            // A message of the same peer can be the answer to the request.
+            Purpose::Send => {
+                access.kind != RemoteAccessKind::Read && local.request.queue_pair != through
+            }
+            Purpose::Result => local.request.queue_pair != through,
+            // A WRITE with immediate data consumes a receive whose memory it may name itself.
+            Purpose::Receive => false,
+        };
+        // The peer may know that a request has ended.
+        let conflict = (self.checker.local.overlapping(space, range))
+            .find(|(local, _)| !local.ended && relevant(local));
         let Some((local, common)) = conflict else {
             return;
         };
@@ -647,73 +681,6 @@ impl<S: Clone> Step<'_, S> {
         )];
         let about = qp(access.queue_pair);
         self.find(Rule::RemoteAccessToBuffer, about, what, calls);
-    }
-
-    fn access_rejected(&mut self, access: &RemoteAccess) {
-        let Some(range) = self.device().former_range(access.key).cloned() else {
-            return;
-        };
-        let number = access.queue_pair;
-        let what = format!(
-            "{} through {} used R_Key {:#x} after its memory, {}, was deregistered.",
-            kind_name(access.kind),
-            qp(number),
-            access.key.value(),
-            bytes(&range)
-        );
-        self.find(Rule::KeyAfterDeregistration, qp(number), what, Vec::new());
-    }
-
-    fn receiver_not_ready(&mut self, number: Qpn) {
-        let early = self
-            .queue_pair(number)
-            .is_some_and(|it| !it.has_posted_receive && it.sizes.shared_receive.is_none());
-        if early {
-            let what = format!(
-                "A message arrived at {} before its first receive was posted.",
-                qp(number)
-            );
-            self.find(Rule::NoReceiveYet, qp(number), what, Vec::new());
-        }
-    }
-
-    /// A queue pair is destroyed or reset.
-    fn discard(&mut self, discarded: &Discarded, how: &str) {
-        let number = discarded.queue_pair;
-        if let Some(failure) = &discarded.failure {
-            self.findings.push(not_polled(number, failure));
-        }
-        if discarded.sends > 0 {
-            let what = format!(
-                "{} was {how} while {} were under way.",
-                qp(number),
-                counted(discarded.sends as u64, "send request")
-            );
-            let calls = vec![("the call".to_owned(), self.call.clone())];
-            self.find(Rule::DestroyedWithSends, qp(number), what, calls);
-        }
-        self.device().forget_arrivals(number);
-        let Some(queue_pair) = self.queue_pair(number) else {
-            return;
-        };
-        let sends = std::mem::take(&mut queue_pair.sends);
-        let receives = std::mem::take(&mut queue_pair.receives);
-        let sizes = queue_pair.sizes;
-        let expected = (queue_pair.expected_sends, queue_pair.expected_receives);
-        let device = self.device();
-        device.expect_fewer(sizes.send_completions, expected.0);
-        device.expect_fewer(sizes.receive_completions, expected.1);
-        for send in sends {
-            self.checker.local.remove(&send.uses);
-        }
-        self.forget_receives(receives);
-        (self.checker.remote).forget_before((self.id, number), u64::MAX);
-    }
-
-    fn forget_receives(&mut self, receives: impl IntoIterator<Item = Receive>) {
-        for receive in receives {
-            self.checker.local.remove(&receive.uses);
-        }
     }
 }
 
@@ -739,21 +706,6 @@ const fn kind_name(kind: RemoteAccessKind) -> &'static str {
         RemoteAccessKind::Read => "an RDMA READ",
         RemoteAccessKind::Write => "an RDMA WRITE",
         RemoteAccessKind::Atomic => "an atomic",
-    }
-}
-
-fn not_polled<S>(number: Qpn, failure: &Completion) -> Finding<S> {
-    let what = format!(
-        "A request (wr_id {:#x}) of {} failed ({}), and the program never polled its completion.",
-        failure.id,
-        qp(number),
-        failure.status
-    );
-    Finding {
-        rule: Rule::FailureNotPolled,
-        about: qp(number),
-        what,
-        calls: Vec::new(),
     }
 }
 

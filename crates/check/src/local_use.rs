@@ -1,4 +1,4 @@
-//! The local memory that requests under way use.
+//! The local memory that requests use until the program knows that they have ended.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -44,8 +44,12 @@ pub(crate) struct LocalUse<S> {
     pub(crate) call: S,
     /// The number of the request in its queue pair.
     pub(crate) serial: u64,
-    /// The id of a receive of the same queue pair whose message was stored into it meanwhile.
+    /// Whether the request has ended. The program does not know it yet.
+    pub(crate) ended: bool,
+    /// The id of a receive of the same queue pair whose message was stored into it while the request was under way.
     pub(crate) overwritten_by: Option<u64>,
+    /// Whether the device stored other data into it, so that a change says nothing about the program.
+    pub(crate) overwritten: bool,
 }
 
 /// All uses, ordered by address.
@@ -84,20 +88,48 @@ impl<S> LocalUses<S> {
         self.uses.get(key)
     }
 
-    /// Notes that the message of a receive was stored into memory that requests of the same queue pair send.
-    pub(crate) fn note_overwritten(
+    /// Notes that a request has ended.
+    pub(crate) fn end(&mut self, keys: &[UseKey]) {
+        for key in keys {
+            if let Some(it) = self.uses.get_mut(key) {
+                it.ended = true;
+            }
+        }
+    }
+
+    /// Notes that the message of a receive was stored into memory that requests send.
+    pub(crate) fn note_received(
         &mut self,
         space: Space,
         range: &Range<u64>,
         queue_pair: Option<QueuePairId>,
         receive: u64,
     ) {
+        self.for_each_sent(space, range, |it| {
+            if it.request.queue_pair == queue_pair && !it.ended {
+                it.overwritten_by = Some(receive);
+            } else {
+                it.overwritten = true;
+            }
+        });
+    }
+
+    /// Notes that the device stores something into memory that requests send.
+    pub(crate) fn note_stored(&mut self, space: Space, range: &Range<u64>) {
+        self.for_each_sent(space, range, |it| it.overwritten = true);
+    }
+
+    fn for_each_sent(
+        &mut self,
+        space: Space,
+        range: &Range<u64>,
+        mut note: impl FnMut(&mut LocalUse<S>),
+    ) {
         let lowest = range.start.saturating_sub(self.longest);
         let near = (self.uses).range_mut((space, lowest, 0)..(space, range.end, 0));
         for (_, it) in near {
-            let is_sent = it.purpose == Purpose::Send && it.request.queue_pair == queue_pair;
-            if is_sent && common(&it.range, range).is_some() {
-                it.overwritten_by = Some(receive);
+            if it.purpose == Purpose::Send && common(&it.range, range).is_some() {
+                note(it);
             }
         }
     }

@@ -240,3 +240,40 @@ fn a_fence_orders_all_later_requests_behind_earlier_reads() {
     let late = Work::Write(remote(128));
     assert_eq!(program.post(0, late, false, false), [Rule::MissingFence]);
 }
+
+impl Program {
+    /// The device finds the message of the first request changed when the program polls.
+    fn change(&mut self, index: usize) -> Vec<Rule> {
+        self.observe(Observation::MessageChanged {
+            queue_pair: self.queue_pairs[index],
+            serial: 0,
+            offset: 0,
+        })
+    }
+}
+
+#[test]
+fn a_message_may_change_when_a_message_of_the_peer_was_polled() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.write(0, true);
+    program.end(0);
+    assert_eq!(program.change(0), [Rule::BufferChanged]);
+    for through in [0, 1] {
+        let mut program = Program::new(QueuePairType::Rc);
+        program.write(0, true);
+        program.end(0);
+        program.poll(through, CompletedWork::Receive);
+        assert_eq!(program.change(0), []);
+    }
+}
+
+#[test]
+fn a_message_may_change_when_the_peer_has_written_memory() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.write(0, true);
+    program.access(0, RemoteAccessKind::Write, 1000, 8);
+    program.end(0);
+    assert_eq!(program.change(0), [Rule::BufferChanged]);
+    program.access(0, RemoteAccessKind::Write, 1000, 8);
+    assert_eq!(program.change(0), []);
+}

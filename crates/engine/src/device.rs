@@ -354,10 +354,19 @@ impl Device {
     /// Removes and returns the oldest completion.
     pub fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.shared.completion_queues.get_mut(queue)?.pop()?;
-        self.shared
-            .observations
-            .note(|| Observation::Polled(queue, completion));
+        if self.shared.observations.are_recorded() {
+            self.observe_poll(queue, completion);
+        }
         Some(completion)
+    }
+
+    #[cold]
+    fn observe_poll(&mut self, queue: Id<CompletionQueue>, completion: Completion) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(completion.queue_pair) {
+            queue_pair.observe_poll(&completion, &mut self.shared);
+        }
+        let polled = Observation::Polled(queue, completion);
+        self.shared.observations.note(|| polled);
     }
 
     /// Requests one [`Event::Completion`] for the next completion.

@@ -55,8 +55,17 @@ pub enum Observation {
         queue_pair: Qpn,
         /// How it ended.
         status: Status,
-        /// The first byte of the message that changed after the request was posted.
+        /// The first packet of the message, by its offset, that was found changed when it was sent.
         changed_at: Option<u32>,
+    },
+    /// A message was changed after its request was posted and before the program polled a completion that covers it.
+    MessageChanged {
+        /// The queue pair.
+        queue_pair: Qpn,
+        /// The number of the request, counted from the creation or the reset of the queue pair.
+        serial: u64,
+        /// The first packet that is changed, by its offset in the message.
+        offset: u32,
     },
     /// A receive was posted.
     ReceivePosted {

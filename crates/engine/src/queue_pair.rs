@@ -21,6 +21,7 @@ mod requester;
 mod responder;
 mod segmentation;
 mod send_queue;
+mod unpolled;
 mod unreliable;
 
 pub(crate) use datagram::network_header;

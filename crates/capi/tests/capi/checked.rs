@@ -73,6 +73,7 @@ macro_rules! finds {
 
 finds! {
     change_message: "buffer-changed";
+    change_at_once: "buffer-changed";
     reuse_message: "buffer-changed";
     read_into_message: "overlapping-requests";
     share_receives: "shared-target";

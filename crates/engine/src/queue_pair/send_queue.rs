@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use wire::{PathMtu, Psn};
 
+use super::unpolled::{Message, Unpolled};
 use super::{QueuePair, QueuePairInit};
 use crate::address::GidTable;
 use crate::checksums::Checksums;
@@ -69,6 +70,8 @@ pub(super) struct SendQueue {
     max_segments: u32,
     max_inline: u32,
     signal_all: bool,
+    /// Requests that have ended, if the program is checked.
+    unpolled: Unpolled,
 }
 
 impl SendQueue {
@@ -79,6 +82,7 @@ impl SendQueue {
             max_segments: init.max_send_segments,
             max_inline: init.max_inline,
             signal_all: init.signal_all,
+            unpolled: Unpolled::default(),
         }
     }
 
@@ -196,18 +200,20 @@ impl QueuePair {
         let Some(ended) = self.send.requests.pop_front() else {
             return;
         };
-        if shared.observations.are_recorded() {
-            self.observe_end(&ended, status, shared);
-        }
         // An error is reported even for an unsignaled request.
-        if status == Status::Success && !self.send.is_signaled(&ended.request) {
+        let completes = status != Status::Success || self.send.is_signaled(&ended.request);
+        let (id, work, length) = (ended.request.id, ended.work().kind(), ended.length);
+        if shared.observations.are_recorded() {
+            self.observe_end(ended, status, completes, shared);
+        }
+        if !completes {
             return;
         }
         let completion = Completion {
-            id: ended.request.id,
+            id,
             status,
-            work: ended.request.work.kind(),
-            length: ended.length,
+            work,
+            length,
             queue_pair: self.number,
             immediate: None,
             invalidated: None,
@@ -216,21 +222,58 @@ impl QueuePair {
         shared.complete(self.init.send_completions, completion, false);
     }
 
-    /// Records the end of a request, and whether its message was changed meanwhile.
+    /// Records the end of a request, and whether a transmission found its message changed. If not, the message is compared
+    /// again when the program polls.
     #[cold]
-    fn observe_end(&self, ended: &Outstanding, status: Status, shared: &mut Shared) {
-        if status == Status::Success
-            && let Some(checksums) = &ended.checksums
-            && let Payload::Segments(segments) = &ended.request.payload
-        {
-            (shared.memory).compare_checksums(self.init.domain, segments, checksums);
-        }
-        let changed_at = ended.checksums.as_ref().and_then(|it| it.changed_at.get());
+    fn observe_end(
+        &mut self,
+        ended: Outstanding,
+        status: Status,
+        completes: bool,
+        shared: &mut Shared,
+    ) {
+        let checksums = ended.checksums;
+        let changed_at = checksums.as_ref().and_then(|it| it.changed_at.get());
+        let message = match (checksums, ended.request.payload) {
+            (Some(checksums), Payload::Segments(segments))
+                if changed_at.is_none() && status == Status::Success =>
+            {
+                Some(Message {
+                    segments,
+                    checksums,
+                })
+            }
+            _ => None,
+        };
+        let capacity = self.send.capacity;
+        self.send.unpolled.push(message, completes, capacity);
         shared.observations.note(|| Observation::SendEnded {
             queue_pair: self.number,
             status,
             changed_at,
         });
+    }
+
+    /// Compares the messages that a polled completion covers with their checksums. The completion of a receive covers those
+    /// that have ended, because its message can be an answer.
+    #[cold]
+    pub(crate) fn observe_poll(&mut self, completion: &Completion, shared: &mut Shared) {
+        let messages = if completion.work.is_receive() {
+            self.send.unpolled.take_messages()
+        } else {
+            self.send.unpolled.take_covered()
+        };
+        for (serial, message) in messages {
+            let checksums = &message.checksums;
+            (shared.memory).compare_checksums(self.init.domain, &message.segments, checksums);
+            if let Some(offset) = checksums.changed_at.get() {
+                shared.observations.note(|| Observation::MessageChanged {
+                    queue_pair: self.number,
+                    serial,
+                    offset,
+                });
+            }
+        }
     }
 
     pub(super) fn flush_sends(&mut self, shared: &mut Shared) {

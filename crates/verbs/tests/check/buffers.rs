@@ -17,6 +17,12 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("two reads", two_reads),
     ("peer writes send", peer_writes_send),
     ("peer reads result", peer_reads_result),
+    ("changed at once", changed_at_once),
+    ("changed before reply", changed_before_reply),
+    ("unsignaled changed", unsignaled_changed),
+    ("receive posted again", receive_posted_again),
+    ("send of unpolled read", send_of_unpolled_read),
+    ("read into unpolled write", read_into_unpolled_write),
 ];
 
 fn send_changed(wrong: bool) {
@@ -164,5 +170,106 @@ fn peer_reads_result(wrong: bool) {
     there.post(request.data(target)).expect("room");
     couple.right.success();
     finish_send(&couple);
+    couple.left.success();
+}
+
+/// The WRITE ends within the post, but the program cannot know that.
+fn changed_at_once(wrong: bool) {
+    let couple = couple();
+    let request = Request::write(couple.right.memory.remote(0));
+    let data = couple.left.memory.slice(0..100);
+    couple.from_left.post(request.data(data)).expect("room");
+    if wrong {
+        couple.left.memory.write(0, &[1]);
+    }
+    couple.left.success();
+    couple.left.memory.write(0, &[1]);
+}
+
+/// The reply says that the unsignaled request has been executed.
+fn changed_before_reply(wrong: bool) {
+    let couple = couple();
+    let (left, right) = (&couple.left, &couple.right);
+    let room = right.memory.slice(0..100);
+    couple.from_right.post_receive(1, [room]).expect("room");
+    let room = left.memory.slice(200..300);
+    couple.from_left.post_receive(2, [room]).expect("room");
+    let request = Request::send().data(left.memory.slice(0..100));
+    couple.from_left.post(request.unsignaled()).expect("room");
+    right.success();
+    let reply = Request::send().data(right.memory.slice(200..300));
+    couple.from_right.post(reply).expect("room");
+    right.success();
+    if wrong {
+        left.memory.write(0, &[1]);
+    }
+    left.success();
+    left.memory.write(0, &[1]);
+}
+
+/// The completion of the second WRITE covers the first.
+fn unsignaled_changed(wrong: bool) {
+    let couple = couple();
+    let write = |start: usize| {
+        let request = Request::write(couple.right.memory.remote(start));
+        request.data(couple.left.memory.slice(start..start + 100))
+    };
+    let first = write(0).unsignaled();
+    couple.from_left.post(first).expect("room");
+    couple.from_left.post(write(100)).expect("room");
+    if wrong {
+        couple.left.memory.write(0, &[1]);
+    }
+    couple.left.success();
+    couple.left.memory.write(0, &[1]);
+}
+
+fn receive_posted_again(wrong: bool) {
+    let couple = couple();
+    let room = couple.right.memory.slice(0..100);
+    let receive = || couple.from_right.post_receive(1, [room]).expect("room");
+    receive();
+    send_under_way(&couple, 0..100);
+    couple.left.success();
+    if wrong {
+        receive();
+    }
+    couple.right.success();
+    if !wrong {
+        receive();
+    }
+}
+
+fn send_of_unpolled_read(wrong: bool) {
+    let couple = couple();
+    let (here, _there) = connect(&couple.left, &couple.right);
+    let read = Request::read(couple.right.memory.remote(0));
+    let memory = couple.left.memory.slice(0..100);
+    couple.from_left.post(read.data(memory)).expect("room");
+    if !wrong {
+        couple.left.success();
+    }
+    let write = Request::write(couple.right.memory.remote(200));
+    here.post(write.data(memory)).expect("room");
+    if wrong {
+        couple.left.success();
+    }
+    couple.left.success();
+}
+
+fn read_into_unpolled_write(wrong: bool) {
+    let couple = couple();
+    let (here, _there) = connect(&couple.left, &couple.right);
+    let write = Request::write(couple.right.memory.remote(0));
+    let memory = couple.left.memory.slice(0..100);
+    couple.from_left.post(write.data(memory)).expect("room");
+    if !wrong {
+        couple.left.success();
+    }
+    let read = Request::read(couple.right.memory.remote(200));
+    here.post(read.data(memory)).expect("room");
+    if wrong {
+        couple.left.success();
+    }
     couple.left.success();
 }

@@ -110,6 +110,12 @@ finds! {
     an_atomic_after_a_read_without_a_fence: "atomic after read" "missing-fence";
     a_peer_that_writes_a_buffer_that_is_sent: "peer writes send" "remote-access-to-buffer";
     a_peer_that_reads_the_target_of_a_read: "peer reads result" "remote-access-to-buffer";
+    a_buffer_that_is_changed_before_the_completion_is_polled: "changed at once" "buffer-changed";
+    a_buffer_that_is_changed_before_the_reply_is_polled: "changed before reply" "buffer-changed";
+    a_buffer_of_an_unsignaled_write_that_is_changed: "unsignaled changed" "buffer-changed";
+    a_receive_that_is_posted_again_before_it_is_polled: "receive posted again" "shared-target";
+    a_write_of_the_target_of_a_read_that_is_not_polled: "send of unpolled read" "overlapping-requests";
+    a_read_into_the_memory_of_a_write_that_is_not_polled: "read into unpolled write" "overlapping-requests";
     a_send_queue_without_a_signaled_request: "never signaled" "never-signaled";
     a_completion_queue_with_too_little_room_for_sends: "sends" "completion-queue-too-small";
     a_completion_queue_with_too_little_room_for_receives: "receives" "completion-queue-too-small";

@@ -39,6 +39,18 @@ static void change_message(void)
 	left.memory[63]++;
 }
 
+/* The WRITE may end within the post, but the program cannot know that. */
+static void change_at_once(void)
+{
+	struct ibv_sge sge = part(&left, 0, 64);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+	post(left.qp, &wr);
+	if (wrong)
+		left.memory[0]++;
+	SAME(wait_for(left.cq).status, IBV_WC_SUCCESS);
+	left.memory[0]++;
+}
+
 /* As a function that registers a variable of its own and forgets that the request outlives it. */
 static void reuse_message(void)
 {
@@ -176,6 +188,7 @@ static const struct {
 	void (*run)(void);
 } programs[] = {
 	{ "change_message", change_message },
+	{ "change_at_once", change_at_once },
 	{ "reuse_message", reuse_message },
 	{ "read_into_message", read_into_message },
 	{ "share_receives", share_receives },
