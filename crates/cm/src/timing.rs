@@ -10,8 +10,8 @@ pub(crate) const fn interval(code: u8) -> Duration {
     Duration::from_millis(1 << code.saturating_sub(8))
 }
 
-/// The acknowledge timeout of a path: the round trip plus the acknowledge delay of the remote device.
-/// IBA 12.7.34 adds the two durations. With codes the sum is the larger code, plus one if the smaller
+/// The acknowledge timeout of a path is the round trip plus the acknowledge delay of the remote device (IBA 12.7.34).
+/// With codes the sum is the larger code, plus one if the smaller
 /// code is about as large.
 pub(crate) const fn ack_timeout(ack_delay: u8, packet_lifetime: u8) -> u8 {
     let round_trip = packet_lifetime + 1;
@@ -92,6 +92,7 @@ mod tests {
         assert_eq!(interval(0), Duration::from_millis(1));
     }
 
+    // IBA 12.7.34
     #[test]
     fn codes_of_about_the_same_size_round_up() {
         assert_eq!(ack_timeout(15, 18), 19, "what rxe announces");

@@ -420,7 +420,8 @@ impl Device {
 
     /// Handles a datagram that arrived at the RoCEv2 port: a UDP payload with its ICRC.
     ///
-    /// Invalid datagrams are counted. They are answered where the protocol requires it.
+    /// A datagram that is not a valid packet, or has a wrong ICRC, is counted and dropped silently (CA17-24).
+    /// An invalid request in a valid packet is answered where the protocol requires it.
     pub fn handle_datagram(&mut self, now: Instant, route: &Route, datagram: &[u8]) {
         let packet = match Packet::parse(datagram) {
             Ok(packet) => packet,

@@ -196,6 +196,7 @@ impl QueuePair {
         if !packet.partition.matches(self.partition()) {
             return Err(|counters| &mut counters.bad_partition_key);
         }
+        // IBA 9.6.1.2.3: a connected queue pair accepts only packets between its own and its peer's address.
         let from_peer = |link: &Link| {
             let flow = &link.route.flow;
             flow.destination == route.flow.source && flow.source == route.flow.destination

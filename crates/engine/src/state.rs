@@ -16,19 +16,19 @@ pub(crate) use transition::{check, missing_and_surplus};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
-    /// RESET: the state after creation. It accepts no requests and no packets.
+    /// RESET (IBA 10.3.1.1): the state after creation, which accepts no requests and no packets.
     Reset = 0,
-    /// INIT: it accepts receives, but no packets.
+    /// INIT (IBA 10.3.1.2): it accepts receives, but no packets.
     Initialized = 1,
-    /// RTR: it executes requests of its peer.
+    /// RTR (IBA 10.3.1.3): it executes requests of its peer, but accepts no sends.
     ReadyToReceive = 2,
-    /// RTS: it also sends.
+    /// RTS (IBA 10.3.1.4): it also sends.
     ReadyToSend = 3,
-    /// SQD: it finishes requests that are under way and begins no others.
+    /// SQD (IBA 10.3.1.5): it finishes requests that are under way and begins no others.
     SendQueueDrain = 4,
-    /// SQE: a send of an unreliable service failed. Receiving continues.
+    /// SQE (IBA 10.3.1.6): a send of an unreliable service failed, and receiving continues.
     SendQueueError = 5,
-    /// ERR: all requests are flushed, and packets are ignored.
+    /// ERR (IBA 10.3.1.7): all requests are flushed, and packets are ignored.
     Error = 6,
 }
 

@@ -154,6 +154,7 @@ fn oversize_datagram_is_not_sent_and_moves_the_send_queue_to_error() {
     peer.completes([(5, Status::Success)]);
 }
 
+// IBA 10.3.1.6
 #[test]
 fn unusable_local_key_moves_the_send_queue_to_error() {
     let mut peer = Conversation::with(datagrams());
@@ -207,6 +208,7 @@ fn datagram_with_a_wrong_queue_key_is_dropped() {
     peer.hears_nothing(at(3));
 }
 
+// IBA 11.4.1.2, Annex A17.4.5.2
 #[test]
 fn receive_starts_with_the_ipv4_header_in_the_grh_area() {
     let (mut peer, inbox) = with_inbox();
@@ -253,6 +255,7 @@ fn over_ipv6() -> (Setup, Flow) {
     (Setup { config, ..setup }, flow)
 }
 
+// IBA 11.4.1.2, Annex A17.4.5.2
 #[test]
 fn receive_starts_with_the_ipv6_header_in_the_grh_area() {
     let (setup, flow) = over_ipv6();

@@ -388,6 +388,7 @@ proptest! {
         target.assert_unharmed();
     }
 
+    // CA17-24
     #[test]
     fn damaged_packets_are_dropped(
         attack in attack_on(&[wire::Transport::Rc]),

@@ -200,6 +200,7 @@ fn local_invalidate_unbinds_a_type_2_window() {
     assert!(!can_write(&mut peer, key, region.address(64)));
 }
 
+// o10-37.2.26
 #[test]
 fn local_invalidate_of_other_keys_fails() {
     let (mut peer, region) = with_region();
@@ -309,6 +310,7 @@ fn binding_a_type_1_window_with_length_0_unbinds_it() {
     peer.deregisters(&region);
 }
 
+// o10-37.2.30
 #[test]
 fn type_2_window_is_bound_again_only_after_it_was_invalidated() {
     let (mut peer, region) = with_region();
@@ -320,6 +322,7 @@ fn type_2_window_is_bound_again_only_after_it_was_invalidated() {
     assert!(can_write(&mut peer, second, region.address(64)));
 }
 
+// C10-73, C10-74, C10-75
 #[test]
 fn invalid_binding_completes_with_a_bind_error() {
     type MakeInvalid = fn(&mut Conversation, &Region, &mut Binding);
@@ -368,6 +371,7 @@ fn invalid_binding_completes_with_a_bind_error() {
     }
 }
 
+// o10-37.2.40
 #[test]
 fn type_2_window_cannot_be_bound_with_length_0() {
     let (mut peer, region) = with_region();
@@ -378,6 +382,7 @@ fn type_2_window_cannot_be_bound_with_length_0() {
     completes_with(&mut peer, work, Status::WindowBind);
 }
 
+// C10-72
 #[test]
 fn window_of_another_domain_grants_no_access() {
     let (mut peer, region) = with_region();
@@ -455,6 +460,7 @@ fn upper_bits_of_the_key_for_a_type_2_window_are_ignored() {
     assert!(can_write(&mut peer, key, region.address(64)));
 }
 
+// o10-37.2.30
 #[test]
 fn bound_type_2_window_cannot_be_bound_again() {
     let (mut peer, region) = with_region();
@@ -494,6 +500,7 @@ fn key_of_a_freed_window_grants_no_access() {
     assert!(!can_write(&mut peer, key, region.address(64)));
 }
 
+// C10-72
 #[test]
 fn window_of_another_domain_cannot_be_bound() {
     let (mut peer, region) = with_region();

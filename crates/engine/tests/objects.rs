@@ -347,6 +347,7 @@ fn modified(kind: QueuePairType, state: State, attributes: Attributes) -> Result
 /// Removes one attribute.
 type Without = fn(&mut Attributes);
 
+// IBA 11.2.4.2
 #[test]
 fn modify_without_a_required_attribute_names_it() {
     let setup = Setup::default();
@@ -384,6 +385,7 @@ fn modify_without_a_required_attribute_names_it() {
     }
 }
 
+// IBA 11.2.4.2
 #[test]
 fn invalid_modify_is_rejected_with_a_reason_and_changes_nothing() {
     let to = |state| Attributes {
@@ -410,6 +412,7 @@ fn invalid_modify_is_rejected_with_a_reason_and_changes_nothing() {
     assert!(matches!(error, Err(ModifyError::Path(_))));
 }
 
+// IBA 10.3.1.7
 #[test]
 fn queue_pair_in_reset_does_not_go_to_error() {
     for (state, then) in [

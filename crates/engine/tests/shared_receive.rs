@@ -342,6 +342,7 @@ fn xrc_pair() -> XrcPair {
     }
 }
 
+// Annex A14
 #[test]
 fn xrc_target_fills_the_named_queue_and_completes_there() {
     let mut all = xrc_pair();
@@ -358,6 +359,7 @@ fn xrc_target_fills_the_named_queue_and_completes_there() {
     assert_eq!(all.inbox.first(8), b"extended");
 }
 
+// Annex A14
 #[test]
 fn xrc_request_for_a_queue_of_another_domain_is_rejected() {
     // An unknown number, a queue without XRC, and a queue of another XRC domain.
@@ -455,6 +457,7 @@ fn xrc_target_in_error_keeps_the_shared_receives() {
     assert_eq!(left.expect("the completion or queue exists").len(), 1);
 }
 
+// Annex A14
 #[test]
 fn xrc_target_rejects_sends_and_receives() {
     let mut all = xrc_pair();
@@ -466,6 +469,7 @@ fn xrc_target_rejects_sends_and_receives() {
     assert_eq!(rejected, Err(PostError::Unsupported));
 }
 
+// Annex A14
 #[test]
 fn every_packet_of_an_xrc_initiator_names_the_shared_receive_queue() {
     let mut peer = Conversation::with(Setup {

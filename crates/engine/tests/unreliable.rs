@@ -70,6 +70,7 @@ fn gap_between_messages_does_not_affect_later_messages() {
     peer.completes([(1, Status::Success), (2, Status::Success)]);
 }
 
+// C9-166
 #[test]
 fn gap_inside_a_message_drops_it_and_its_receive_is_reused() {
     let (mut peer, memory) = with_receives(1);
@@ -86,6 +87,7 @@ fn gap_inside_a_message_drops_it_and_its_receive_is_reused() {
     assert_eq!(peer.counters().dropped_messages, 1);
 }
 
+// C9-167
 #[test]
 fn new_message_drops_an_unfinished_one() {
     let (mut peer, _) = with_receives(1);
@@ -95,6 +97,7 @@ fn new_message_drops_an_unfinished_one() {
     assert_eq!(peer.counters().dropped_messages, 1);
 }
 
+// C9-167
 #[test]
 fn message_without_its_first_packet_is_dropped() {
     let (mut peer, _) = with_receives(1);
@@ -106,6 +109,7 @@ fn message_without_its_first_packet_is_dropped() {
     peer.completes([(1, Status::Success)]);
 }
 
+// C9-169
 #[test]
 fn message_without_a_receive_is_dropped() {
     let (mut peer, memory) = connected();
@@ -181,6 +185,7 @@ fn write_with_immediate_consumes_a_receive() {
     assert_eq!(memory.first(4), b"data");
 }
 
+// C9-168
 #[test]
 fn write_that_is_not_allowed_is_dropped_silently() {
     let (_, memory) = connected();
@@ -239,6 +244,7 @@ fn messages_are_sent_without_ackreq_and_complete_when_sent() {
     peer.hears_nothing(at(100_000));
 }
 
+// IBA 10.3.1.6
 #[test]
 fn failed_send_moves_the_send_queue_to_error_and_receiving_continues() {
     let (mut peer, memory) = with_receives(2);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// The UDP destination port of RoCEv2.
+/// CA17-20: the UDP destination port is the one that IANA assigned to RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
 /// The addresses and UDP ports of a datagram.

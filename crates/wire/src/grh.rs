@@ -18,6 +18,8 @@ const IPV4_OFFSET: usize = LENGTH - IPV4_HEADER;
 
 /// Builds the area for a datagram. `udp_length` includes the UDP header.
 ///
+/// Annex A17.4.5.2: an IPv6 header fills the area, an IPv4 header its second half.
+///
 /// # Panics
 /// If the source and destination addresses have different families.
 pub fn area(
@@ -110,6 +112,7 @@ mod tests {
         }
     }
 
+    // Annex A17.4.5.2
     #[test]
     fn ipv4_header_takes_the_last_twenty_bytes() {
         let fragmentation = Fragmentation {

@@ -22,7 +22,8 @@ use crate::flow::{Flow, Fragmentation};
 use crate::header::Bth;
 use crate::ip::{IPV4_HEADER, Ipv4Header, Ipv6Header, UDP_HEADER, UdpHeader};
 
-/// The length of the ICRC at the end of every packet.
+/// CA17-22: every packet ends with an ICRC, which covers the IP header, the UDP header and the packet. Fields
+/// that may change on the path count as ones. This is its length.
 pub const ICRC_LENGTH: usize = 4;
 
 const BTH_LENGTH: usize = size_of::<Bth>();

@@ -175,8 +175,8 @@ macro_rules! payload {
     };
 }
 
-// IBA vol. 1, "OpCode field" and the tables of extension headers per service. The low five bits are
-// the operation, the high three bits the service.
+// IBA "OpCode field": the low five bits are the operation, the high three bits the service. Each opcode
+// has its own extension headers.
 opcodes! {
     RcSendFirst = 0x00: Rc Send First [] payload;
     RcSendMiddle = 0x01: Rc Send Middle [] payload;

@@ -45,6 +45,7 @@ fn every_packet_is_written_back_identically() {
     });
 }
 
+// CA17-22
 #[test]
 fn every_icrc_is_computed_identically() {
     each_datagram(|capture, datagram| {
@@ -102,6 +103,7 @@ fn every_message_is_written_back_identically() {
     assert_eq!(messages, MESSAGES);
 }
 
+// Annex A11
 #[test]
 fn address_header_of_every_rdma_cm_request_matches_its_packet() {
     let mut requests = 0;

@@ -148,6 +148,7 @@ fn every_changed_bit_is_detected_over_ipv6() {
     }
 }
 
+// CA17-22
 #[test]
 fn addresses_and_ports_are_covered_by_the_icrc() {
     let datagram = sealed(&ipv6(), &packet(16));
@@ -169,6 +170,7 @@ fn addresses_and_ports_are_covered_by_the_icrc() {
     }
 }
 
+// CA17-22
 #[test]
 fn congestion_bits_are_not_covered_by_the_icrc() {
     for flow in [ipv4(), ipv6()] {

@@ -48,6 +48,7 @@ fn header_has_the_communication_management_class() {
     assert_eq!(datagram[..HEADER], expected);
 }
 
+// IBA "REQ Message Contents"
 #[test]
 fn request_fields_have_their_specified_bits() {
     let body = body(ConnectRequest {
@@ -73,6 +74,7 @@ fn request_fields_have_their_specified_bits() {
     assert_eq!(body[92..96], [0x77, 0x40, 0b1001_1000, 0b1001_0000]);
 }
 
+// IBA "REP Message Contents"
 #[test]
 fn reply_fields_have_their_specified_bits() {
     let body = body(ConnectReply {

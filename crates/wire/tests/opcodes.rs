@@ -12,6 +12,7 @@ fn bytes_of(transport: Transport) -> Vec<u8> {
         .collect()
 }
 
+// IBA "OpCode field"
 #[test]
 fn every_transport_has_its_specified_opcodes() {
     let reliable: Vec<u8> = (0x00..=0x14).chain([0x16, 0x17, 0x1c, 0x1d]).collect();
@@ -56,6 +57,7 @@ fn undefined_combinations_have_no_opcode() {
     assert_eq!(Opcode::find(T::Rc, O::Write, P::Last, C::Invalidate), None);
 }
 
+// IBA "OpCode field"
 #[test]
 fn headers_have_their_specified_lengths() {
     let lengths = [

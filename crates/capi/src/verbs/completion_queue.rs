@@ -214,7 +214,9 @@ pub(super) fn source_of(completion: &Completion) -> u32 {
 }
 
 /// The packet type of a datagram, in the field of the service level, which RoCE does not use. Mellanox
-/// devices do the same, and some programs rely on it. Annex A17.4.5.1 requires that it is reported.
+/// devices do the same, and some programs rely on it.
+///
+/// Annex A17.4.5.1: the completion of a datagram says whether it came over IPv4 or IPv6.
 pub(super) fn network_of(completion: &Completion) -> u8 {
     const UDP: u8 = 0b1000;
     const IPV6: u8 = 1;
@@ -234,4 +236,31 @@ pub(super) fn flags_of(completion: &Completion) -> u32 {
     flag(completion.source.is_some(), abi::IBV_WC_GRH)
         | flag(completion.immediate.is_some(), abi::IBV_WC_WITH_IMM)
         | flag(completion.invalidated.is_some(), abi::IBV_WC_WITH_INV)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    // Annex A17.4.5.1
+    #[test]
+    fn network_of_a_datagram_is_that_of_its_sender() {
+        let from = |address: Option<IpAddr>| Completion {
+            id: 0,
+            status: Status::Success,
+            work: CompletedWork::Receive,
+            length: 0,
+            queue_pair: wire::Qpn::new(2),
+            immediate: None,
+            invalidated: None,
+            source: address.map(|address| engine::Source {
+                queue_pair: wire::Qpn::new(3),
+                gid: address.into(),
+            }),
+        };
+        assert_eq!(network_of(&from(Some(Ipv4Addr::LOCALHOST.into()))), 0b1010);
+        assert_eq!(network_of(&from(Some(Ipv6Addr::LOCALHOST.into()))), 0b1001);
+        assert_eq!(network_of(&from(None)), 0, "a connection");
+    }
 }

@@ -159,7 +159,7 @@ impl Manager {
     }
 
     /// The peer has an old connection of our queue pair's number, perhaps of a process that died. It
-    /// ends that connection (IBA 12.9.8.3.1), so we send the request once more with another
+    /// ends that connection ([`reject_stale`](Self::reject_stale)), so we send the request once more with another
     /// communication id. Returns whether we do. Linux leaves this to the application.
     pub(super) fn retry_stale(&mut self, now: Instant, id: Id) -> bool {
         let exchange = self.exchange(id);
@@ -192,9 +192,9 @@ impl Manager {
         true
     }
 
-    /// A queue pair can't be connected twice, so the connection that we know is stale. The new request
-    /// is rejected and the old connection ended (IBA 12.9.8.3.1, as on Linux); the peer tries again. A
-    /// half-open request is ended in the same target; Linux does not do that.
+    /// IBA 12.9.8.3.1: a request of a queue pair that is connected already shows that the known connection is stale;
+    /// the request is rejected and the connection ended. Then the peer tries again. A half-open request is ended in
+    /// the same way; Linux does not do that.
     pub(super) fn reject_stale(
         &mut self,
         now: Instant,

@@ -206,8 +206,8 @@ impl Manager {
         self.find_by_both_ids(addresses, reject.remote_id, unknown)
     }
 
-    /// RoCE has no alternate paths. Linux does not answer a LAP. The specification requires an answer,
-    /// which saves the peer a timeout.
+    /// RoCE has no alternate paths. A LAP is answered with an APR that says so (IBA "APR Message Contents"), which saves
+    /// the peer a timeout. Linux does not answer.
     fn handle_lap(&mut self, addresses: Addresses, transaction: u64, load: &LoadAlternatePath) {
         let id = self.find_by_both_ids(addresses, load.remote_id, load.local_id);
         let status = match id {

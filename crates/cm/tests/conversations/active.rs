@@ -60,6 +60,7 @@ fn xrc_initiator_requests_an_xrc_connection() {
     assert_eq!(receive.remote_qpn, PEER_QPN);
 }
 
+// IBA 12.9
 #[test]
 fn active_side_connects() {
     let mut conversation = Conversation::new();

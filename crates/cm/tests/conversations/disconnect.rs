@@ -17,6 +17,7 @@ fn disconnect(conversation: &mut Conversation, millis: u64, id: Id) {
     disconnected.expect("connected");
 }
 
+// IBA 12.9
 #[test]
 fn disconnect_sends_dreq_and_enters_time_wait_after_drep() {
     let mut conversation = Conversation::new();
@@ -101,6 +102,7 @@ fn peers_dreq_is_answered_when_the_application_disconnects() {
     conversation.hears_nothing(9000);
 }
 
+// IBA 12.9
 #[test]
 fn dreq_before_the_rtu_ends_the_connection() {
     let mut conversation = Conversation::new();

@@ -13,6 +13,7 @@ use crate::conversation::{
     as_receipt, as_reject, as_reply, at, ready_for, rejection, request, timeout,
 };
 
+// IBA 12.9
 #[test]
 fn passive_side_accepts() {
     let mut conversation = Conversation::new();
@@ -598,6 +599,7 @@ fn destroying_a_listener_rejects_its_pending_requests() {
     );
 }
 
+// IBA "APR Message Contents"
 #[test]
 fn alternate_path_request_is_answered_not_supported() {
     let mut conversation = Conversation::new();

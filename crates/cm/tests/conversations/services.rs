@@ -68,6 +68,7 @@ fn service_reply(request: &ServiceRequest, status: ServiceStatus) -> ServiceRepl
     }
 }
 
+// IBA 12.9
 #[test]
 fn service_is_found() {
     let mut conversation = Conversation::new();

@@ -129,9 +129,11 @@ impl Memory {
         if kind != WindowKind::Two {
             return Err(BindError::WrongKind);
         }
+        // o10-37.2.30: a type-2 window is bound only while it is unbound.
         if previous.is_some() {
             return Err(BindError::AlreadyBound);
         }
+        // o10-37.2.40: a binding of length 0 does not unbind a type-2 window.
         if binding.length == 0 {
             return Err(BindError::OutOfRange);
         }
@@ -154,6 +156,7 @@ impl Memory {
     /// Checks that the key names a type-2 window that this queue pair may invalidate.
     pub(crate) fn check_invalidate(&self, accessor: Accessor, key: Key) -> Result<(), BindError> {
         let (kind, bound) = self.window(accessor, key)?;
+        // o10-37.2.26: a type-1 window can't be invalidated.
         if kind != WindowKind::Two {
             return Err(BindError::WrongKind);
         }
@@ -226,6 +229,7 @@ impl Memory {
         region.view(binding.address + offset, length, Requirement::NOTHING)
     }
 
+    /// C10-72: a window is used only with queue pairs of its protection domain.
     fn window(
         &self,
         accessor: Accessor,
@@ -249,13 +253,16 @@ impl Memory {
         if region.domain != accessor.domain {
             return Err(BindError::NotARegion);
         }
+        // C10-73: the region must allow binding.
         if !region.access.contains(Access::WINDOW_BIND) {
             return Err(BindError::RegionForbidsBinding);
         }
+        // C10-74: a window that peers may write needs a region with local write access.
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if binding.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE) {
             return Err(BindError::RegionNotWritable);
         }
+        // C10-75: the window must lie within the region.
         region
             .view(binding.address, binding.length, Requirement::NOTHING)
             .map(drop)

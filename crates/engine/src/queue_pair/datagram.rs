@@ -231,7 +231,7 @@ fn datagram_piece(work: &Work, length: u32) -> Piece {
     }
 }
 
-/// The GRH area at the start of a datagram's receive buffer.
+/// The first 40 bytes of a datagram's receive buffer are for the header of the network (IBA 11.4.1.2).
 pub(crate) fn network_header(
     route: &Route,
     fragmentation: wire::Fragmentation,

@@ -171,6 +171,9 @@ impl QueuePair {
         self.responder.push_nak(psn, syndrome);
     }
 
+    /// IBA "Responder Error Behavior Summary": a missing receive is an error of class B and changes no
+    /// state. An unusable receive is one of class A, an invalid request one of class C; both move the queue
+    /// pair to the error state after the NAK.
     fn reject(&mut self, packet: &Packet<'_>, rejection: Rejection, shared: &mut Shared) {
         match rejection {
             Rejection::NotReady => {
@@ -193,6 +196,7 @@ impl QueuePair {
                 self.push_nak_for_expected(Syndrome::Negative(nak));
                 shared.raise(match nak {
                     // C9-222.1.1: a key violation is also an affiliated asynchronous error.
+                    // IBA 9.9.3.1.3: so is every error of class C that belongs to no receive.
                     NakCode::RemoteAccess => AsyncEvent::AccessError(self.number),
                     NakCode::InvalidRequest => AsyncEvent::RequestError(self.number),
                     _ => AsyncEvent::QueuePairFatal(self.number),

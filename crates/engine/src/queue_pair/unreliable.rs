@@ -98,6 +98,7 @@ impl QueuePair {
     pub(super) fn handle_unreliable(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
         self.note_established(shared);
         let starts = packet.opcode.position().starts();
+        // C9-166: the PSN tells whether a packet is missing.
         let in_sequence = packet.psn == self.responder.expected;
         if starts || !in_sequence {
             // A new message or a gap: the message before it cannot be completed.
@@ -144,10 +145,12 @@ impl QueuePair {
         if packet.opcode.operation() == Operation::Send {
             return self.deliver_send(packet, shared);
         }
+        // C9-168: the queue pair must grant the operation.
         if !self.access().contains(Access::REMOTE_WRITE) {
             return Err(Rejection::NotReady);
         }
         self.check_key(packet, shared)?;
+        // C9-169: a message that consumes a receive needs one that is posted.
         if packet.immediate().is_some() && !self.has_receive(packet, shared) {
             return Err(Rejection::NotReady);
         }

@@ -119,22 +119,29 @@ const fn row(
     }
 }
 
+/// IBA 11.2.4.2: a transition is legal for some queue pair types, and has required and optional
+/// attributes. The sections cited in the table define the state that a row leads to. Where the
+/// attributes of devices differ, the table agrees with Linux (`ib_modify_qp_is_ok`).
+///
 /// In addition, every state may go to Reset, and every state except Reset to Error, without
 /// attributes.
 #[rustfmt::skip]
 static TRANSITIONS: &[Transition] = &[
+    // IBA 10.3.1.2
     row(CONNECTED,       Reset,          Initialized,    PORT.union(ACCESS),          NONE),
     row(DATAGRAM,        Reset,          Initialized,    PORT.union(QUEUE_KEY),       NONE),
     row(CONNECTED,       Initialized,    Initialized,    NONE,                        PORT.union(ACCESS)),
     row(DATAGRAM,        Initialized,    Initialized,    NONE,                        PORT.union(QUEUE_KEY)),
 
+    // IBA 10.3.1.3
     row(&[Rc, XrcTarget], Initialized,   ReadyToReceive, PEER.union(RESPONDER),       OPTIONAL_IN_RTR),
     row(&[Uc],           Initialized,    ReadyToReceive, PEER,                        OPTIONAL_IN_RTR),
-    // An XRC queue pair accepts attributes that only its other side needs: perftest sets the same
-    // on both.
+    // Annex A14: an XRC initiator has no responder and an XRC target no requester. Both accept the
+    // attributes of the other one, because perftest sets the same on both.
     row(&[XrcInitiator], Initialized,    ReadyToReceive, PEER,                        OPTIONAL_IN_RTR.union(RESPONDER)),
     row(DATAGRAM,        Initialized,    ReadyToReceive, NONE,                        Attribute::PARTITION.union(QUEUE_KEY)),
 
+    // IBA 10.3.1.4
     row(&[Rc, XrcInitiator], ReadyToReceive, ReadyToSend, REQUESTER.union(SEND_PSN),  OPTIONAL_IN_RTS),
     row(&[XrcTarget],    ReadyToReceive, ReadyToSend,    Attribute::ACK_TIMEOUT.union(SEND_PSN), OPTIONAL_IN_RTS.union(REQUESTER)),
     row(&[Uc],           ReadyToReceive, ReadyToSend,    SEND_PSN,                    OPTIONAL_IN_RTS),
@@ -142,11 +149,13 @@ static TRANSITIONS: &[Transition] = &[
 
     row(CONNECTED,       ReadyToSend,    ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
     row(DATAGRAM,        ReadyToSend,    ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
+    // IBA 10.3.1.5
     row(ALL,             ReadyToSend,    SendQueueDrain, NONE,                        Attribute::DRAIN_EVENT),
     row(CONNECTED,       SendQueueDrain, ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
     row(DATAGRAM,        SendQueueDrain, ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
     row(CONNECTED,       SendQueueDrain, SendQueueDrain, NONE,                        OPTIONAL_IN_SQD),
     row(DATAGRAM,        SendQueueDrain, SendQueueDrain, NONE,                        QUEUE_KEY.union(Attribute::PARTITION)),
+    // IBA 10.3.1.6
     row(UNRELIABLE,      SendQueueError, ReadyToSend,    NONE,                        QUEUE_KEY.union(ACCESS).union(Attribute::CURRENT_STATE)),
 ];
 
@@ -158,8 +167,8 @@ fn transition_attributes(
 ) -> Option<(Attribute, Attribute)> {
     match (from, to) {
         (_, Reset) => Some((NONE, NONE)),
-        // The specification also allows Reset to Error. Linux (`ib_modify_qp_is_ok`) and its
-        // devices do not.
+        // IBA 10.3.1.7 also allows Reset to Error. Linux (`ib_modify_qp_is_ok`) and its devices do
+        // not.
         (from, Error) if from != Reset => Some((NONE, NONE)),
         _ => TRANSITIONS
             .iter()
@@ -240,6 +249,7 @@ mod tests {
         }
     }
 
+    // IBA 11.2.4.2
     /// The legal transitions of RC: `.` illegal, `+` legal; rows are the present state, columns the
     /// new one.
     #[test]
@@ -303,6 +313,7 @@ mod tests {
         );
     }
 
+    // IBA 11.2.4.2
     #[test]
     fn attribute_that_a_transition_does_not_allow_is_rejected() {
         let attributes = Attributes {

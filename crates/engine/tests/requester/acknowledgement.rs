@@ -32,6 +32,7 @@ fn acknowledgement_completes_its_message() {
     peer.completes([(2, Status::Success)]);
 }
 
+// IBA 9.7.5.1.2
 #[test]
 fn cumulative_acknowledgement_completes_several_messages() {
     let mut peer = with_three_sends();

@@ -86,6 +86,7 @@ fn later_response_is_an_implied_nak_and_only_the_missing_part_is_requested_again
     assert!(peer.counters().implied_naks >= 1);
 }
 
+// IBA 9.7.5.1.2
 #[test]
 fn acknowledgement_of_a_request_after_a_read_is_an_implied_nak() {
     let (mut peer, _) = reading();
@@ -102,6 +103,7 @@ fn acknowledgement_of_a_request_after_a_read_is_an_implied_nak() {
     );
 }
 
+// IBA 9.7.5.1.2
 #[test]
 fn response_acknowledges_earlier_requests() {
     let mut peer = Conversation::new();

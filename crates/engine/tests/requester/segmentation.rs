@@ -183,6 +183,7 @@ fn only_requests_that_consume_a_receive_are_solicited() {
     );
 }
 
+// CA17-20
 #[test]
 fn packets_are_addressed_to_the_peer() {
     let (mut peer, outbox) = with_outbox(64);

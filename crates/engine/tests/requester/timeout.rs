@@ -20,6 +20,7 @@ fn retrying(retry_count: u8) -> Conversation {
     })
 }
 
+// C9-139, C9-140
 #[test]
 fn retransmission_starts_exactly_after_the_timeout() {
     for code in 1..=20_u8 {
@@ -37,6 +38,7 @@ fn retransmission_starts_exactly_after_the_timeout() {
     }
 }
 
+// C9-140
 #[test]
 fn timeout_of_zero_never_expires() {
     let mut peer = Conversation::with(Setup {
@@ -82,6 +84,7 @@ fn retries_end_after_the_configured_count() {
     }
 }
 
+// C9-140
 #[test]
 fn timeout_doubles_up_to_four_intervals() {
     let mut peer = retrying(4);
@@ -211,6 +214,7 @@ fn unanswered_read_is_retransmitted() {
     peer.completes([(1, Status::RetriesExhausted)]);
 }
 
+// C9-139
 #[test]
 fn no_timer_runs_when_nothing_is_under_way() {
     let mut peer = retrying(0);

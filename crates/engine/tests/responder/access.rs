@@ -78,6 +78,7 @@ fn range_outside_the_region_is_rejected() {
     }
 }
 
+// IBA 9.7.4.1
 #[test]
 fn range_that_ends_outside_the_region_is_rejected() {
     let (peer, memory) = ready(all_access());
@@ -94,6 +95,7 @@ fn range_that_ends_outside_the_region_is_rejected() {
     assert_eq!(memory.bytes(), [0; SIZE]);
 }
 
+// Annex A19.4.1.1
 #[test]
 fn missing_access_right_of_the_region_is_rejected() {
     for index in 0..7 {

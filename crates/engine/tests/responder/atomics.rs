@@ -59,6 +59,7 @@ fn atomic_on_unaligned_memory_is_rejected_and_changes_nothing() {
     assert_eq!(buffer.to_vec(), [0; 64]);
 }
 
+// oA19-28
 #[test]
 fn atomic_write_writes_eight_bytes_and_is_answered_by_an_empty_read_response() {
     let (mut peer, memory) = with_word(0);
@@ -69,6 +70,7 @@ fn atomic_write_writes_eight_bytes_and_is_answered_by_an_empty_read_response() {
     assert_eq!((memory.word(0), memory.word(16)), (0, 0));
 }
 
+// Annex A19.4.2
 // The address counts, even if the memory is aligned.
 #[test]
 fn atomic_write_to_an_unaligned_address_is_rejected() {
@@ -89,6 +91,7 @@ fn flush_is_answered_by_an_empty_read_response() {
     peer.hears(at(1), ["read-response Only +0 0B"]);
 }
 
+// Annex A19.4.1.2
 #[test]
 fn flush_of_a_whole_region_needs_a_key_but_no_range() {
     let (mut peer, memory) = with_word(0);

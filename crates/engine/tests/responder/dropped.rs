@@ -22,6 +22,7 @@ fn assert_only_counted(mut peer: Conversation, counter: fn(&mut Counters) -> &mu
     assert_eq!(*peer.counters(), expected);
 }
 
+// IBA 9.6.1.2.3
 #[test]
 fn packet_from_another_address_is_dropped() {
     let mut peer = ready();
@@ -34,6 +35,7 @@ fn packet_from_another_address_is_dropped() {
     assert_only_counted(peer, |counters| &mut counters.wrong_path);
 }
 
+// IBA 9.6.1.2.3
 #[test]
 fn packet_to_another_local_address_is_dropped() {
     let mut peer = ready();
@@ -74,6 +76,7 @@ fn packet_of_another_transport_is_dropped() {
     }
 }
 
+// CA17-24
 #[test]
 fn packet_with_a_wrong_icrc_is_dropped() {
     let mut peer = ready();
@@ -124,6 +127,7 @@ fn congestion_notification_is_counted() {
     assert_only_counted(peer, |counters| &mut counters.congestion_notifications);
 }
 
+// IBA 10.3.1.1, IBA 10.3.1.2
 #[test]
 fn packet_before_ready_to_receive_is_dropped() {
     for state in [State::Reset, State::Initialized] {
@@ -136,6 +140,7 @@ fn packet_before_ready_to_receive_is_dropped() {
     }
 }
 
+// IBA 10.3.1.7
 #[test]
 fn packet_in_the_error_state_is_dropped() {
     let mut peer = ready();

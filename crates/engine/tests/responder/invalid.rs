@@ -26,6 +26,7 @@ fn assert_rejected(mut peer: Conversation, sent: impl IntoIterator<Item = PeerPa
     peer.hears_nothing(at(2));
 }
 
+// IBA 9.7.4.1
 #[test]
 fn middle_or_last_without_a_first_is_rejected() {
     let data = pattern(1024);
@@ -39,6 +40,7 @@ fn middle_or_last_without_a_first_is_rejected() {
     }
 }
 
+// IBA 9.7.4.1
 #[test]
 fn first_or_only_inside_a_message_is_rejected() {
     let data = pattern(1024);
@@ -57,6 +59,7 @@ fn first_or_only_inside_a_message_is_rejected() {
     }
 }
 
+// IBA 9.7.4.1
 #[test]
 fn packet_of_another_operation_inside_a_message_is_rejected() {
     let data = pattern(1024);
@@ -112,6 +115,7 @@ fn only_that_is_longer_than_one_path_mtu_is_rejected() {
     );
 }
 
+// IBA 9.7.4.1
 #[test]
 fn write_whose_length_contradicts_its_reth_is_rejected() {
     let data = pattern(1024);
@@ -156,6 +160,7 @@ fn message_of_more_than_two_to_the_31_bytes_is_rejected() {
     assert_rejected(peer, [sent], "nak invalid +0");
 }
 
+// IBA 9.7.4.1, Annex A19.4.1.1
 #[test]
 fn operation_that_the_queue_pair_does_not_grant_is_rejected() {
     let without = |right: Access| {
@@ -219,6 +224,7 @@ fn atomic_write_of_other_than_eight_bytes_is_rejected() {
     }
 }
 
+// IBA 9.7.4.1
 #[test]
 fn more_outstanding_reads_than_agreed_are_rejected() {
     let mut peer = Conversation::with(Setup {

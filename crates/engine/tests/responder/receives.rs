@@ -107,6 +107,7 @@ fn long_write_with_immediate_completes_with_its_whole_length() {
     assert_eq!(memory.first(1500), data);
 }
 
+// C10-87, C9-88
 #[test]
 fn zero_length_write_with_immediate_consumes_a_receive_and_needs_no_key() {
     let (mut peer, inbox) = with_inbox(64);
@@ -120,6 +121,7 @@ fn zero_length_write_with_immediate_consumes_a_receive_and_needs_no_key() {
     assert_eq!(completion.length, 0);
 }
 
+// C10-87
 #[test]
 fn plain_write_consumes_no_receive() {
     let (mut peer, inbox) = with_inbox(64);
@@ -130,6 +132,7 @@ fn plain_write_consumes_no_receive() {
     peer.completes([]);
 }
 
+// IBA "Responder Error Behavior Summary"
 #[test]
 fn missing_receive_causes_an_rnr_nak_and_the_retry_succeeds() {
     let (mut peer, inbox) = with_inbox(64);
@@ -203,6 +206,7 @@ fn long_send_is_rejected_at_the_packet_that_exceeds_its_receive() {
     assert_eq!(inbox.bytes()[2000..], [0; 2096]);
 }
 
+// IBA "Responder Error Behavior Summary"
 #[test]
 fn unusable_receive_causes_a_remote_operational_nak() {
     let unusable: [fn(&mut Conversation, &Region) -> Segment; 4] = [
@@ -297,6 +301,7 @@ fn send_with_a_key_that_cannot_be_invalidated_is_rejected_and_its_receive_fails(
     assert_eq!(peer.state(), State::Error);
 }
 
+// o10-37.2.26
 #[test]
 fn send_cannot_invalidate_a_type_1_window() {
     let (mut peer, inbox) = with_inbox(64);
@@ -364,6 +369,7 @@ fn receives_are_flushed_in_order_the_one_being_filled_first() {
     peer.raises([]);
 }
 
+// IBA "Responder Error Behavior Summary", IBA 9.9.3.1.3
 #[test]
 fn rejected_request_raises_one_event() {
     let (mut peer, inbox) = with_inbox(4);

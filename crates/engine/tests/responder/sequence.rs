@@ -53,6 +53,7 @@ fn acknowledgement_is_sent_only_for_ackreq() {
     peer.hears_nothing(at(3));
 }
 
+// IBA 9.7.5.1.2
 #[test]
 fn several_ackreqs_get_one_acknowledgement() {
     let (mut peer, inbox) = with_receives(3);
@@ -168,6 +169,7 @@ fn credits_are_not_reported_if_disabled() {
     assert_eq!(peer.listens(at(1))[0].credits(), None);
 }
 
+// IBA 10.3.1.3
 #[test]
 fn first_packet_in_ready_to_receive_establishes_communication_once() {
     let mut peer = Conversation::with(Setup {
@@ -210,6 +212,7 @@ fn first_packet_in_ready_to_send_raises_no_event() {
     peer.raises([]);
 }
 
+// IBA 10.3.1.5
 #[test]
 fn draining_queue_pair_still_receives() {
     let (mut peer, _) = with_receives(1);
@@ -219,6 +222,7 @@ fn draining_queue_pair_still_receives() {
     peer.completes([(1, Status::Success)]);
 }
 
+// IBA 10.3.1.1
 #[test]
 fn reset_queue_pair_starts_again() {
     let (mut peer, _) = with_receives(2);

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The first 36 bytes of the private data in every REQ and SIDR_REQ that `rdma_cm` sends
-/// (IBA annex 11).
+/// The first 36 bytes of the private data in every REQ and SIDR_REQ that `rdma_cm` sends are the port and the IP
+/// addresses of the connection (Annex A11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressHeader {
     /// The port that the active side is bound to.
@@ -82,6 +82,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
 mod tests {
     use super::*;
 
+    // Annex A11
     #[test]
     fn ipv4_address_is_in_the_last_four_bytes_of_its_field() {
         let header = AddressHeader {

@@ -34,7 +34,7 @@ layout! {
 }
 
 layout! {
-    /// REQ: requests a connection.
+    /// REQ requests a connection; its fields have the specified bits (IBA "REQ Message Contents").
     ConnectRequest {
         /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
@@ -92,7 +92,7 @@ layout! {
 }
 
 layout! {
-    /// REP: accepts a connection.
+    /// REP accepts a connection; its fields have the specified bits (IBA "REP Message Contents").
     ConnectReply {
         /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);

@@ -26,8 +26,8 @@ impl Syndrome {
     const RECEIVER_NOT_READY: u8 = 0x20;
     const NEGATIVE: u8 = 0x60;
 
-    /// IBA vol. 1, table "End-to-End Flow Control Credit Encoding". Code 31 means "invalid": the
-    /// responder does not report credits.
+    /// IBA "End-to-End Flow Control Credit Encoding": each of 31 codes means a number of credits. Code 31
+    /// means "invalid": the responder does not report credits.
     const CREDITS: [u32; 31] = [
         0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
         2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
@@ -106,6 +106,7 @@ impl NakCode {
 mod tests {
     use super::*;
 
+    // IBA "End-to-End Flow Control Credit Encoding"
     #[test]
     fn every_syndrome_byte_round_trips() {
         for byte in 0..=255 {
@@ -131,6 +132,7 @@ mod tests {
         }
     }
 
+    // IBA "End-to-End Flow Control Credit Encoding"
     #[test]
     fn credits_are_rounded_down() {
         let encoded = |count| {

@@ -31,7 +31,7 @@ impl RnrTimer {
 
     /// The delay of the code, from 10 µs to 655.36 ms.
     pub const fn delay(self) -> Duration {
-        /// IBA vol. 1, table "Encoding for RNR NAK Timer Field", in units of 10 µs.
+        /// IBA "Encoding for RNR NAK Timer Field": each of 32 codes means a delay. The unit here is 10 µs.
         const DELAYS: [u32; CODES as usize] = [
             65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
             1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -70,7 +70,7 @@ impl AckTimeout {
         self.0
     }
 
-    /// 4.096 µs · 2^code, or `None` if the requester waits without limit.
+    /// 4.096 µs · 2^code, or `None` if the requester waits without limit (C9-140).
     pub const fn interval(self) -> Option<Duration> {
         if self.0 == 0 {
             return None;
@@ -96,6 +96,7 @@ mod tests {
         RnrTimer::new(code).expect("a code").delay()
     }
 
+    // IBA "Encoding for RNR NAK Timer Field"
     #[test]
     fn rnr_delays_match_the_specification() {
         assert_eq!(delay(0), Duration::from_micros(655_360));
@@ -112,6 +113,7 @@ mod tests {
         }
     }
 
+    // C9-140
     #[test]
     fn acknowledge_timeouts_are_powers_of_two() {
         let interval = |code| AckTimeout::new(code).and_then(AckTimeout::interval);

@@ -79,13 +79,14 @@ impl Requester {
 }
 
 impl QueuePair {
+    /// C9-139: a timer runs while requests wait for their responses.
     pub(super) fn arm_acknowledgement_timer(&mut self, now: Instant) {
         if self.requester.acknowledgement_due.is_none() {
             self.requester.acknowledgement_due = self.acknowledgement_deadline(now);
         }
     }
 
-    /// The specification allows a requester to wait between one and four times the given interval.
+    /// C9-140: a requester waits between one and four times 4.096 µs · 2^code; code 0 disables the timer.
     /// The first timeout is one interval, so that a loss is repaired soon. Later timeouts double,
     /// because a peer that does not answer at all probably waits for a processor.
     fn acknowledgement_deadline(&self, now: Instant) -> Option<Instant> {

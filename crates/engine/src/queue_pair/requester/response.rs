@@ -158,7 +158,8 @@ impl QueuePair {
             .map_err(|_| Status::LocalProtection)
     }
 
-    /// Acknowledges all PSNs before `end`, and completes requests that end there.
+    /// IBA 9.7.5.1.2: a response acknowledges all requests before it, except reads and atomics, which their
+    /// own responses acknowledge. Acknowledges all PSNs before `end`, and completes requests that end there.
     fn acknowledge_before(
         &mut self,
         end: Psn,
@@ -179,7 +180,6 @@ impl QueuePair {
             if end.since(self.requester.oldest) <= 0 {
                 break;
             }
-            // Only its response acknowledges a read or atomic.
             if front.work().has_response() {
                 outcome = Err(ResponseMissing);
                 break;

@@ -49,7 +49,8 @@ impl Rejection {
 }
 
 impl QueuePair {
-    /// Runs all checks. None changes any state.
+    /// IBA 9.7.4.1: a request is checked for the order of its opcodes, the operation, the resources of the
+    /// responder, its lengths and its key, in this order. No check changes any state.
     pub(super) fn admit(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
         self.check_order(packet)?;
         self.check_packet_length(packet)?;
@@ -61,7 +62,8 @@ impl QueuePair {
         self.check_invalidate(packet, shared)
     }
 
-    /// A message is a First, any number of Middles and a Last of the same operation, or an Only.
+    /// C9-167: a message is a First, any number of Middles and a Last of the same operation, or an Only. The
+    /// same holds for reliable connections.
     pub(in crate::queue_pair) fn check_order(&self, packet: &Packet<'_>) -> Result<(), Rejection> {
         let operation = packet.opcode.operation();
         let fits = match (&self.responder.message, packet.opcode.position()) {
@@ -118,11 +120,12 @@ impl QueuePair {
         }
     }
 
+    /// A message that consumes a receive needs one that is posted.
     fn check_receive(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
         let position = packet.opcode.position();
         let needs = match packet.opcode.operation() {
             Operation::Send => position.starts(),
-            // A WRITE with immediate data consumes a receive, even if it is empty.
+            // C10-87: a WRITE consumes a receive only with immediate data, even if it is empty.
             Operation::Write => packet.immediate().is_some(),
             _ => false,
         };
@@ -189,9 +192,11 @@ impl QueuePair {
         };
         let requirement = requirement(packet);
         let address = reth.virtual_address();
+        // Annex A19.4.2: an ATOMIC WRITE needs an address that is a multiple of 8.
         if packet.opcode.operation() == Operation::AtomicWrite && !address.is_multiple_of(8) {
             return Err(Rejection::INVALID);
         }
+        // Annex A19.4.1.2: a FLUSH of a whole region needs its key, but no range.
         let whole_region = packet
             .flush()
             .is_some_and(|flush| flush.range() == Some(FlushRange::Region));
@@ -206,7 +211,7 @@ impl QueuePair {
         self.check_range(reth.remote_key(), address, length, requirement, shared)
     }
 
-    /// The peer must be allowed to invalidate the key of a SEND with invalidate.
+    /// The peer must be allowed to invalidate the key of a SEND with invalidate (o10-37.2.26).
     fn check_invalidate(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
         let Some(key) = packet.invalidate() else {
             return Ok(());
@@ -267,6 +272,7 @@ pub(super) fn requirement(packet: &Packet<'_>) -> Requirement {
     Requirement::of(needed_right(packet).unwrap_or_default())
 }
 
+/// Annex A19.4.1.1: each placement type of a FLUSH needs a right of its own.
 fn flush_rights(packet: &Packet<'_>) -> Access {
     let mut needed = Access::empty();
     if let Some(flush) = packet.flush() {

@@ -212,6 +212,7 @@ impl QueuePair {
         Ok(1)
     }
 
+    /// oA19-28: an ATOMIC WRITE changes 8 bytes of memory that its key names, or gets a NAK.
     fn do_atomic_write(
         &mut self,
         packet: &Packet<'_>,

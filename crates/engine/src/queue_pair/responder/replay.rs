@@ -60,7 +60,7 @@ impl SavedResponse {
 }
 
 impl QueuePair {
-    /// Saves a response for as long as the peer may handle_duplicate the request.
+    /// Saves a response for as long as the peer may send the request again.
     pub(super) fn save_response(&mut self, saved: SavedResponse) {
         let limit = usize::from(self.attributes.responder_resources.unwrap_or(0)).max(1);
         while self.responder.saved.len() >= limit {

@@ -131,8 +131,8 @@ impl Responder {
             .count()
     }
 
-    /// Queues an acknowledgement. Acknowledgements are cumulative: a newer one replaces a queued
-    /// one.
+    /// Queues an acknowledgement. It also acknowledges all earlier packets (IBA 9.7.5.1.2), so a newer one
+    /// replaces a queued one.
     pub(in crate::queue_pair) fn push_acknowledge(&mut self, psn: Psn) {
         let reply = Reply {
             psn,
