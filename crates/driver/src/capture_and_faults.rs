@@ -1,7 +1,8 @@
 //! Captures and injected faults, between the engine and the sockets.
 
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::sync::Arc;
+use std::time::Instant;
 
 use engine::transmit::packets;
 use engine::{Device, Transmit};
@@ -12,8 +13,10 @@ use net::socket::SendError;
 use net::{Direction, signal};
 use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
+use crate::clock::wall_time;
 use crate::options::{OpenError, OpenOptions};
 use crate::port::Ports;
+use crate::simulation;
 
 /// A packet that a fault delays.
 enum Delayed {
@@ -23,7 +26,7 @@ enum Delayed {
 
 /// Records packets and applies the faults to them.
 pub(crate) struct CaptureAndFaults {
-    capture: Option<Capture>,
+    capture: Option<Arc<Capture>>,
     faults: Option<Faults>,
     delayed: DelayLine<Delayed>,
     checker: IcrcChecker,
@@ -32,7 +35,10 @@ pub(crate) struct CaptureAndFaults {
 impl CaptureAndFaults {
     /// `None` without captures and faults.
     pub(crate) fn new(options: &OpenOptions) -> Result<Option<Self>, OpenError> {
-        let capture = options.capture.as_ref().map(Capture::create).transpose()?;
+        let capture = match &options.capture {
+            Some(path) => Some(Arc::new(Capture::create(path)?)),
+            None => simulation::capture(),
+        };
         let faults = open_faults(options)?;
         if capture.is_none() && faults.is_none() {
             return Ok(None);
@@ -206,10 +212,10 @@ impl CaptureAndFaults {
         if injected.killed || injected.stopped {
             self.flush();
         }
-        if injected.killed {
+        if injected.killed && !simulation::request_crash() {
             signal::kill_process();
         }
-        if injected.stopped {
+        if injected.stopped && simulation::now().is_none() {
             signal::stop_process();
         }
     }
@@ -224,7 +230,7 @@ impl CaptureAndFaults {
     ) {
         let Some(capture) = &self.capture else { return };
         capture.record(&Record {
-            time: SystemTime::now(),
+            time: wall_time(),
             direction,
             flow: &route.flow,
             fragmentation,
@@ -241,7 +247,8 @@ impl CaptureAndFaults {
 fn open_faults(options: &OpenOptions) -> Result<Option<Faults>, OpenError> {
     let spec = options.faults.as_deref().map(str::parse).transpose()?;
     let Some(path) = &options.fault_log else {
-        return Ok(spec.map(Faults::new));
+        let injector = |spec| simulation::faults(&spec).unwrap_or_else(|| Faults::new(spec));
+        return Ok(spec.map(injector));
     };
     let log = FaultLog::open(path).map_err(|error| OpenError::FaultLog {
         path: path.clone(),

@@ -16,6 +16,7 @@ pub use ::check::Profile;
 pub use options::CheckOptions;
 
 use crate::shared::Shared;
+use crate::simulation;
 use call::Call;
 use options::Suppressions;
 use output::Output;
@@ -32,7 +33,7 @@ pub(crate) type Finding = ::check::Finding<Option<Arc<Call>>>;
 static OF_PROCESS: Mutex<Option<(u32, Arc<ProcessCheck>)>> = Mutex::new(None);
 
 /// The checker of a process.
-struct ProcessCheck {
+pub(crate) struct ProcessCheck {
     fail: bool,
     suppressions: Suppressions,
     state: Mutex<State>,
@@ -57,7 +58,8 @@ pub(crate) struct DeviceCheck {
 impl DeviceCheck {
     /// Starts to check a device.
     pub(crate) fn new(options: &CheckOptions) -> Self {
-        let process = of_process(options);
+        let own = || Arc::new(ProcessCheck::new(options));
+        let process = simulation::check_process(own).unwrap_or_else(|| of_process(options));
         let mut state = process.lock();
         let id = DeviceId(state.next_device);
         state.next_device += 1;
@@ -191,6 +193,9 @@ impl ProcessCheck {
         for finding in findings {
             if !self.suppressions.cover(&finding) && self.lock().is_new(&finding) {
                 self.output().write(&finding);
+                if finding.rule.level() == Level::Error {
+                    simulation::note_finding(|| finding.paragraph());
+                }
             }
         }
     }

@@ -33,6 +33,7 @@ use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::{AtReadable, PacketWakeups};
 use crate::port::{PollScope, PollSources, Ports};
 use crate::shortcut::Decision;
+use crate::simulation;
 use crate::wait_set::WaitSet;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
@@ -99,6 +100,7 @@ impl DeviceState {
             || capture_and_faults
                 .as_ref()
                 .is_some_and(CaptureAndFaults::needs_single_packets);
+        let simulated = ports.simulated();
         let window = window_for(ports.receive_buffer());
         let device_config = Config {
             gids: ports.gids(),
@@ -141,7 +143,10 @@ impl DeviceState {
             exit_notices: ExitNotices::default(),
             ports,
             capture_and_faults,
-            inbox: Inbox::default(),
+            inbox: match simulated {
+                Some(_) => Inbox::new(1),
+                None => Inbox::default(),
+            },
             small_inbox: Inbox::new(1),
             dense: false,
             outbox: Vec::with_capacity(1 << 16),
@@ -174,6 +179,9 @@ impl DeviceState {
     /// Checks what has happened. Returns findings, to be reported after the lock is released.
     pub(crate) fn take_findings(&mut self) -> Option<(Arc<DeviceCheck>, Vec<Finding>)> {
         let check = self.check.as_ref()?;
+        if self.ports.is_cut_off() {
+            return None;
+        }
         if !self.host.device().has_observations() {
             return None;
         }
@@ -516,7 +524,9 @@ impl Drop for DeviceState {
         if let Some((check, findings)) = self.take_findings() {
             check.report(findings);
         }
-        if let Some(check) = &self.check {
+        if let Some(check) = &self.check
+            && !self.ports.is_cut_off()
+        {
             check.close();
         }
     }
@@ -529,6 +539,9 @@ const SINGLE: BatchLimits = BatchLimits {
 
 fn random_seed() -> Result<[u8; 32], OpenError> {
     let mut seed = [0; 32];
+    if simulation::fill_random(&mut seed) {
+        return Ok(seed);
+    }
     getrandom::fill(&mut seed).map_err(|error| OpenError::System(error.into()))?;
     Ok(seed)
 }

@@ -29,6 +29,7 @@ use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::AtReadable;
 use crate::port::Ports;
 use crate::shared::{Awaited, CLOSED_PAUSE, Shared};
+use crate::simulation;
 use crate::thread::Thread;
 use crate::wait_set::WaitSet;
 use crate::yielding::Yielding;
@@ -43,7 +44,10 @@ pub struct Driver {
     gids: Vec<Gid>,
     /// Whether this device is registered with the watcher; `None` if peers get no exit notices.
     exit_announced: Option<Once>,
-    _thread: Thread,
+    /// The run of the simulated host that opened it, if it is simulated.
+    place: Option<u64>,
+    /// `None` in a simulation, which serves the device itself.
+    _thread: Option<Thread>,
 }
 
 impl fmt::Debug for Driver {
@@ -63,17 +67,26 @@ impl Driver {
         device: net::interface::Device,
         options: &OpenOptions,
     ) -> Result<Arc<Self>, OpenError> {
+        let simulated = simulation::open_options(options);
+        let options = simulated.as_ref().unwrap_or(options);
         let shared = Self::share(&device, options)?;
         if let Some(check) = shared.lock().check() {
             check.set_device(&shared);
         }
-        let thread = Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?;
+        let thread = match &shared.simulated {
+            Some(device) => {
+                device.attach(&shared);
+                None
+            }
+            None => Some(Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?),
+        };
         OPENED.store(true, Ordering::Relaxed);
         Ok(Arc::new(Self {
             shared,
             gids: device.gids.iter().map(|entry| entry.gid).collect(),
             device,
             exit_announced: options.watcher.then(Once::new),
+            place: simulation::place(),
             _thread: thread,
         }))
     }
@@ -85,6 +98,7 @@ impl Driver {
         let ports = Ports::open(device, options.shortcut)?;
         let poll_sources = ports.poll_sources().map_err(OpenError::System)?;
         let services = ports.services();
+        let simulated = ports.simulated();
         let state = DeviceState::new(device, ports, options)?;
         Ok(Arc::new(Shared {
             reporter: options.explain.then(|| Reporter::new(device)),
@@ -94,7 +108,11 @@ impl Driver {
             generation: net::fork::generation(),
             in_child: OnceLock::new(),
             waker: Waker::new().map_err(OpenError::System)?,
-            monitor: Monitor::new().ok(),
+            monitor: match simulated {
+                Some(_) => None,
+                None => Monitor::new().ok(),
+            },
+            simulated,
             epoch: now(),
             polled: AtomicU64::new(0),
             armed: AtomicU64::new(0),
@@ -117,6 +135,32 @@ impl Driver {
     #[must_use]
     pub fn device(&self) -> &net::interface::Device {
         &self.device
+    }
+
+    /// Whether it belongs to the machine, or to the run of a simulated host, at which this thread is.
+    pub(crate) fn is_here(&self) -> bool {
+        self.place == simulation::place()
+    }
+
+    /// The virtual address for a region of `length` bytes at `address`: another one in a simulation, where it must be the
+    /// same in every run.
+    #[must_use]
+    pub fn virtual_address(&self, address: u64, length: usize) -> u64 {
+        simulation::address_for(length).unwrap_or(address)
+    }
+
+    /// Reports that the program has looked at its memory, perhaps for data of a peer.
+    ///
+    /// # Panics
+    /// In a simulation, if the program does nothing else: the clock stands still meanwhile.
+    pub fn note_memory_read(&self) {
+        simulation::note_idle_poll();
+    }
+
+    /// Reports what a task waits for: a simulation that hangs says so.
+    #[cfg(feature = "async")]
+    pub fn note_wait(&self, what: impl FnOnce() -> String) {
+        simulation::note_wait(what);
     }
 
     /// The GID table; an all-zero entry is empty.
@@ -299,6 +343,7 @@ impl Driver {
     pub fn poll(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.poll_without_yield(queue);
         if completion.is_none() {
+            simulation::note_idle_poll();
             self.shared.yielding.note_empty_poll();
         }
         completion
@@ -340,6 +385,7 @@ impl Driver {
         let first = known.or_else(|| self.shared.progress_for(&mut state, queue));
         let Some(first) = first else {
             drop(state);
+            simulation::note_idle_poll();
             self.shared.yielding.note_empty_poll();
             return 0;
         };
@@ -378,7 +424,7 @@ impl Driver {
     /// The thread sleeps on the sockets, so that a packet wakes it directly.
     ///
     /// # Panics
-    /// In a forked child without a deadline, because nothing could end the sleep.
+    /// In a forked child without a deadline, because nothing could end the sleep, and in a simulation.
     pub fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
         self.try_sleep(awaited, until).unwrap_or_else(|_| {
             std::thread::sleep(CLOSED_PAUSE);
@@ -388,6 +434,7 @@ impl Driver {
 
     /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
     pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
+        simulation::forbid_blocking();
         if self.is_inherited() {
             let until = until.expect(
                 "the device was opened before a fork and stays with the parent: open it again",
@@ -600,6 +647,9 @@ impl Driver {
 
     /// An unpredictable number.
     pub fn random(&self) -> u64 {
+        if let Some(number) = simulation::random() {
+            return number;
+        }
         getrandom::u64()
             .unwrap_or_else(|_| now().duration_since(self.shared.epoch).as_nanos() as u64)
     }

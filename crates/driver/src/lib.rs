@@ -33,6 +33,11 @@ pub mod rdma_cm;
 mod services;
 mod shared;
 mod shortcut;
+#[cfg(feature = "sim")]
+pub mod simulation;
+#[cfg(not(feature = "sim"))]
+#[path = "no_simulation.rs"]
+mod simulation;
 mod stalled;
 mod thread;
 #[cfg(feature = "tracing")]

@@ -17,6 +17,7 @@ use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};
 use crate::options::OpenError;
 use crate::services::Services;
 use crate::shortcut::Shortcut;
+use crate::simulation::{DeviceHandle, Port};
 use crate::stalled::Stalled;
 
 /// Which sockets to poll. Polling a socket is a system call.
@@ -55,6 +56,8 @@ pub(crate) struct Ports {
     group_reads: u64,
     /// Whether the program has closed a socket, or has opened another file under its number.
     socket_lost: bool,
+    /// In a simulation, the only port; there are no members then.
+    simulated: Option<Port>,
 }
 
 /// A multicast group, received on every interface address of its family.
@@ -87,11 +90,11 @@ impl Ports {
         device: &net::interface::Device,
         shortcut: Shortcut,
     ) -> Result<Self, OpenError> {
-        let addresses: Vec<IpAddr> = device.gids.iter().map(|entry| entry.address).collect();
-        let mut members = join_all(&addresses)?;
-        if shortcut != Shortcut::Never {
-            members.iter_mut().for_each(Member::allow_shortcuts);
-        }
+        let simulated = Port::open();
+        let members = match &simulated {
+            Some(_) => Vec::new(),
+            None => join(device, shortcut)?,
+        };
         let gids = device.gids.iter().map(|entry| entry.gid);
         Ok(Self {
             members,
@@ -104,7 +107,18 @@ impl Ports {
             stalled: Stalled::default(),
             group_reads: 0,
             socket_lost: false,
+            simulated,
         })
+    }
+
+    /// The device in its world, if it is simulated.
+    pub(crate) fn simulated(&self) -> Option<DeviceHandle> {
+        self.simulated.as_ref().map(Port::device)
+    }
+
+    /// Whether the simulated host of the device has crashed. The program's objects are not its work any more.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.simulated.as_ref().is_some_and(Port::is_cut_off)
     }
 
     /// All sockets that receive packets, as one descriptor.
@@ -140,6 +154,9 @@ impl Ports {
         let Some(address) = gid.ip() else {
             return Ok(());
         };
+        if let Some(port) = &self.simulated {
+            port.join(gid);
+        }
         let same_family = self
             .members
             .iter()
@@ -164,7 +181,11 @@ impl Ports {
         }
         let before = self.groups.len();
         self.groups.retain(|group| group.users > 0);
-        self.poll_sources_changed |= self.groups.len() != before;
+        let changed = self.groups.len() != before;
+        self.poll_sources_changed |= changed;
+        if let (Some(port), true) = (&self.simulated, changed) {
+            port.leave(gid);
+        }
     }
 
     pub(crate) fn poll_sources_changed(&mut self) -> bool {
@@ -177,6 +198,9 @@ impl Ports {
 
     /// The queue pair numbers of this device: the same at every address.
     pub(crate) fn numbers(&self) -> QpnRange {
+        if let Some(port) = &self.simulated {
+            return port.numbers();
+        }
         let block = self.members.first().map(Member::block);
         block.map_or_else(QpnRange::default, |block| QpnRange {
             first: block.first(),
@@ -186,6 +210,9 @@ impl Ports {
 
     /// Whether a queue pair number belongs to this device.
     pub(crate) fn owns(&self, number: Qpn) -> bool {
+        if let Some(port) = &self.simulated {
+            return port.owns(number);
+        }
         let range = self.members.first().map(Member::qpn_range);
         range.is_some_and(|range| range.contains(&number.value()))
     }
@@ -200,6 +227,9 @@ impl Ports {
     /// This device's range of the communication ids: the same at every address. None on a device without
     /// addresses.
     pub(crate) fn id_range(&self) -> Option<cm::IdRange> {
+        if let Some(port) = &self.simulated {
+            return port.id_range();
+        }
         let (bits, value) = self.members.first()?.block().prefix();
         cm::IdRange::new(bits, value)
     }
@@ -211,7 +241,10 @@ impl Ports {
 
     /// The UDP source port of each GID, by index.
     pub(crate) fn source_ports(&self) -> Vec<u16> {
-        let port = |index: usize| self.members[index].sender().port();
+        let port = |index: usize| match &self.simulated {
+            Some(port) => port.source_port(),
+            None => self.members[index].sender().port(),
+        };
         self.gids.iter().map(|(_, index)| port(*index)).collect()
     }
 
@@ -230,6 +263,9 @@ impl Ports {
 
     /// The smallest receive buffer, as the kernel counts it.
     pub(crate) fn receive_buffer(&self) -> usize {
+        if let Some(port) = &self.simulated {
+            return port.receive_buffer();
+        }
         let buffers = self.members.iter().map(|member| member.receiver().buffer());
         buffers.min().unwrap_or(0)
     }
@@ -241,6 +277,10 @@ impl Ports {
         transmit: &Transmit,
         bytes: &mut [u8],
     ) -> Result<(), SendError> {
+        if let Some(port) = &self.simulated {
+            port.send(transmit, bytes);
+            return Ok(());
+        }
         if self.stalled.blocks(transmit) {
             self.stalled.push(now, transmit, bytes);
             return Ok(());
@@ -305,6 +345,9 @@ impl Ports {
         inbox: &mut Inbox,
         mut take: impl FnMut(ReceivedPacket<'_>),
     ) -> usize {
+        if let Some(port) = &self.simulated {
+            return port.receive(take);
+        }
         self.polls = self.polls.wrapping_add(1);
         if scope == PollScope::LastActive && !self.polls.is_multiple_of(ALL_SOCKETS_INTERVAL) {
             let Some(member) = self.members.get_mut(self.last_active) else {
@@ -391,6 +434,9 @@ impl Ports {
 
     /// Forwards a message to the process that owns it.
     pub(crate) fn forward(&mut self, message: &Message) -> Owner {
+        if let Some(port) = &self.simulated {
+            return port.forward(message);
+        }
         let route = &message.route;
         let address = route.flow.destination;
         let Some(member) = self.members.iter_mut().find(|it| it.address() == address) else {
@@ -421,8 +467,19 @@ impl Ports {
     /// Reserves services at the addresses of this device.
     pub(crate) fn services(&self) -> Services {
         let claimants = self.members.iter();
-        Services::new(claimants.map(|it| (it.address(), it.claimant())).collect())
+        let claimants = claimants.map(|it| (it.address(), it.claimant())).collect();
+        Services::new(claimants, self.simulated())
     }
+}
+
+/// Joins the other processes of this machine at each address of a device.
+fn join(device: &net::interface::Device, shortcut: Shortcut) -> Result<Vec<Member>, OpenError> {
+    let addresses: Vec<IpAddr> = device.gids.iter().map(|entry| entry.address).collect();
+    let mut members = join_all(&addresses)?;
+    if shortcut != Shortcut::Never {
+        members.iter_mut().for_each(Member::allow_shortcuts);
+    }
+    Ok(members)
 }
 
 fn try_send(

@@ -5,24 +5,32 @@ use std::net::IpAddr;
 
 use net::share::{Claimant, ServiceError};
 
+use crate::simulation::DeviceHandle;
+
 /// Reservations in the registries of the device's addresses. They have their own lock, because a registry may be locked
 /// by another process, and waiting for it must not stop the device.
 pub(crate) struct Services {
     claimants: Vec<(IpAddr, Claimant)>,
     /// How many ids of this device use a service, by claimant.
     users: HashMap<(usize, u64), usize>,
+    /// The device, if it is simulated: it has no claimants then.
+    simulated: Option<DeviceHandle>,
 }
 
 impl Services {
-    pub(crate) fn new(claimants: Vec<(IpAddr, Claimant)>) -> Self {
+    pub(crate) fn new(claimants: Vec<(IpAddr, Claimant)>, simulated: Option<DeviceHandle>) -> Self {
         Self {
             claimants,
             users: HashMap::new(),
+            simulated,
         }
     }
 
     /// Reserves a service for this device at one address, or at all.
     pub(crate) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
+        if let Some(device) = &self.simulated {
+            return device.claim(service);
+        }
         for index in 0..self.claimants.len() {
             if self.is_at(index, at)
                 && let Err(error) = self.claim_at(index, service)
@@ -38,6 +46,9 @@ impl Services {
 
     /// Releases a service.
     pub(crate) fn release(&mut self, at: Option<IpAddr>, service: u64) {
+        if let Some(device) = &self.simulated {
+            return device.release(service);
+        }
         for index in 0..self.claimants.len() {
             self.release_at(index, at, service);
         }

@@ -17,6 +17,7 @@ use crate::diagnostics::Reporter;
 use crate::notifier::Notifier;
 use crate::port::PollSources;
 use crate::services::Services;
+use crate::simulation::DeviceHandle;
 use crate::wait_set::{Sleeper, WaitSet};
 use crate::yielding::Yielding;
 
@@ -68,6 +69,8 @@ pub(crate) struct Shared {
     /// Whether the thread sleeps without watching the sockets because an application thread does.
     pub(crate) thread_parked: AtomicBool,
     pub(crate) stopping: AtomicBool,
+    /// The device in its world, if it is simulated: it has no thread then.
+    pub(crate) simulated: Option<DeviceHandle>,
 }
 
 impl Shared {
@@ -202,6 +205,9 @@ impl Shared {
     /// Wakes the thread if it would sleep beyond `next`.
     pub(crate) fn wake_thread_before(&self, next: Option<Instant>) {
         let Some(next) = next else { return };
+        if let Some(device) = &self.simulated {
+            return device.serve_before(next);
+        }
         let planned = self.thread_sleeps_until.load(Ordering::Acquire);
         if self.nanoseconds(next) < planned {
             self.waker.wake();

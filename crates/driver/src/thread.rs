@@ -237,6 +237,12 @@ fn make_progress(shared: &Shared, mut state: Locked<'_>, duty: Duty, now: Instan
     }
 }
 
+/// One round of the thread, for a device without one. Returns the next deadline.
+#[cfg(feature = "sim")]
+pub(crate) fn serve_once(shared: &Shared, now: Instant) -> Option<Instant> {
+    make_progress(shared, shared.lock(), Duty::Everything, now).next
+}
+
 /// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread
 /// is asleep. Returns whether more packets arrived.
 fn spin_on_rings(shared: &Shared, begin: Instant) -> bool {

@@ -116,7 +116,21 @@ impl Capture {
     /// instead of `trace.pcapng`. [`path`](Self::path) returns the actual name.
     pub fn create(name: impl AsRef<Path>) -> Result<Self, CaptureError> {
         let (path, file) = file::open(name.as_ref())?;
-        let blocks = beginning().map_err(|error| CaptureError::Create {
+        Self::begin(path, file, &application())
+    }
+
+    /// Starts a capture in exactly this file, which it replaces. The file names `program` instead of this process,
+    /// so that captures of the same packets are equal.
+    pub fn replace(path: impl Into<PathBuf>, program: &str) -> Result<Self, CaptureError> {
+        let path = path.into();
+        match File::create(&path) {
+            Ok(file) => Self::begin(path, file, program),
+            Err(error) => Err(CaptureError::Create { path, error }),
+        }
+    }
+
+    fn begin(path: PathBuf, file: File, program: &str) -> Result<Self, CaptureError> {
+        let blocks = beginning(program.to_owned()).map_err(|error| CaptureError::Create {
             path: path.clone(),
             error,
         })?;
@@ -270,12 +284,12 @@ fn clipped(text: &str) -> &str {
 }
 
 /// The beginning of every capture: which program wrote it, and where the packets come from.
-fn beginning() -> io::Result<PcapNgWriter<Vec<u8>>> {
+fn beginning(program: String) -> io::Result<PcapNgWriter<Vec<u8>>> {
     let run = file::run_mark().map(|mark| SectionHeaderOption::Comment(mark.into()));
     let known = [
         SectionHeaderOption::Hardware(std::env::consts::ARCH.into()),
         SectionHeaderOption::OS(operating_system().into()),
-        SectionHeaderOption::UserApplication(application().into()),
+        SectionHeaderOption::UserApplication(program.into()),
     ];
     let section = SectionHeaderBlock {
         endianness: Endianness::native(),
@@ -387,6 +401,21 @@ mod tests {
         let written = std::fs::metadata(&name).unwrap().len() - begun;
         assert_eq!(written, 4, "by the parent alone");
         std::fs::remove_file(other.path()).unwrap();
+        std::fs::remove_file(name).unwrap();
+    }
+
+    #[test]
+    fn a_capture_that_replaces_a_file_names_the_given_program_and_no_process() {
+        let name = name("replaced");
+        std::fs::write(&name, [1; 9999]).unwrap();
+        let written = || {
+            drop(Capture::replace(&name, "seed 42").unwrap());
+            std::fs::read(&name).unwrap()
+        };
+        let (first, second) = (written(), written());
+        assert_eq!(first, second, "it does not append");
+        let contains = |text: &[u8]| first.windows(text.len()).any(|part| part == text);
+        assert!(contains(b"seed 42") && !contains(b"process"));
         std::fs::remove_file(name).unwrap();
     }
 

@@ -77,10 +77,10 @@ pub use injected::Injected;
 pub use log::{FAULT_LOG_VARIABLE, FaultLog};
 pub use opcodes::OpcodePattern;
 pub use packet_name::CmMessage;
+pub use random::Random;
 pub use spec::{Action, FaultSpec, Rate, Rule, When};
 
 use crate::Direction;
-use random::Random;
 use spec::Seen;
 
 /// The environment variable that says which faults to inject.
@@ -207,6 +207,16 @@ impl Faults {
             Some(_) => Random::new(spec.seed(), context).next(),
             None => spec.seed(),
         };
+        Self::of_context(spec, context, seed, log)
+    }
+
+    /// An injector whose number and random decisions do not depend on other contexts of the process, for
+    /// simulations. The seed of the specification does not count.
+    pub fn simulated(spec: FaultSpec, context: u64, seed: u64) -> Self {
+        Self::of_context(spec, context, seed, None)
+    }
+
+    fn of_context(spec: FaultSpec, context: u64, seed: u64, log: Option<FaultLog>) -> Self {
         let streams = 1..=spec.rules().len() as u64;
         let progress = streams.map(|stream| Progress {
             matched: 0,

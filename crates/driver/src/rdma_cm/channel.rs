@@ -17,6 +17,7 @@ use crate::alarms::AlarmKey;
 use crate::clock::now;
 use crate::notifier::Notifier;
 use crate::shared::Awaited;
+use crate::simulation;
 
 /// The name of an id in events. It is unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,7 +93,11 @@ impl EventChannel {
     #[must_use]
     pub fn poll(&self) -> Option<Event> {
         // A request whose device has been closed since then is not an event any more.
-        std::iter::from_fn(|| self.0.queue.pop()).find_map(|queued| self.event(queued))
+        let event = std::iter::from_fn(|| self.0.queue.pop()).find_map(|queued| self.event(queued));
+        if event.is_none() {
+            simulation::note_idle_poll();
+        }
+        event
     }
 
     /// The next event. Waits for it, but not longer than `timeout`.
@@ -156,6 +161,7 @@ impl EventChannel {
     /// If all ids are at a single device, the sleeping thread serves that device, which saves
     /// waking another thread.
     fn sleep(&self, deadline: Option<Instant>) -> bool {
+        simulation::forbid_blocking();
         let notifier = self.0.queue.notifier();
         if let [driver] = &self.drivers()[..] {
             let awaited = Awaited::Notification(notifier);
@@ -287,7 +293,10 @@ impl Future for NextEvent<'_> {
             .add_task(context.waker());
         match self.0.poll() {
             Some(event) => std::task::Poll::Ready(event),
-            None => std::task::Poll::Pending,
+            None => {
+                simulation::note_wait(|| "an event of the connection manager".to_owned());
+                std::task::Poll::Pending
+            }
         }
     }
 }

@@ -8,7 +8,9 @@ use net::interface::Device;
 
 use super::CmError;
 use crate::Driver;
-use crate::options::{OpenError, OpenOptions};
+use crate::devices::{devices as choosable, reachable, source_towards};
+use crate::options::OpenOptions;
+use crate::simulation;
 
 /// The devices of this process's ids. A device closes when it is not used any more.
 static OPEN: Mutex<Vec<Weak<Driver>>> = Mutex::new(Vec::new());
@@ -38,6 +40,7 @@ pub(super) fn at(address: IpAddr) -> Result<Arc<Driver>, CmError> {
     }
     let device = match crate::devices::device_at(address)? {
         Some(device) => device,
+        None if simulation::place().is_some() => return Err(CmError::NoDevice(address)),
         None => unlisted(address).ok_or(CmError::NoDevice(address))?,
     };
     open(device)
@@ -54,12 +57,12 @@ fn unlisted(address: IpAddr) -> Option<Device> {
 
 /// All devices that peers can reach, including loopback, which peers on this machine use.
 pub(super) fn all() -> Result<Vec<Arc<Driver>>, CmError> {
-    open_each(net::interface::reachable().map_err(OpenError::from)?)
+    open_each(reachable()?)
 }
 
 /// All devices that programs choose from.
 pub(super) fn listed() -> Result<Vec<Arc<Driver>>, CmError> {
-    open_each(net::interface::from_env().map_err(OpenError::from)?)
+    open_each(choosable()?)
 }
 
 /// Opens each device. One that can't be opened is left out, unless that leaves none.
@@ -79,7 +82,7 @@ fn open_each(devices: Vec<Device>) -> Result<Vec<Arc<Driver>>, CmError> {
 
 /// The device and the local address from which a peer can be reached.
 pub(super) fn towards(peer: SocketAddr) -> Result<(Arc<Driver>, IpAddr), CmError> {
-    let source = net::interface::source_towards(peer).map_err(|source| {
+    let source = source_towards(peer).map_err(|source| {
         let peer = peer.ip();
         CmError::NoRoute { peer, source }
     })?;
@@ -99,7 +102,7 @@ pub(super) fn towards(peer: SocketAddr) -> Result<(Arc<Driver>, IpAddr), CmError
 
 /// A device with another loopback address, if the peer's address is one.
 fn other_loopback(peer: IpAddr) -> Option<(Device, IpAddr)> {
-    loopback_of(net::interface::from_env().ok()?, peer)
+    loopback_of(choosable().ok()?, peer)
 }
 
 fn loopback_of(devices: Vec<Device>, peer: IpAddr) -> Option<(Device, IpAddr)> {
@@ -139,7 +142,7 @@ fn open_one(wanted: impl Fn(&Device) -> bool) -> Option<Arc<Driver>> {
     open.retain(|it| it.strong_count() > 0);
     let mut living = open.iter().filter_map(Weak::upgrade);
     // A device that was opened before a fork belongs to the parent.
-    living.find(|it| wanted(it.device()) && !it.is_inherited())
+    living.find(|it| it.is_here() && wanted(it.device()) && !it.is_inherited())
 }
 
 fn named_by(address: IpAddr) -> Option<Device> {

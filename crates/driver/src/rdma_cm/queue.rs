@@ -11,9 +11,12 @@ use crate::Driver;
 use crate::deferred::Deferral;
 use crate::notifier::Notifier;
 
-/// A token for an id, unique in this process.
+/// A token for an id, unique in this process or simulation.
 pub(crate) fn next_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
+    if let Some(token) = crate::simulation::token() {
+        return token;
+    }
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 

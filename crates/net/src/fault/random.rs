@@ -2,7 +2,7 @@
 
 /// SplitMix64: one addition and three multiplications per number, and every seed is good.
 #[derive(Clone, Debug)]
-pub(super) struct Random {
+pub struct Random {
     state: u64,
 }
 
@@ -10,19 +10,25 @@ const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
     /// One of many independent streams of the same seed.
-    pub(super) fn new(seed: u64, stream: u64) -> Self {
+    #[must_use]
+    pub fn new(seed: u64, stream: u64) -> Self {
         Random {
             state: mix(mix(seed.wrapping_add(GOLDEN_RATIO)) ^ stream),
         }
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    /// The next 64 bits.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator that never ends would need an `unwrap` at each use"
+    )]
+    pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN_RATIO);
         mix(self.state)
     }
 
     /// A number below `limit`, with nearly equal probability.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 }

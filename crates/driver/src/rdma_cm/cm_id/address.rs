@@ -173,7 +173,7 @@ fn bound_port(device_ids: &[DeviceId]) -> Option<u16> {
 fn own_address(driver: &Driver, peer: SocketAddr) -> Result<IpAddr, CmError> {
     let entries = &driver.device().gids;
     let own: Vec<IpAddr> = entries.iter().map(|entry| entry.address).collect();
-    let usual = net::interface::source_towards(peer).ok();
+    let usual = crate::devices::source_towards(peer).ok();
     let same_family = || own.iter().find(|it| it.is_ipv4() == peer.is_ipv4());
     let found = own
         .iter()

@@ -1,0 +1,258 @@
+//! The ports of a simulated device: its part of the network.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cm::{IdRange, Recipient};
+use engine::transmit::packets;
+use engine::{QpnRange, Transmit};
+use host::{Message, Owner};
+use net::share::{NumberBlock, ReceivedPacket, ServiceError};
+use wire::{Gid, Qpn};
+
+use super::current::host_of_thread;
+use super::network::Flying;
+use super::world::{HostId, World};
+use crate::shared::Shared;
+
+/// The size of each device's number block: the largest.
+const BLOCK_BITS: u32 = NumberBlock::MAX_BITS;
+
+/// How many devices a host can have open: more blocks do not fit.
+const MAX_DEVICES: u32 = 62;
+
+/// The receive buffer of a device in bytes: large enough for the largest window.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// A device in its world.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceHandle {
+    world: World,
+    host: HostId,
+    number: u64,
+}
+
+/// The ports of a device.
+pub(crate) struct Port {
+    device: DeviceHandle,
+    block: NumberBlock,
+}
+
+impl Port {
+    /// The ports of a new device at the host that this thread has entered; `None` outside of simulations.
+    pub(crate) fn open() -> Option<Self> {
+        let (world, host) = host_of_thread()?;
+        let mut state = world.lock();
+        let used = |index: u32| {
+            let of_host = state.devices.values().filter(|it| it.host == host);
+            of_host
+                .map(|it| it.block)
+                .any(|block| block.first() == index << BLOCK_BITS)
+        };
+        let free = (1..=MAX_DEVICES).find(|index| !used(*index));
+        let Some(index) = free else {
+            panic!(
+                "host `{}` has {MAX_DEVICES} devices open, and a simulated host can't have more",
+                state.name(host)
+            );
+        };
+        let block = NumberBlock::new(index << BLOCK_BITS, BLOCK_BITS).expect("within the space");
+        let number = state.open(host, block);
+        drop(state);
+        Some(Self {
+            device: DeviceHandle {
+                world,
+                host,
+                number,
+            },
+            block,
+        })
+    }
+
+    pub(crate) fn device(&self) -> DeviceHandle {
+        self.device.clone()
+    }
+
+    pub(crate) fn numbers(&self) -> QpnRange {
+        QpnRange {
+            first: self.block.first(),
+            count: 1 << self.block.bits(),
+        }
+    }
+
+    pub(crate) fn owns(&self, number: Qpn) -> bool {
+        self.block.contains(number)
+    }
+
+    pub(crate) fn id_range(&self) -> Option<IdRange> {
+        let (bits, value) = self.block.prefix();
+        IdRange::new(bits, value)
+    }
+
+    /// The UDP source port of its packets.
+    pub(crate) fn source_port(&self) -> u16 {
+        0xc000 | (self.block.first() >> BLOCK_BITS) as u16
+    }
+
+    pub(crate) fn receive_buffer(&self) -> usize {
+        RECEIVE_BUFFER
+    }
+
+    /// Whether the host has crashed since the device was opened.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        let state = self.device.world.lock();
+        !state.devices.contains_key(&self.device.number)
+    }
+
+    pub(crate) fn send(&self, transmit: &Transmit, bytes: &[u8]) {
+        let mut state = self.device.world.lock();
+        if !state.devices.contains_key(&self.device.number) {
+            return;
+        }
+        let (now, elapsed) = (state.now, state.elapsed());
+        let destinations = state.destinations(transmit.route.flow.destination);
+        for packet in packets(transmit, bytes) {
+            for to in &destinations {
+                let flying = Flying {
+                    route: transmit.route,
+                    bytes: packet.to_vec(),
+                    has_icrc: transmit.has_icrc,
+                    forwarded: false,
+                };
+                (state.network).send(now, elapsed, self.device.host.0, *to, flying);
+            }
+        }
+    }
+
+    /// Passes the packets that have arrived to `take`. Returns how many.
+    pub(crate) fn receive(&self, mut take: impl FnMut(ReceivedPacket<'_>)) -> usize {
+        let mut state = self.device.world.lock();
+        let device = state.devices.get_mut(&self.device.number);
+        let arrived = device.map(|device| std::mem::take(&mut device.inbox));
+        drop(state);
+        let arrived = arrived.unwrap_or_default();
+        for packet in &arrived {
+            take(ReceivedPacket {
+                route: packet.route,
+                packet: &packet.bytes,
+                has_icrc: packet.has_icrc,
+                forwarded: packet.forwarded,
+            });
+        }
+        arrived.len()
+    }
+
+    /// Forwards a message to the device of this host that owns it.
+    pub(crate) fn forward(&self, message: &Message) -> Owner {
+        let mut state = self.device.world.lock();
+        let (now, own) = (state.now, self.device.number);
+        let flying = Flying {
+            route: message.route,
+            bytes: message.packet.to_vec(),
+            has_icrc: true,
+            forwarded: true,
+        };
+        let host = self.device.host;
+        let claimed = |service: u64| state.hosts[host.0].services.get(&service);
+        let owner = match message.recipient {
+            Recipient::Listener(service) => claimed(service.value()).map(|(device, _)| *device),
+            Recipient::CommunicationId(id) => {
+                let mut devices = state.devices.iter().filter(|(_, it)| it.host == host);
+                let found = devices.find(|(_, it)| it.block.contains_communication(id.value()));
+                found.map(|(number, _)| *number)
+            }
+            Recipient::Everyone => {
+                let others = state.devices.iter_mut();
+                for (_, device) in others.filter(|(it, device)| **it != own && device.host == host)
+                {
+                    device.take(now, flying.clone());
+                }
+                return Owner::Here;
+            }
+        };
+        let owner = owner.filter(|owner| *owner != own);
+        let Some(device) = owner.and_then(|owner| state.devices.get_mut(&owner)) else {
+            return Owner::None;
+        };
+        device.take(now, flying);
+        Owner::Elsewhere
+    }
+
+    pub(crate) fn join(&self, group: Gid) {
+        if let Some(device) = self
+            .device
+            .world
+            .lock()
+            .devices
+            .get_mut(&self.device.number)
+        {
+            device.groups.push(group);
+        }
+    }
+
+    pub(crate) fn leave(&self, group: Gid) {
+        if let Some(device) = self
+            .device
+            .world
+            .lock()
+            .devices
+            .get_mut(&self.device.number)
+            && let Some(index) = device.groups.iter().position(|it| *it == group)
+        {
+            device.groups.remove(index);
+        }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let mut state = self.device.world.lock();
+        if state.devices.remove(&self.device.number).is_some() {
+            let services = &mut state.hosts[self.device.host.0].services;
+            services.retain(|_, (device, _)| *device != self.device.number);
+        }
+    }
+}
+
+impl DeviceHandle {
+    pub(crate) fn attach(&self, shared: &Arc<Shared>) {
+        if let Some(device) = self.world.lock().devices.get_mut(&self.number) {
+            device.shared = Arc::downgrade(shared);
+        }
+    }
+
+    /// Lets the world serve the device at this time, unless it does so earlier.
+    pub(crate) fn serve_before(&self, next: Instant) {
+        self.world.serve_before(self.number, Some(next));
+    }
+
+    /// Reserves a service for this device.
+    pub(crate) fn claim(&self, service: u64) -> Result<(), ServiceError> {
+        let mut state = self.world.lock();
+        if !state.devices.contains_key(&self.number) {
+            return Ok(());
+        }
+        let services = &mut state.hosts[self.host.0].services;
+        let (owner, users) = services.entry(service).or_insert((self.number, 0));
+        if *owner != self.number {
+            let pid = std::process::id();
+            return Err(ServiceError::InUse { service, pid });
+        }
+        *users += 1;
+        Ok(())
+    }
+
+    /// Releases a service.
+    pub(crate) fn release(&self, service: u64) {
+        let mut state = self.world.lock();
+        let services = &mut state.hosts[self.host.0].services;
+        if let Some((owner, users)) = services.get_mut(&service)
+            && *owner == self.number
+        {
+            *users -= 1;
+            if *users == 0 {
+                services.remove(&service);
+            }
+        }
+    }
+}
