@@ -167,6 +167,7 @@ mod tests {
             "rocinante-errors",
             "rocinante-explain",
             "rocinante-host",
+            "rocinante-macros",
             "rocinante-net",
             "rocinante-wire",
         ];

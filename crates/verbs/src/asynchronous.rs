@@ -36,7 +36,11 @@ impl Future for NextCompletion<'_> {
         queue.waiting().add_task(context.waker());
         match driver.pop_completion_or_watch(queue.id()) {
             Some(completion) => Poll::Ready(completion),
-            None => Poll::Pending,
+            None => {
+                let number = queue.id().index();
+                driver.note_wait(|| format!("a completion of completion queue {number}"));
+                Poll::Pending
+            }
         }
     }
 }

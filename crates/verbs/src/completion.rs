@@ -75,7 +75,7 @@ impl CompletionQueue {
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {
-        let awake_until = driver::clock::now() + SPIN;
+        let awake_until = driver::clock::spin_until(SPIN);
         loop {
             if let Some(completion) = self.driver().poll_without_yield(self.0.id) {
                 return Some(completion);

@@ -129,6 +129,9 @@
 //! # }
 //! ```
 //!
+//! With the feature `sim`, the module `sim` runs all hosts of an async program in one thread, with a simulated network and clock that one
+//! seed decides, and `#[rocinante::test]` makes a test of it that runs many seeds.
+//!
 //! # Environment
 //!
 //! | variable | meaning |
@@ -144,6 +147,8 @@
 //! | `ROCI_CHECK_SUPPRESS` | a file that names findings that are not reported |
 //! | `ROCI_SHORTCUT` | `0`: packets to queue pairs of this machine go through sockets; `1`: through memory, even while a program captures on loopback; not set: through memory while none does |
 //! | `ROCI_WATCHER` | `0`: no second process that tells peers when this one dies |
+//! | `ROCI_SEED` | the only seed that `#[rocinante::test]` runs, with a capture |
+//! | `ROCI_SEEDS` | how many seeds `#[rocinante::test]` runs |
 //! | `ROCI_GSO` | `0`: the kernel does not segment batches of packets |
 //! | `XDG_RUNTIME_DIR` | where the processes of an address find each other |
 //!
@@ -179,6 +184,8 @@ mod queue_pair;
 pub mod rdma_cm;
 mod request;
 mod shared_receive;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod xrc;
 
 #[cfg(feature = "async")]
@@ -213,6 +220,8 @@ pub use engine::{
     PostError, RawMemory, RemoteMemory, RemoteMemoryParseError, Segment, State, Status, WindowKind,
     WorkError,
 };
+#[cfg(feature = "sim")]
+pub use macros::test;
 pub use net::interface::{Device, GidEntry, InterfaceId, LinkState};
 pub use wire::{
     AckTimeout, FlushPlacement, FlushRange, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer,

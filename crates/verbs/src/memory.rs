@@ -44,11 +44,11 @@ impl MemoryRegion {
         buffer: Arc<Buffer>,
         access: Access,
     ) -> Result<Self, MemoryError> {
-        let address = buffer.address();
+        let driver = domain.driver();
+        let address = driver.virtual_address(buffer.address(), buffer.len());
         let id = domain.id();
-        let registration = domain
-            .driver()
-            .call(|device| device.register(id, Arc::clone(&buffer), address, access))?;
+        let registration =
+            driver.call(|device| device.register(id, Arc::clone(&buffer), address, access))?;
         Ok(Self {
             domain: domain.clone(),
             buffer,
@@ -121,6 +121,7 @@ impl MemoryRegion {
     /// # Panics
     /// If they exceed the region.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.domain.driver().note_memory_read();
         self.buffer.read(offset, into);
     }
 
