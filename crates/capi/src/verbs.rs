@@ -17,6 +17,7 @@ pub(crate) mod device_memory;
 pub(crate) mod event_target;
 pub(crate) mod fault_handler;
 pub(crate) mod kernel_structs;
+mod mappings;
 pub(crate) mod memory_region;
 pub(crate) mod memory_window;
 pub(crate) mod multicast;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use engine::SharedReceiveQueue;
 use engine::observation::{QueuePairSizes, RemoteAccess, RemoteAccessKind};
-use engine::{Access, Completion, CompletionQueue, Id, QueuePairType, Registration};
+use engine::{AsyncEvent, Completion, CompletionQueue, Id, QueuePairType, Registration};
 use wire::{Key, Qpn};
 
 use crate::local_use::{Space, UseKey};
@@ -21,25 +21,55 @@ const MAX_ARRIVALS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Device<S> {
     pub(crate) queue_pairs: HashMap<Qpn, QueuePair<S>>,
-    pub(crate) completion_queues: HashMap<Id<CompletionQueue>, Room>,
+    pub(crate) completion_queues: HashMap<Id<CompletionQueue>, Room<S>>,
     pub(crate) shared_receives: HashMap<Id<SharedReceiveQueue>, VecDeque<Receive>>,
     pub(crate) domains: usize,
     /// By L_Key.
-    regions: HashMap<Key, (Registration, Access)>,
-    /// The regions whose addresses start at zero, by each of their keys.
-    zero_based: HashMap<Key, Space>,
-    /// R_Keys of deregistered memory, with its range.
-    former_keys: VecDeque<(Key, Range<u64>)>,
+    pub(crate) regions: HashMap<Key, Region<S>>,
+    /// The places of regions, by each of their keys.
+    places: HashMap<Key, Place>,
+    /// Deregistered memory.
+    former: VecDeque<Former<S>>,
+    /// Events about errors that the program has not fetched.
+    pub(crate) events: Vec<AsyncEvent>,
     /// Accesses of peers that are not answered.
     arrivals: VecDeque<RemoteAccess>,
 }
 
+#[derive(Debug)]
+pub(crate) struct Region<S> {
+    pub(crate) registration: Registration,
+    /// The registration.
+    pub(crate) call: S,
+}
+
+/// Where a region is in the memory of the process.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    space: Space,
+    /// The distance from addresses in requests to addresses in memory.
+    distance: u64,
+}
+
+/// Memory that was deregistered.
+#[derive(Debug)]
+pub(crate) struct Former<S> {
+    key: Key,
+    pub(crate) range: Range<u64>,
+    /// The deregistration.
+    pub(crate) call: S,
+}
+
 /// The room of a completion queue.
-#[derive(Debug, Default)]
-pub(crate) struct Room {
+#[derive(Debug)]
+pub(crate) struct Room<S> {
     pub(crate) capacity: u32,
-    /// How many completions may be in it if the program does not poll.
-    pub(crate) expected: u32,
+    /// How many completions of send requests may be in it if the program does not poll.
+    pub(crate) sends: u32,
+    /// How many completions of receives may be in it.
+    pub(crate) receives: u32,
+    /// The creation.
+    pub(crate) call: S,
 }
 
 #[derive(Debug)]
@@ -65,6 +95,10 @@ pub(crate) struct QueuePair<S> {
     pub(crate) expected_receives: u32,
     /// Completions with an error that the program has not polled.
     pub(crate) failures: Vec<Completion>,
+    /// Whether the program has polled a completion with an error.
+    pub(crate) has_polled_failure: bool,
+    /// The creation.
+    pub(crate) call: S,
 }
 
 #[derive(Debug)]
@@ -94,52 +128,77 @@ impl<S> Device<S> {
             shared_receives: HashMap::new(),
             domains: 0,
             regions: HashMap::new(),
-            zero_based: HashMap::new(),
-            former_keys: VecDeque::new(),
+            places: HashMap::new(),
+            former: VecDeque::new(),
+            events: Vec::new(),
             arrivals: VecDeque::new(),
         }
     }
 
-    pub(crate) fn region_count(&self) -> usize {
-        self.regions.len()
-    }
-
-    pub(crate) fn register(&mut self, id: DeviceId, region: Registration, access: Access) {
-        if access.contains(Access::ZERO_BASED) {
-            let space = (u64::from(id.0) + 1) << 32 | u64::from(region.local_key.value());
-            self.zero_based.insert(region.local_key, space);
-            self.zero_based.insert(region.remote_key, space);
-        }
+    pub(crate) fn register(
+        &mut self,
+        id: DeviceId,
+        region: Registration,
+        memory: Option<u64>,
+        call: S,
+    ) {
+        let place = match memory {
+            Some(memory) => Place {
+                space: 0,
+                distance: memory.wrapping_sub(region.address),
+            },
+            None => Place {
+                space: (u64::from(id.0) + 1) << 32 | u64::from(region.local_key.value()),
+                distance: 0,
+            },
+        };
+        self.places.insert(region.local_key, place);
+        self.places.insert(region.remote_key, place);
         // The key may have been used before.
-        self.former_keys
-            .retain(|(key, _)| *key != region.remote_key);
-        self.regions.insert(region.local_key, (region, access));
+        self.former.retain(|former| former.key != region.remote_key);
+        let key = region.local_key;
+        let registration = region;
+        self.regions.insert(key, Region { registration, call });
     }
 
-    pub(crate) fn deregister(&mut self, key: Key) {
-        let Some((region, _)) = self.regions.remove(&key) else {
+    pub(crate) fn deregister(&mut self, key: Key, call: S) {
+        let Some(Region { registration, .. }) = self.regions.remove(&key) else {
             return;
         };
-        self.zero_based.remove(&region.local_key);
-        self.zero_based.remove(&region.remote_key);
-        if self.former_keys.len() >= MAX_FORMER_KEYS {
-            self.former_keys.pop_front();
+        self.places.remove(&registration.local_key);
+        self.places.remove(&registration.remote_key);
+        if self.former.len() >= MAX_FORMER_KEYS {
+            self.former.pop_front();
         }
-        let range = region.address..region.address.saturating_add(region.length);
-        self.former_keys.push_back((region.remote_key, range));
+        self.former.push_back(Former {
+            key: registration.remote_key,
+            range: registration.address..registration.address.saturating_add(registration.length),
+            call,
+        });
     }
 
-    /// The range of memory that had an R_Key before it was deregistered.
-    pub(crate) fn former_range(&self, key: Key) -> Option<&Range<u64>> {
-        let mut former = self.former_keys.iter();
-        former
-            .find(|(former, _)| *former == key)
-            .map(|(_, range)| range)
+    /// The memory that had an R_Key before it was deregistered.
+    pub(crate) fn former(&self, key: Key) -> Option<&Former<S>> {
+        self.former.iter().find(|former| former.key == key)
     }
 
-    /// The address space of a key.
-    pub(crate) fn space(&self, key: Key) -> Space {
-        self.zero_based.get(&key).copied().unwrap_or(0)
+    /// Where `range` of a region is, if this device knows the key.
+    pub(crate) fn find(&self, key: Key, range: &Range<u64>) -> Option<(Space, Range<u64>)> {
+        let place = self.places.get(&key)?;
+        let start = range.start.wrapping_add(place.distance);
+        let end = start.saturating_add(range.end.saturating_sub(range.start));
+        Some((place.space, start..end))
+    }
+
+    /// Where `range` of a key is. The memory of an unknown key, such as that of a window, is where its addresses are.
+    pub(crate) fn locate(&self, key: Key, range: Range<u64>) -> (Space, Range<u64>) {
+        self.find(key, &range).unwrap_or((0, range))
+    }
+
+    /// Where a peer accesses memory.
+    pub(crate) fn place_of(&self, access: &RemoteAccess) -> (Space, Range<u64>) {
+        let end = access.address.saturating_add(access.length.into());
+        self.locate(access.key, access.address..end)
     }
 
     /// Adds an access of a peer that is not answered. A later packet of the same message extends it.
@@ -181,22 +240,33 @@ impl<S> Device<S> {
         self.arrivals.retain(|access| access.queue_pair != number);
     }
 
-    /// Counts completions that a queue may have to hold. Returns its capacity if they are too many.
-    pub(crate) fn expect(&mut self, queue: Id<CompletionQueue>) -> Option<(u32, u32)> {
-        let room = self.completion_queues.get_mut(&queue)?;
-        room.expected += 1;
-        (room.expected > room.capacity).then_some((room.expected, room.capacity))
-    }
-
-    pub(crate) fn expect_fewer(&mut self, queue: Id<CompletionQueue>, count: u32) {
+    /// Forgets completions that a queue may have to hold.
+    pub(crate) fn expect_fewer(
+        &mut self,
+        queue: Id<CompletionQueue>,
+        is_receive: bool,
+        count: u32,
+    ) {
         if let Some(room) = self.completion_queues.get_mut(&queue) {
-            room.expected = room.expected.saturating_sub(count);
+            let expected = room.expected(is_receive);
+            *expected = expected.saturating_sub(count);
+        }
+    }
+}
+
+impl<S> Room<S> {
+    /// How many completions of this kind may be in it if the program does not poll.
+    pub(crate) fn expected(&mut self, is_receive: bool) -> &mut u32 {
+        if is_receive {
+            &mut self.receives
+        } else {
+            &mut self.sends
         }
     }
 }
 
 impl<S> QueuePair<S> {
-    pub(crate) fn new(sizes: QueuePairSizes) -> Self {
+    pub(crate) fn new(sizes: QueuePairSizes, call: S) -> Self {
         Self {
             sizes,
             peer: None,
@@ -211,6 +281,8 @@ impl<S> QueuePair<S> {
             expected_sends: 0,
             expected_receives: 0,
             failures: Vec::new(),
+            has_polled_failure: false,
+            call,
         }
     }
 
@@ -258,6 +330,14 @@ impl<S> QueuePair<S> {
             self.first_serial += 1;
         }
         uses
+    }
+
+    /// The oldest request that has ended without the program's knowledge, and how many there are.
+    pub(crate) fn unknown_ended(&self) -> Option<(&Send<S>, usize)> {
+        let ended = self.sends.iter().take(self.ended);
+        let mut unknown = ended.filter(|send| !send.is_known);
+        let first = unknown.next()?;
+        Some((first, unknown.count() + 1))
     }
 
     /// The number after that of the newest request that has ended.

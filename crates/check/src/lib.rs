@@ -21,20 +21,22 @@ mod request;
 mod rule;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::ops::Range;
 
 use engine::observation::{PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
 use engine::{Completion, CompletionQueue, Id, Observation, Segment, Status, Work};
-use wire::Qpn;
+use wire::{Key, Qpn};
 
 pub use finding::Finding;
 pub use profile::{Profile, UnknownProfile};
 pub use request::DeviceId;
 pub use rule::{Level, Rule};
 
-use device::{Device, QueuePair, Receive, Send};
+use device::{Device, QueuePair, Receive, Room, Send};
+use lifetimes::error_event;
 use local_use::{LocalUse, LocalUses, Purpose, Space, UseKey};
-use remote_use::{Conflict, RemoteUse, RemoteUses, conflicts, remote_of};
+use remote_use::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
 use request::{QueuePairId, RequestName, bytes, common, operation, qp};
 
 /// Compares the observations of all devices of a process with the rules.
@@ -110,15 +112,22 @@ impl<S: Clone> Step<'_, S> {
                 let domains = &mut self.device().domains;
                 *domains = domains.saturating_sub(1);
             }
-            Observation::Registered(region, access) => {
-                let id = self.id;
-                self.device().register(id, region, access);
+            Observation::Registered { region, memory, .. } => {
+                let (id, call) = (self.id, self.call.clone());
+                self.device().register(id, region, memory, call);
             }
-            Observation::Deregistered { key, unmapped_at } => self.deregister(key, unmapped_at),
+            Observation::Deregistered { key, changed } => self.deregister(key, changed),
             Observation::CompletionQueue(queue, capacity) => {
                 self.compare_with_profile(|profile| profile.reject_completion_queue(capacity));
+                let call = self.call.clone();
                 let queues = &mut self.device().completion_queues;
-                queues.entry(queue).or_default().capacity = capacity;
+                let room = queues.entry(queue).or_insert(Room {
+                    capacity,
+                    sends: 0,
+                    receives: 0,
+                    call,
+                });
+                room.capacity = capacity;
             }
             Observation::CompletionQueueDestroyed(queue) => {
                 self.device().completion_queues.remove(&queue);
@@ -132,7 +141,7 @@ impl<S: Clone> Step<'_, S> {
             }
             Observation::QueuePair(number, sizes) => {
                 self.compare_with_profile(|profile| profile.reject_queue_pair(&sizes));
-                let queue_pair = QueuePair::new(sizes);
+                let queue_pair = QueuePair::new(sizes, self.call.clone());
                 self.device().queue_pairs.insert(number, queue_pair);
             }
             Observation::Connected(number, peer) => {
@@ -140,6 +149,10 @@ impl<S: Clone> Step<'_, S> {
                     queue_pair.peer = Some(peer);
                 }
             }
+            Observation::ReadDepth(_, depth) => {
+                self.compare_with_profile(|profile| profile.reject_read_depth(depth));
+            }
+            Observation::QueuePairFailed(number) => self.learn_of_ended((self.id, number)),
             Observation::QueuePairDestroyed(discarded) => {
                 self.discard(&discarded, "destroyed");
                 self.device().queue_pairs.remove(&discarded.queue_pair);
@@ -147,7 +160,7 @@ impl<S: Clone> Step<'_, S> {
             Observation::QueuePairReset(discarded) => {
                 self.discard(&discarded, "reset");
                 if let Some(it) = self.queue_pair(discarded.queue_pair) {
-                    *it = QueuePair::new(it.sizes);
+                    *it = QueuePair::new(it.sizes, it.call.clone());
                 }
             }
             Observation::SendPosted(posted) => self.post_send(&posted),
@@ -171,7 +184,9 @@ impl<S: Clone> Step<'_, S> {
             Observation::RemoteAccess(access) => self.remote_access(&access),
             Observation::Answered(number) => self.device().forget_arrivals(number),
             Observation::AccessRejected(access) => self.access_rejected(&access),
-            Observation::ReceiverNotReady(number) => self.receiver_not_ready(number),
+            Observation::ReceiverNotReady(number, timer) => self.receiver_not_ready(number, timer),
+            Observation::EventRaised(event) => self.device().events.extend(error_event(event)),
+            Observation::EventFetched(event) => self.event_fetched(event),
         }
     }
 
@@ -250,26 +265,49 @@ impl<S: Clone> Step<'_, S> {
         } else {
             queue_pair.unsignaled + 1
         };
-        let never_signaled = max > 0 && queue_pair.unsignaled == max + 1;
         let completions = queue_pair.sizes.send_completions;
         queue_pair.expected_sends += u32::from(signaled);
         if first > before {
             self.checker.local.remove(&forgotten);
             (self.checker.remote).forget_before((self.id, number), first);
         }
-        if never_signaled {
-            let what = format!(
-                "{} requests in succession were posted to {} without the signaled flag, and its send queue has room for \
-                 {max}.",
-                max + 1,
-                qp(number)
-            );
-            let calls = vec![("the last of them".to_owned(), self.call.clone())];
-            self.find(Rule::NeverSignaled, qp(number), what, calls);
-        }
+        self.check_send_queue(number, max);
         if signaled {
-            self.expect_completion(completions);
+            self.expect_completion(completions, false);
         }
+    }
+
+    /// Checks that on hardware a send queue would have had room for the newest request.
+    fn check_send_queue(&mut self, number: Qpn, max: u32) {
+        let Some(queue_pair) = self.queue_pair(number).filter(|_| max > 0) else {
+            return;
+        };
+        let created = queue_pair.call.clone();
+        let posted = queue_pair.sends.len();
+        let is_signaled = queue_pair.sends.iter().any(|send| send.signaled);
+        let (rule, how) = if queue_pair.unsignaled == max + 1 {
+            (
+                Rule::NeverSignaled,
+                "in succession without the signaled flag",
+            )
+        } else if posted == max as usize + 1 && is_signaled {
+            (
+                Rule::SendQueueNotPolled,
+                "without a poll of a completion that covers one of them",
+            )
+        } else {
+            return;
+        };
+        let what = format!(
+            "{} requests were posted to {} {how}, and its send queue has room for {max}.",
+            max + 1,
+            qp(number)
+        );
+        let calls = vec![
+            ("the last of them".to_owned(), self.call.clone()),
+            (format!("the creation of {}", qp(number)), created),
+        ];
+        self.find(rule, qp(number), what, calls);
     }
 
     /// Records the local memory of a request, and checks that no other request under way conflicts.
@@ -283,16 +321,20 @@ impl<S: Clone> Step<'_, S> {
         let (serial, fence) = queue_pair.map_or((0, 0), |it| (it.next_serial(), it.fence));
         let used = segments.iter().filter(|segment| segment.length > 0);
         let used: Vec<_> = used
-            .map(|segment| LocalUse {
-                space: self.device().space(segment.key),
-                range: range_of(segment),
-                purpose,
-                request: request.clone(),
-                call: self.call.clone(),
-                serial,
-                ended: false,
-                overwritten_by: None,
-                overwritten: self.is_filled(segment, purpose),
+            .map(|segment| {
+                let (space, range) = self.device().locate(segment.key, range_of(segment));
+                LocalUse {
+                    overwritten: self.is_filled(space, &range, purpose),
+                    space,
+                    range,
+                    key: segment.key,
+                    purpose,
+                    request: request.clone(),
+                    call: self.call.clone(),
+                    serial,
+                    ended: false,
+                    overwritten_by: None,
+                }
             })
             .collect();
         let conflicts = used.iter().find_map(|new| {
@@ -335,10 +377,8 @@ impl<S: Clone> Step<'_, S> {
     }
 
     /// Whether an earlier request will store its result into memory that a new one sends.
-    fn is_filled(&mut self, segment: &Segment, purpose: Purpose) -> bool {
-        let space = self.device().space(segment.key);
-        let range = range_of(segment);
-        let mut overlapping = self.checker.local.overlapping(space, &range);
+    fn is_filled(&self, space: Space, range: &Range<u64>, purpose: Purpose) -> bool {
+        let mut overlapping = self.checker.local.overlapping(space, range);
         purpose == Purpose::Send && overlapping.any(|(other, _)| other.purpose == Purpose::Result)
     }
 
@@ -350,15 +390,17 @@ impl<S: Clone> Step<'_, S> {
         let number = posted.queue_pair;
         let queue_pair = self.queue_pair(number);
         let (serial, fence) = queue_pair.map_or((0, 0), |it| (it.next_serial(), it.fence));
+        let (remote, range) = self.remote_place(peer, key, range);
         let new = RemoteUse {
             range,
             kind,
             request: request.clone(),
             queue_pair: (self.id, number),
+            peer,
             serial,
             call: self.call.clone(),
         };
-        let conflict = (self.checker.remote).conflict((peer, key), &new, fence);
+        let conflict = (self.checker.remote).conflict(remote, &new, fence);
         if let Some((earlier, common, conflict)) = conflict {
             let (rule, order) = match conflict {
                 Conflict::Unordered => (
@@ -382,7 +424,16 @@ impl<S: Clone> Step<'_, S> {
             ];
             self.find(rule, qp(number), what, calls);
         }
-        self.checker.remote.insert((peer, key), new);
+        self.checker.remote.insert(remote, new);
+    }
+
+    /// Where the memory of an R_Key is. Keys are random, so a key of this process names memory of this process.
+    fn remote_place(&self, peer: IpAddr, key: Key, range: Range<u64>) -> (Remote, Range<u64>) {
+        let mut devices = self.checker.devices.values();
+        match devices.find_map(|device| device.find(key, &range)) {
+            Some((space, range)) => (Remote::Own(space), range),
+            None => (Remote::Of(peer, key), range),
+        }
     }
 
     fn end_send(&mut self, number: Qpn, status: Status, changed_at: Option<u32>) {
@@ -459,21 +510,37 @@ impl<S: Clone> Step<'_, S> {
                 queue_pair.has_posted_receive = true;
                 queue_pair.expected_receives += 1;
                 let completions = queue_pair.sizes.receive_completions;
-                self.expect_completion(completions);
+                self.expect_completion(completions, true);
             }
         }
     }
 
-    fn expect_completion(&mut self, queue: Id<CompletionQueue>) {
-        if let Some((expected, capacity)) = self.device().expect(queue) {
-            let about = format!("CQ {}", queue.index());
-            let what = format!(
-                "Up to {expected} completions may arrive at {about} before the program polls, but it has room for \
-                 {capacity}."
-            );
-            let calls = vec![("the request that exceeds it".to_owned(), self.call.clone())];
-            self.find(Rule::CompletionQueueTooSmall, about, what, calls);
+    /// Counts a completion that a queue may have to hold, and checks that it has room.
+    fn expect_completion(&mut self, queue: Id<CompletionQueue>, is_receive: bool) {
+        let Some(room) = self.device().completion_queues.get_mut(&queue) else {
+            return;
+        };
+        *room.expected(is_receive) += 1;
+        let (sends, expected) = (room.sends, room.sends + room.receives);
+        let (capacity, created) = (room.capacity, room.call.clone());
+        if expected <= capacity {
+            return;
         }
+        // Only the program decides how many send requests are under way. How many messages arrive, its peers do.
+        let (rule, count) = if sends > capacity {
+            (Rule::CompletionQueueTooSmall, sends)
+        } else {
+            (Rule::TooManyReceives, expected)
+        };
+        let about = format!("CQ {}", queue.index());
+        let what = format!(
+            "Up to {count} completions may arrive at {about} before the program polls, but it has room for {capacity}."
+        );
+        let calls = vec![
+            ("the request that exceeds it".to_owned(), self.call.clone()),
+            (format!("the creation of {about}"), created),
+        ];
+        self.find(rule, about, what, calls);
     }
 
     /// A completion was added: a receive has ended, or a request has failed.
@@ -548,6 +615,7 @@ impl<S: Clone> Step<'_, S> {
         };
         if completion.status != Status::Success {
             queue_pair.failures.retain(|failure| failure != completion);
+            queue_pair.has_polled_failure = true;
         }
         let expected = if is_receive {
             &mut queue_pair.expected_receives
@@ -564,7 +632,7 @@ impl<S: Clone> Step<'_, S> {
         };
         let (peer, first) = (queue_pair.peer, queue_pair.first_serial);
         if was_expected {
-            self.device().expect_fewer(queue, 1);
+            self.device().expect_fewer(queue, is_receive, 1);
         }
         self.checker.local.remove(&ended);
         if is_receive {
@@ -578,7 +646,7 @@ impl<S: Clone> Step<'_, S> {
     }
 
     /// A message of a peer may say that it has seen the effect of requests which have ended.
-    fn learn_from(&mut self, peer: std::net::IpAddr) {
+    fn learn_from(&mut self, peer: IpAddr) {
         let devices = &self.checker.devices;
         let has_ended = |(device, number): QueuePairId, serial: u64| {
             let device = devices.get(&device);
@@ -610,31 +678,28 @@ impl<S: Clone> Step<'_, S> {
     }
 
     fn remote_access(&mut self, access: &RemoteAccess) {
-        let end = access.address.saturating_add(access.length.into());
-        let range = access.address..end;
+        let (space, range) = self.device().place_of(access);
         if access.kind != RemoteAccessKind::Read {
-            let space = self.device().space(access.key);
             self.checker.local.note_stored(space, &range);
             if let Some(peer) = self.queue_pair(access.queue_pair).and_then(|it| it.peer) {
                 // The program may wait for a value in its memory.
                 self.learn_from(peer);
             }
         }
-        self.check_arrivals(access, &range);
-        self.check_buffers(access, &range);
+        self.check_arrivals(access, space, &range);
+        self.check_buffers(access, space, &range);
         self.device().add_arrival(*access);
     }
 
     /// Compares with accesses of other peers which do not know yet that theirs are executed.
-    fn check_arrivals(&mut self, access: &RemoteAccess, range: &Range<u64>) {
-        let space = self.device().space(access.key);
+    fn check_arrivals(&mut self, access: &RemoteAccess, space: Space, range: &Range<u64>) {
         let device = self.device();
         let race = device.arrivals().find_map(|other| {
-            let end = other.address.saturating_add(other.length.into());
+            let (other_space, other_range) = device.place_of(other);
             let relevant = other.queue_pair != access.queue_pair
-                && device.space(other.key) == space
+                && other_space == space
                 && conflicts(other.kind, access.kind);
-            let common = common(&(other.address..end), range).filter(|_| relevant)?;
+            let common = common(&other_range, range).filter(|_| relevant)?;
             Some((*other, common))
         });
         let Some((other, common)) = race else { return };
@@ -650,8 +715,7 @@ impl<S: Clone> Step<'_, S> {
     }
 
     /// Compares with the memory of local requests that are under way.
-    fn check_buffers(&mut self, access: &RemoteAccess, range: &Range<u64>) {
-        let space = self.device().space(access.key);
+    fn check_buffers(&mut self, access: &RemoteAccess, space: Space, range: &Range<u64>) {
         let through = Some((self.id, access.queue_pair));
         let relevant = |local: &LocalUse<S>| match local.purpose {
             // A message of the same peer can be the answer to the request.

@@ -1,12 +1,15 @@
 //! The lifetimes of objects: what they leave behind, and what still uses them.
 
-use engine::Completion;
-use engine::observation::{Discarded, RemoteAccess};
-use wire::{Key, Qpn};
+use std::ops::Range;
 
-use crate::device::Receive;
+use engine::observation::{Discarded, RemoteAccess};
+use engine::{AsyncEvent, Completion, MappingChange};
+use wire::{Key, Qpn, RnrTimer};
+
+use crate::device::{Device, QueuePair, Receive};
 use crate::finding::Finding;
-use crate::request::{DeviceId, bytes, counted, qp};
+use crate::local_use::{LocalUse, Purpose};
+use crate::request::{DeviceId, RequestName, bytes, counted, qp};
 use crate::rule::Rule;
 use crate::{Checker, Step, kind_name};
 
@@ -18,50 +21,113 @@ impl<S: Clone> Checker<S> {
         };
         let mut queue_pairs: Vec<_> = closed.queue_pairs.iter().collect();
         queue_pairs.sort_by_key(|(number, _)| number.value());
-        for (number, queue_pair) in queue_pairs {
+        for (number, queue_pair) in &queue_pairs {
             if let Some(failure) = queue_pair.failures.first() {
-                findings.push(not_polled(*number, failure));
+                findings.push(not_polled(**number, failure));
             }
+            findings.extend(never_polled(**number, queue_pair, "The program ended"));
         }
-        // The connection manager of librdmacm keeps a protection domain for each device.
-        let domains = closed.domains.saturating_sub(1);
-        let counts = [
-            (closed.queue_pairs.len(), "queue pair"),
-            (closed.completion_queues.len(), "completion queue"),
-            (closed.shared_receives.len(), "shared receive queue"),
-            (closed.region_count(), "memory region"),
-            (domains, "protection domain"),
-        ];
-        let left = counts.iter().filter(|(count, _)| *count > 0);
-        let left: Vec<_> = left
-            .map(|(count, name)| counted(*count as u64, name))
-            .collect();
-        if !left.is_empty() {
-            findings.push(Finding {
-                rule: Rule::Leak,
-                about: format!("device {}", device.0),
-                what: format!("At the end there were still {}.", left.join(", ")),
-                calls: Vec::new(),
-            });
+        for event in &closed.events {
+            findings.extend(not_fetched(*event, &closed));
         }
+        findings.extend(leak(device, &closed));
     }
 }
 
+/// The objects that a device leaves behind.
+fn leak<S: Clone>(id: DeviceId, closed: &Device<S>) -> Option<Finding<S>> {
+    // The connection manager of librdmacm keeps a protection domain for each device.
+    let domains = closed.domains.saturating_sub(1);
+    let counts = [
+        (closed.queue_pairs.len(), "queue pair"),
+        (closed.completion_queues.len(), "completion queue"),
+        (closed.shared_receives.len(), "shared receive queue"),
+        (closed.regions.len(), "memory region"),
+        (domains, "protection domain"),
+    ];
+    let left = counts.iter().filter(|(count, _)| *count > 0);
+    let left: Vec<_> = left
+        .map(|(count, name)| counted(*count as u64, name))
+        .collect();
+    if left.is_empty() {
+        return None;
+    }
+    let queue_pair = (closed.queue_pairs.iter()).min_by_key(|(number, _)| number.value());
+    let queue = (closed.completion_queues.iter()).min_by_key(|(queue, _)| queue.index());
+    let region = (closed.regions.iter()).min_by_key(|(key, _)| key.value());
+    let created = [
+        queue_pair.map(|(number, it)| (qp(*number), it.call.clone())),
+        queue.map(|(queue, it)| (format!("CQ {}", queue.index()), it.call.clone())),
+        region.map(|(key, it)| (format!("region {:#x}", key.value()), it.call.clone())),
+    ];
+    let created = created.into_iter().flatten();
+    Some(Finding {
+        rule: Rule::Leak,
+        about: format!("device {}", id.0),
+        what: format!("At the end there were still {}.", left.join(", ")),
+        calls: created
+            .map(|(name, call)| (format!("the creation of {name}"), call))
+            .collect(),
+    })
+}
+
 impl<S: Clone> Step<'_, S> {
-    pub(crate) fn deregister(&mut self, key: Key, unmapped_at: Option<u64>) {
-        if let Some(address) = unmapped_at {
-            let about = format!("region {:#x}", key.value());
-            let what = format!(
-                "The memory of {about} was unmapped or protected at {address:#x} before it was deregistered."
-            );
-            let calls = vec![("the deregistration".to_owned(), self.call.clone())];
-            self.find(Rule::MemoryUnmapped, about, what, calls);
+    pub(crate) fn deregister(&mut self, key: Key, changed: Option<(u64, MappingChange)>) {
+        let about = format!("region {:#x}", key.value());
+        let registered = self.device().regions.get(&key);
+        let registered = registered.map(|it| ("the registration".to_owned(), it.call.clone()));
+        let mut calls = vec![("the deregistration".to_owned(), self.call.clone())];
+        calls.extend(registered);
+        if let Some((address, change)) = changed {
+            let how = match change {
+                MappingChange::Unmapped => "was unmapped or protected",
+                MappingChange::ReadOnly => "was protected against writes",
+                MappingChange::Replaced => {
+                    "was given back to the system and replaced by other pages"
+                }
+            };
+            let what =
+                format!("The memory of {about} {how} at {address:#x} before it was deregistered.");
+            self.find(Rule::MemoryUnmapped, about.clone(), what, calls.clone());
         }
-        self.device().deregister(key);
+        if let Some((request, range, call)) = self.request_using(key) {
+            let what = format!(
+                "The memory of {about} was deregistered before the program polled the completion of {request}, which uses \
+                 {}.",
+                bytes(&range)
+            );
+            calls.push((format!("the request: {request}"), call));
+            self.find(Rule::RegionInUse, about, what, calls);
+        }
+        let call = self.call.clone();
+        self.device().deregister(key, call);
+    }
+
+    /// A request that uses a region, as far as the program knows. A receive uses it only when a message arrives.
+    fn request_using(&mut self, key: Key) -> Option<(RequestName, Range<u64>, S)> {
+        let region = self.device().regions.get(&key)?.registration;
+        let range = region.address..region.address.saturating_add(region.length);
+        let (space, range) = self.device().locate(key, range);
+        let is_here = |it: &LocalUse<S>| {
+            let queue_pair = it.request.queue_pair;
+            queue_pair.is_some_and(|(device, _)| device == self.id)
+        };
+        let mut overlapping = self.checker.local.overlapping(space, &range);
+        let (it, _) = overlapping
+            .find(|(it, _)| it.key == key && it.purpose != Purpose::Receive && is_here(it))?;
+        Some((it.request.clone(), it.range.clone(), it.call.clone()))
+    }
+
+    /// The program took an event.
+    pub(crate) fn event_fetched(&mut self, event: AsyncEvent) {
+        let events = &mut self.device().events;
+        let taken = events.iter().position(|it| *it == event);
+        taken.map(|index| events.remove(index));
     }
 
     pub(crate) fn access_rejected(&mut self, access: &RemoteAccess) {
-        let Some(range) = self.device().former_range(access.key).cloned() else {
+        let former = self.device().former(access.key);
+        let Some((range, call)) = former.map(|it| (it.range.clone(), it.call.clone())) else {
             return;
         };
         let number = access.queue_pair;
@@ -72,10 +138,18 @@ impl<S: Clone> Step<'_, S> {
             access.key.value(),
             bytes(&range)
         );
-        self.find(Rule::KeyAfterDeregistration, qp(number), what, Vec::new());
+        let calls = vec![("the deregistration".to_owned(), call)];
+        self.find(Rule::KeyAfterDeregistration, qp(number), what, calls);
     }
 
-    pub(crate) fn receiver_not_ready(&mut self, number: Qpn) {
+    pub(crate) fn receiver_not_ready(&mut self, number: Qpn, timer: RnrTimer) {
+        if timer == RnrTimer::default() {
+            let what = format!(
+                "A message for {} found no receive, and the peer now waits as long as the min_rnr_timer 0 says.",
+                qp(number)
+            );
+            self.find(Rule::LongestRnrTimer, qp(number), what, Vec::new());
+        }
         let early = self
             .queue_pair(number)
             .is_some_and(|it| !it.has_posted_receive && it.sizes.shared_receive.is_none());
@@ -104,6 +178,20 @@ impl<S: Clone> Step<'_, S> {
             self.find(Rule::DestroyedWithSends, qp(number), what, calls);
         }
         self.device().forget_arrivals(number);
+        let device = self.device();
+        let (gone, events) = (std::mem::take(&mut device.events).into_iter())
+            .partition(|event| queue_pair_of(*event) == Some(number));
+        device.events = events;
+        let gone: Vec<AsyncEvent> = gone;
+        let unfetched = gone
+            .into_iter()
+            .find_map(|event| not_fetched(event, device));
+        self.findings.extend(unfetched);
+        let Some(queue_pair) = self.queue_pair(number) else {
+            return;
+        };
+        let unpolled = never_polled(number, queue_pair, &format!("The queue pair was {how}"));
+        self.findings.extend(unpolled);
         let Some(queue_pair) = self.queue_pair(number) else {
             return;
         };
@@ -113,8 +201,8 @@ impl<S: Clone> Step<'_, S> {
         let sizes = queue_pair.sizes;
         let expected = (queue_pair.expected_sends, queue_pair.expected_receives);
         let device = self.device();
-        device.expect_fewer(sizes.send_completions, expected.0);
-        device.expect_fewer(sizes.receive_completions, expected.1);
+        device.expect_fewer(sizes.send_completions, false, expected.0);
+        device.expect_fewer(sizes.receive_completions, true, expected.1);
         for send in sends {
             self.checker.local.remove(&send.uses);
         }
@@ -142,5 +230,87 @@ fn not_polled<S>(number: Qpn, failure: &Completion) -> Finding<S> {
         about: qp(number),
         what,
         calls: Vec::new(),
+    }
+}
+
+/// Requests have ended, but the program has polled no completion that covers them.
+fn never_polled<S: Clone>(
+    number: Qpn,
+    queue_pair: &QueuePair<S>,
+    when: &str,
+) -> Option<Finding<S>> {
+    let (first, count) = queue_pair.unknown_ended()?;
+    let queue = queue_pair.sizes.send_completions.index();
+    let others = match count {
+        1 => String::new(),
+        _ => format!(" and {} more", count - 1),
+    };
+    let what = format!(
+        "{when} before the program polled a completion that covers {}{others}.",
+        first.request
+    );
+    Some(Finding {
+        rule: Rule::NeverPolled,
+        about: format!("CQ {queue}"),
+        what,
+        calls: vec![
+            (
+                format!("the request: {}", first.request),
+                first.call.clone(),
+            ),
+            (
+                format!("the creation of {}", qp(number)),
+                queue_pair.call.clone(),
+            ),
+        ],
+    })
+}
+
+/// The program did not take an event about an error, and no completion told it.
+fn not_fetched<S>(event: AsyncEvent, device: &Device<S>) -> Option<Finding<S>> {
+    let (about, happened) = match event {
+        AsyncEvent::CompletionQueueError(queue) => (
+            format!("CQ {}", queue.index()),
+            "overran (IBV_EVENT_CQ_ERR)",
+        ),
+        AsyncEvent::QueuePairFatal(number) => (qp(number), "failed (IBV_EVENT_QP_FATAL)"),
+        AsyncEvent::RequestError(number) => (
+            qp(number),
+            "received an invalid request (IBV_EVENT_QP_REQ_ERR)",
+        ),
+        AsyncEvent::AccessError(number) => (
+            qp(number),
+            "received a request for memory that the peer must not access (IBV_EVENT_QP_ACCESS_ERR)",
+        ),
+        _ => return None,
+    };
+    let queue_pair = queue_pair_of(event).and_then(|number| device.queue_pairs.get(&number));
+    if queue_pair.is_some_and(|it| it.has_polled_failure) {
+        return None;
+    }
+    Some(Finding {
+        rule: Rule::EventNotFetched,
+        what: format!(
+            "{about} {happened}, and the program neither fetched the event nor polled a completion with an error."
+        ),
+        about,
+        calls: Vec::new(),
+    })
+}
+
+/// The event, if it is about an error.
+pub(crate) fn error_event(event: AsyncEvent) -> Option<AsyncEvent> {
+    let is_error =
+        queue_pair_of(event).is_some() || matches!(event, AsyncEvent::CompletionQueueError(_));
+    is_error.then_some(event)
+}
+
+/// The queue pair that an event about an error names.
+fn queue_pair_of(event: AsyncEvent) -> Option<Qpn> {
+    match event {
+        AsyncEvent::QueuePairFatal(number)
+        | AsyncEvent::RequestError(number)
+        | AsyncEvent::AccessError(number) => Some(number),
+        _ => None,
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use wire::Key;
+
 use crate::request::{QueuePairId, RequestName, common};
 
-/// An address space: the memory of the process, or a region whose addresses start at zero.
+/// An address space: the memory of the process, or a region without memory.
 pub(crate) type Space = u64;
 
 /// Identifies a use.
@@ -39,6 +41,8 @@ impl Purpose {
 pub(crate) struct LocalUse<S> {
     pub(crate) space: Space,
     pub(crate) range: Range<u64>,
+    /// The L_Key.
+    pub(crate) key: Key,
     pub(crate) purpose: Purpose,
     pub(crate) request: RequestName,
     pub(crate) call: S,

@@ -28,6 +28,7 @@ struct Limits {
     segments: Option<u32>,
     completions: Option<u32>,
     inline: Option<u32>,
+    reads: Option<u32>,
     has_connections: bool,
     has_unreliable_connections: bool,
     has_shared_receives: bool,
@@ -56,6 +57,7 @@ impl Profile {
             segments: None,
             completions: None,
             inline: None,
+            reads: None,
             has_connections: true,
             has_unreliable_connections: true,
             has_shared_receives: true,
@@ -66,6 +68,7 @@ impl Profile {
                 requests: Some(32_768),
                 segments: Some(30),
                 completions: Some(4_194_303),
+                reads: Some(16),
                 ..everything
             },
             Self::E810 => Limits {
@@ -89,6 +92,7 @@ impl Profile {
                 requests: Some(16_384),
                 segments: Some(32),
                 completions: Some(32_767),
+                reads: Some(128),
                 ..everything
             },
         }
@@ -125,6 +129,12 @@ impl Profile {
     pub(crate) fn reject_completion_queue(self, capacity: u32) -> Option<String> {
         let limit = self.limits().completions;
         beyond(capacity, limit, "completions in a queue")
+    }
+
+    /// What the device does not support of the reads and atomics that a queue pair may have outstanding.
+    pub(crate) fn reject_read_depth(self, depth: u8) -> Option<String> {
+        let limit = self.limits().reads;
+        beyond(depth.into(), limit, "outstanding reads and atomics")
     }
 
     /// What the device does not support of a request.

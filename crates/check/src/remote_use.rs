@@ -8,10 +8,17 @@ use engine::Work;
 use engine::observation::{PostedSend, RemoteAccessKind};
 use wire::Key;
 
+use crate::local_use::Space;
 use crate::request::{QueuePairId, RequestName, common};
 
-/// Remote memory: the address of the peer, and the key.
-pub(crate) type Remote = (IpAddr, Key);
+/// Remote memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Remote {
+    /// By the address of the peer, and the key.
+    Of(IpAddr, Key),
+    /// Memory of this process, whatever key names it.
+    Own(Space),
+}
 
 /// An access to remote memory whose completion the program has not polled.
 #[derive(Debug, Clone)]
@@ -20,6 +27,7 @@ pub(crate) struct RemoteUse<S> {
     pub(crate) kind: RemoteAccessKind,
     pub(crate) request: RequestName,
     pub(crate) queue_pair: QueuePairId,
+    pub(crate) peer: IpAddr,
     /// The number of the request in its queue pair.
     pub(crate) serial: u64,
     pub(crate) call: S,
@@ -69,17 +77,17 @@ impl<S> RemoteUses<S> {
 
     /// Forgets the accesses of a queue pair before the request with number `end`.
     pub(crate) fn forget_before(&mut self, queue_pair: QueuePairId, end: u64) {
-        self.retain(|_, it| it.queue_pair != queue_pair || it.serial >= end);
+        self.retain(|it| it.queue_pair != queue_pair || it.serial >= end);
     }
 
     /// Forgets the accesses to a peer that match.
     pub(crate) fn forget_at(&mut self, peer: IpAddr, matches: impl Fn(&RemoteUse<S>) -> bool) {
-        self.retain(|remote, it| remote.0 != peer || !matches(it));
+        self.retain(|it| it.peer != peer || !matches(it));
     }
 
-    fn retain(&mut self, keep: impl Fn(&Remote, &RemoteUse<S>) -> bool) {
-        self.uses.retain(|remote, uses| {
-            uses.retain(|it| keep(remote, it));
+    fn retain(&mut self, keep: impl Fn(&RemoteUse<S>) -> bool) {
+        self.uses.retain(|_, uses| {
+            uses.retain(&keep);
             !uses.is_empty()
         });
     }

@@ -20,12 +20,22 @@ pub enum Rule {
     RemoteAccessToBuffer,
     /// A send queue has a signaled request before it is full.
     NeverSignaled,
-    /// A completion queue has room for every completion that can arrive.
+    /// The completions of a send queue are polled before it is full.
+    SendQueueNotPolled,
+    /// A completion queue has room for the completions of all send requests.
     CompletionQueueTooSmall,
+    /// A completion queue has room for the completions of all receives.
+    TooManyReceives,
     /// A queue pair is destroyed after its send requests have completed.
     DestroyedWithSends,
     /// Completions with an error are polled.
     FailureNotPolled,
+    /// Completions of send requests are polled before the queue pair is destroyed.
+    NeverPolled,
+    /// Events about errors are fetched.
+    EventNotFetched,
+    /// A region is deregistered after the requests that use it have completed.
+    RegionInUse,
     /// Memory stays mapped while it is registered.
     MemoryUnmapped,
     /// A peer does not use an R_Key after the memory is deregistered.
@@ -34,6 +44,8 @@ pub enum Rule {
     NotPortable,
     /// The first receive is posted before a message can arrive.
     NoReceiveYet,
+    /// `min_rnr_timer` 0 is not the shortest delay.
+    LongestRnrTimer,
     /// Objects are destroyed before the program ends.
     Leak,
 }
@@ -49,7 +61,7 @@ pub enum Level {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 22] = [
         Self::BufferChanged,
         Self::OverlappingRequests,
         Self::SharedTarget,
@@ -58,13 +70,19 @@ impl Rule {
         Self::TargetRace,
         Self::RemoteAccessToBuffer,
         Self::NeverSignaled,
+        Self::SendQueueNotPolled,
         Self::CompletionQueueTooSmall,
+        Self::TooManyReceives,
         Self::DestroyedWithSends,
         Self::FailureNotPolled,
+        Self::NeverPolled,
+        Self::EventNotFetched,
+        Self::RegionInUse,
         Self::MemoryUnmapped,
         Self::KeyAfterDeregistration,
         Self::NotPortable,
         Self::NoReceiveYet,
+        Self::LongestRnrTimer,
         Self::Leak,
     ];
 
@@ -80,13 +98,19 @@ impl Rule {
             Self::TargetRace => "target-race",
             Self::RemoteAccessToBuffer => "remote-access-to-buffer",
             Self::NeverSignaled => "never-signaled",
+            Self::SendQueueNotPolled => "send-queue-not-polled",
             Self::CompletionQueueTooSmall => "completion-queue-too-small",
+            Self::TooManyReceives => "too-many-receives",
             Self::DestroyedWithSends => "destroyed-with-sends",
             Self::FailureNotPolled => "failure-not-polled",
+            Self::NeverPolled => "never-polled",
+            Self::EventNotFetched => "event-not-fetched",
+            Self::RegionInUse => "region-in-use",
             Self::MemoryUnmapped => "memory-unmapped",
             Self::KeyAfterDeregistration => "key-after-deregistration",
             Self::NotPortable => "not-portable",
             Self::NoReceiveYet => "no-receive-yet",
+            Self::LongestRnrTimer => "longest-rnr-timer",
             Self::Leak => "leak",
         }
     }
@@ -95,7 +119,13 @@ impl Rule {
     #[must_use]
     pub const fn level(self) -> Level {
         match self {
-            Self::SharedTarget | Self::NoReceiveYet | Self::Leak => Level::Note,
+            Self::SharedTarget
+            | Self::TooManyReceives
+            | Self::NeverPolled
+            | Self::EventNotFetched
+            | Self::NoReceiveYet
+            | Self::LongestRnrTimer
+            | Self::Leak => Level::Note,
             _ => Level::Error,
         }
     }
@@ -138,6 +168,14 @@ impl Rule {
                 "A device releases the entries of unsignaled requests when a later signaled one completes, so on \
                  hardware the queue stays full. Make at least one request of each queue length signaled, and poll it."
             }
+            Self::SendQueueNotPolled => {
+                "A device releases the entries of a send queue when the program polls a completion that covers them, so on \
+                 hardware the queue is full. Poll the completion queue before you post more."
+            }
+            Self::TooManyReceives => {
+                "If the peer fills all of them before you poll, the queue overruns and its queue pairs fail. This is right \
+                 only if the peer waits for answers. Create the completion queue with room for all receives."
+            }
             Self::CompletionQueueTooSmall => {
                 "If all of them complete before you poll, the queue overruns and its queue pairs fail. Create the \
                  completion queue with room for all outstanding requests."
@@ -149,6 +187,17 @@ impl Rule {
             Self::FailureNotPolled => {
                 "The program did not learn that the request failed. Poll the completion queue before you destroy the \
                  queue pair or exit."
+            }
+            Self::NeverPolled => {
+                "The program did not wait until the data had arrived. On a slower network it may be lost. Poll the \
+                 completion of the last request first."
+            }
+            Self::EventNotFetched => {
+                "The program did not learn that it failed. Call ibv_get_async_event, perhaps in a thread of its own."
+            }
+            Self::RegionInUse => {
+                "A device that reads or writes the memory later fails the request. Poll the completion before you \
+                 deregister the memory."
             }
             Self::MemoryUnmapped => {
                 "A device with pinned memory still reads and writes the former pages, and a new mapping at the same \
@@ -164,6 +213,10 @@ impl Rule {
             Self::NoReceiveYet => {
                 "The peer repeats the message as often as its RNR retry count allows, and then fails. Post receives \
                  before the queue pair becomes ready to receive."
+            }
+            Self::LongestRnrTimer => {
+                "The value 0 means 655.36 milliseconds; the shortest delay, 0.01 milliseconds, is 1. Choose another value \
+                 when you move the queue pair to Ready to Receive."
             }
             Self::Leak => "Destroy objects when they are no longer used.",
         }

@@ -1,7 +1,8 @@
 //! The limits of other devices.
 
 use check::{Checker, DeviceId, Profile, Rule};
-use engine::{Config, Device, QueuePairInit, QueuePairType};
+use engine::{Config, Device, Observation, QueuePairInit, QueuePairType};
+use wire::Qpn;
 
 /// How many things a device of this kind does not support, of a program that creates these objects.
 fn unsupported(profile: Profile, kind: QueuePairType, completions: u32, change: Change) -> usize {
@@ -57,4 +58,17 @@ fn a_profile_is_found_by_its_name() {
     }
     let error = "cx9".parse::<Profile>().expect_err("there is none");
     assert!(error.to_string().contains("cx5, cx7, e810, efa, rxe"));
+}
+
+#[test]
+fn the_number_of_outstanding_reads_is_compared() {
+    let found = |profile, depth| {
+        let mut checker = Checker::new().with_profile(Some(profile));
+        let mut findings = Vec::new();
+        let observation = Observation::ReadDepth(Qpn::GSI, depth);
+        checker.observe(DeviceId(0), observation, &(), &mut findings);
+        findings.len()
+    };
+    assert_eq!((found(Profile::Cx5, 16), found(Profile::Cx5, 17)), (0, 1));
+    assert_eq!((found(Profile::Rxe, 128), found(Profile::Rxe, 129)), (0, 1));
 }

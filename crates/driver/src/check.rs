@@ -116,10 +116,9 @@ fn is_call(observation: &Observation) -> bool {
             | Observation::QueuePairReset(_)
             | Observation::QueuePair(..)
             | Observation::CompletionQueue(..)
-            | Observation::Deregistered {
-                unmapped_at: Some(_),
-                ..
-            }
+            | Observation::Registered { .. }
+            | Observation::Deregistered { .. }
+            | Observation::ReadDepth(..)
     )
 }
 

@@ -502,7 +502,9 @@ impl DeviceState {
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        self.host.device_mut().note_fetched(event);
+        Some(event)
     }
 
     /// Removes the events of a destroyed object.

@@ -19,7 +19,7 @@ use wire::{
 use crate::address::{Address, AddressError, GidTable, SourcePort};
 use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
-use crate::event::Event;
+use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
 use crate::limits::Limits;
 use crate::memory::{Memory, ProtectionDomain};
@@ -392,6 +392,12 @@ impl Device {
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
+    }
+
+    /// Notes that the program took an asynchronous event, for the [observations](Config::observations).
+    pub fn note_fetched(&mut self, event: AsyncEvent) {
+        let fetched = Observation::EventFetched(event);
+        self.shared.observations.note(|| fetched);
     }
 
     /// Whether an incident is recorded.

@@ -41,8 +41,9 @@ pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
 pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 pub use memory::{
-    Access, AccessError, BindError, Binding, Buffer, Extent, MemoryError, OwnedMemory,
-    ProgramMemoryAccess, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
+    Access, AccessError, BindError, Binding, Buffer, Extent, MappingChange, MemoryError,
+    OwnedMemory, ProgramMemoryAccess, ProtectionDomain, RawMemory, Registration, Segment, Segments,
+    WindowKind,
 };
 pub use observation::Observation;
 #[cfg(feature = "planted-bugs")]

@@ -22,7 +22,7 @@ pub use access::{Access, AccessError};
 pub use buffer::{Buffer, OwnedMemory, RawMemory};
 pub use diagnosis::{KeyRange, SegmentFault};
 pub use error::{BindError, MemoryError};
-pub use extent::{Extent, ProgramMemoryAccess};
+pub use extent::{Extent, MappingChange, ProgramMemoryAccess};
 pub use region::Registration;
 pub use window::{Binding, WindowKind};
 

@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use wire::{Key, Qpn};
+use wire::{Key, Qpn, RnrTimer};
 
 use crate::completion::{Completion, CompletionQueue, Status};
-use crate::memory::{Access, ProtectionDomain, Registration, Segments};
+use crate::event::AsyncEvent;
+use crate::memory::{Access, MappingChange, ProtectionDomain, Registration, Segments};
 use crate::receive::SharedReceiveQueue;
 use crate::state::QueuePairType;
 use crate::table::Id;
@@ -22,14 +23,21 @@ pub enum Observation {
     DomainAllocated(Id<ProtectionDomain>),
     /// A protection domain was freed.
     DomainFreed(Id<ProtectionDomain>),
-    /// Memory was registered.
-    Registered(Registration, Access),
+    /// Memory was registered, or the region changed.
+    Registered {
+        /// The region.
+        region: Registration,
+        /// Its access rights.
+        access: Access,
+        /// The address of its first byte in this process; `None` if there is no memory.
+        memory: Option<u64>,
+    },
     /// A region was deregistered.
     Deregistered {
         /// Its L_Key.
         key: Key,
-        /// The first address whose memory the program had unmapped or protected before.
-        unmapped_at: Option<u64>,
+        /// The first address at which the program had changed the mapping before, and how.
+        changed: Option<(u64, MappingChange)>,
     },
     /// A completion queue was created with this capacity, or got it later.
     CompletionQueue(Id<CompletionQueue>, u32),
@@ -43,6 +51,10 @@ pub enum Observation {
     QueuePair(Qpn, QueuePairSizes),
     /// A queue pair was connected with a peer at this address.
     Connected(Qpn, IpAddr),
+    /// A queue pair may have this many reads and atomics outstanding, in either direction.
+    ReadDepth(Qpn, u8),
+    /// A queue pair entered the error state.
+    QueuePairFailed(Qpn),
     /// A queue pair was destroyed.
     QueuePairDestroyed(Discarded),
     /// A queue pair was reset.
@@ -86,8 +98,12 @@ pub enum Observation {
     Answered(Qpn),
     /// An access of a peer was rejected: its key does not grant it.
     AccessRejected(RemoteAccess),
-    /// A message of the peer found no receive.
-    ReceiverNotReady(Qpn),
+    /// A message of the peer found no receive. The peer waits as long as this timer says.
+    ReceiverNotReady(Qpn, RnrTimer),
+    /// An asynchronous event was raised.
+    EventRaised(AsyncEvent),
+    /// The program took an asynchronous event.
+    EventFetched(AsyncEvent),
 }
 
 /// The sizes of a queue pair.

@@ -28,6 +28,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn raise(&mut self, event: AsyncEvent) {
+        self.observations.note(|| Observation::EventRaised(event));
         self.events.push_back(Event::Async(event));
     }
 

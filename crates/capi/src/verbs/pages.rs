@@ -50,7 +50,12 @@ pub(super) fn are_present(address: usize, length: usize, writing: bool) -> bool 
     length == 0 || check(address, length, access).is_ok()
 }
 
-fn page_size() -> usize {
+/// Whether the system can fault pages in, so that all pages of registered memory were present once.
+pub(super) fn can_populate() -> bool {
+    populate(0, 0, libc::MADV_POPULATE_READ).is_ok()
+}
+
+pub(super) fn page_size() -> usize {
     // SAFETY: takes no pointers.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }

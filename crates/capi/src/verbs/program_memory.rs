@@ -7,13 +7,14 @@
 
 use engine::ProgramMemoryAccess;
 
-use super::pages;
+use super::{mappings, pages};
 
 /// Memory that the program promised to keep mapped.
 pub(super) static PINNED: ProgramMemoryAccess = ProgramMemoryAccess {
     load: copy::load,
     store: copy::store,
     compare_swap: copy::compare_swap,
+    changed_mapping: mappings::changed,
 };
 
 /// On-demand memory, which may have unmapped pages at registration. Pages are checked before each access,
@@ -22,6 +23,8 @@ pub(super) static ON_DEMAND: ProgramMemoryAccess = ProgramMemoryAccess {
     load: load_if_present,
     store: store_if_present,
     compare_swap: compare_swap_if_present,
+    // The program may map and unmap it as it likes.
+    changed_mapping: |_, _, _| None,
 };
 
 unsafe fn load_if_present(to: *mut u8, from: *const u8, length: usize) -> bool {

@@ -104,7 +104,7 @@ impl Device {
         match registered {
             Ok(region) => {
                 self.count_in_domain(domain, 1);
-                self.observe(Observation::Registered(region, access));
+                self.observe_registration(region.local_key);
             }
             Err(error) => self
                 .shared
@@ -143,18 +143,31 @@ impl Device {
         let former = self.shared.memory.reregister(key, domain, place, access)?;
         self.count_in_domain(former, -1);
         self.count_in_domain(domain.unwrap_or(former), 1);
+        self.observe_registration(key);
         Ok(())
+    }
+
+    fn observe_registration(&mut self, key: Key) {
+        if self.shared.observations.are_recorded()
+            && let Some((region, access, memory)) = self.shared.memory.registration(key)
+        {
+            self.observe(Observation::Registered {
+                region,
+                access,
+                memory,
+            });
+        }
     }
 
     /// Deregisters a region. Its keys become invalid.
     pub fn deregister(&mut self, key: Key) -> Result<(), MemoryError> {
         let is_observed = self.shared.observations.are_recorded();
-        let unmapped_at = is_observed.then(|| self.shared.memory.first_unmapped(key));
+        let changed = is_observed.then(|| self.shared.memory.changed_mapping(key));
         let domain = self.shared.memory.deregister(key)?;
         self.count_in_domain(domain, -1);
         self.observe(Observation::Deregistered {
             key,
-            unmapped_at: unmapped_at.flatten(),
+            changed: changed.flatten(),
         });
         Ok(())
     }

@@ -21,6 +21,21 @@ pub struct ProgramMemoryAccess {
     pub store: unsafe fn(to: *mut u8, from: *const u8, length: usize) -> bool,
     /// Atomic compare-and-swap of an aligned program word. Returns the previous value.
     pub compare_swap: unsafe fn(word: *mut u64, expected: u64, new: u64) -> Option<u64>,
+    /// The first address at which the program has changed the mapping since it registered the memory, and how. The
+    /// last argument says whether the device may write the memory.
+    pub changed_mapping:
+        fn(address: usize, length: usize, writable: bool) -> Option<(u64, MappingChange)>,
+}
+
+/// What a program did to memory that is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MappingChange {
+    /// It was unmapped, or protected against any access.
+    Unmapped,
+    /// It was protected against writes, although the device may write it.
+    ReadOnly,
+    /// Its pages were given back to the system: other ones take their place.
+    Replaced,
 }
 
 /// The memory is not mapped, or not accessible in this way.
@@ -117,6 +132,25 @@ impl Extent {
             Backing::Detached => Backing::Detached,
         };
         Some(Self { backing, length })
+    }
+
+    /// The address of its first byte in this process, if it has one.
+    pub(crate) fn address(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Buffer(buffer, start) => Some(buffer.address() + *start as u64),
+            Backing::Program(start, _) => Some(start.addr().get() as u64),
+            Backing::Nothing | Backing::Detached => None,
+        }
+    }
+
+    /// The first address at which the program has changed the mapping, and how.
+    pub(crate) fn changed_mapping(&self, writable: bool) -> Option<(u64, MappingChange)> {
+        match &self.backing {
+            Backing::Program(start, access) => {
+                (access.changed_mapping)(start.addr().get(), self.length as usize, writable)
+            }
+            Backing::Buffer(..) | Backing::Nothing | Backing::Detached => None,
+        }
     }
 
     /// Its size in bytes.
@@ -314,6 +348,7 @@ mod tests {
         load: copy_four,
         store: copy_four,
         compare_swap: |_, _, _| None,
+        changed_mapping: |_, _, _| None,
     };
 
     unsafe fn copy_four(to: *mut u8, from: *const u8, length: usize) -> bool {

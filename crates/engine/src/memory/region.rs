@@ -1,8 +1,8 @@
 //! Regions: memory that the application registered.
 
 use super::{
-    Access, AccessError, Extent, KeyedMemory, Memory, MemoryError, ProtectionDomain, Requirement,
-    View,
+    Access, AccessError, Extent, KeyedMemory, MappingChange, Memory, MemoryError, ProtectionDomain,
+    Requirement, View,
 };
 use crate::table::Id;
 use wire::Key;
@@ -97,20 +97,27 @@ impl Memory {
         }
     }
 
-    /// The first address of a region whose memory the program has unmapped or protected. Looks at one byte of each
-    /// page.
-    pub(crate) fn first_unmapped(&self, key: Key) -> Option<u64> {
-        const PAGE: usize = 4096;
+    /// The first address at which the program has changed the mapping of a region's memory, and how.
+    pub(crate) fn changed_mapping(&self, key: Key) -> Option<(u64, MappingChange)> {
         let Some(KeyedMemory::Region(region)) = self.keys.get(key) else {
             return None;
         };
-        let mut byte = Vec::new();
-        let mut offsets = (0..region.extent.length()).step_by(PAGE);
-        let unmapped = offsets.find(|offset| {
-            byte.clear();
-            region.extent.append_to(&mut byte, *offset, 1).is_err()
-        });
-        unmapped.map(|offset| region.address + offset)
+        let writable = region.access.contains(Access::LOCAL_WRITE);
+        region.extent.changed_mapping(writable)
+    }
+
+    /// A region as it is registered now, its access rights, and the address of its first byte in this process.
+    pub(crate) fn registration(&self, key: Key) -> Option<(Registration, Access, Option<u64>)> {
+        let Some(KeyedMemory::Region(region)) = self.keys.get(key) else {
+            return None;
+        };
+        let registration = Registration {
+            local_key: key,
+            remote_key: key,
+            address: region.address,
+            length: region.extent.length(),
+        };
+        Some((registration, region.access, region.extent.address()))
     }
 
     /// Removes a region. Returns its protection domain.

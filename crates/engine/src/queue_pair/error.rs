@@ -3,6 +3,7 @@
 use super::QueuePair;
 use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
 use crate::event::AsyncEvent;
+use crate::observation::Observation;
 use crate::shared::Shared;
 use crate::state::{QueuePairType, State};
 use crate::table::Id;
@@ -15,6 +16,9 @@ impl QueuePair {
             return;
         }
         self.state = State::Error;
+        shared
+            .observations
+            .note(|| Observation::QueuePairFailed(self.number));
         self.requester.stop();
         self.flush_sends(shared);
         self.fail_message(Status::Flushed, shared);

@@ -30,6 +30,14 @@ impl QueuePair {
                 .observations
                 .note(|| Observation::Connected(self.number, peer));
         }
+        let depth = attributes
+            .initiator_depth
+            .max(attributes.responder_resources);
+        if let Some(depth) = depth {
+            shared
+                .observations
+                .note(|| Observation::ReadDepth(self.number, depth));
+        }
         self.enter(to, attributes, shared);
         Ok(())
     }

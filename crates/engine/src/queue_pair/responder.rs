@@ -178,10 +178,10 @@ impl QueuePair {
         match rejection {
             Rejection::NotReady => {
                 shared.counters.rnr_naks_sent += 1;
+                let timer = self.attributes.rnr_timer.unwrap_or_default();
                 shared
                     .observations
-                    .note(|| Observation::ReceiverNotReady(self.number));
-                let timer = self.attributes.rnr_timer.unwrap_or_default();
+                    .note(|| Observation::ReceiverNotReady(self.number, timer));
                 self.push_nak_for_expected(Syndrome::ReceiverNotReady(timer));
             }
             Rejection::Fatal { nak, receive } => {

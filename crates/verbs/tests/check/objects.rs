@@ -12,6 +12,10 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("write late", write_late),
     ("read late", read_late),
     ("leak", leak),
+    ("deregistered", deregistered),
+    ("target deregistered", target_deregistered),
+    ("last request", last_request),
+    ("event", event),
 ];
 
 fn destroyed(wrong: bool) {
@@ -58,6 +62,8 @@ fn failure(wrong: bool) {
         let completion = completion.expect("it completes");
         assert_eq!(completion.status, Status::RemoteAccess);
     }
+    let event = couple.right.context.wait_event(TIMEOUT);
+    event.expect("the target learns of the violation");
 }
 
 fn write_late(wrong: bool) {
@@ -82,6 +88,10 @@ fn late(wrong: bool, make: fn(rocinante::RemoteMemory) -> Request) {
         Status::Success
     };
     assert_eq!(completion.expect("it completes").status, expected);
+    if wrong {
+        let event = couple.right.context.wait_event(TIMEOUT);
+        event.expect("the target learns of the violation");
+    }
     drop(memory);
 }
 
@@ -89,5 +99,67 @@ fn leak(wrong: bool) {
     let couple = couple();
     if wrong {
         std::mem::forget(couple);
+    }
+}
+
+fn deregistered(wrong: bool) {
+    deregister(wrong, Request::write);
+}
+
+fn target_deregistered(wrong: bool) {
+    deregister(wrong, Request::read);
+}
+
+fn deregister(wrong: bool, make: fn(rocinante::RemoteMemory) -> Request) {
+    let couple = couple();
+    let memory = couple.left.domain.register(64, crate::support::ALL);
+    let memory = memory.expect("room");
+    let request = make(couple.right.memory.remote(0)).data(memory.slice(0..64));
+    couple.from_left.post(request).expect("room");
+    if wrong {
+        drop(memory);
+        couple.left.success();
+    } else {
+        couple.left.success();
+        drop(memory);
+    }
+}
+
+fn last_request(wrong: bool) {
+    let couple = couple();
+    let request = Request::write(couple.right.memory.remote(0));
+    let data = couple.left.memory.slice(0..8);
+    couple.from_left.post(request.data(data)).expect("room");
+    // It has ended when the queue is drained.
+    let drain = Attributes {
+        state: Some(State::SendQueueDrain),
+        drain_event: Some(true),
+        ..Attributes::default()
+    };
+    couple.from_left.modify(&drain).expect("a connected state");
+    let event = couple.left.context.wait_event(TIMEOUT);
+    event.expect("the queue is drained");
+    if !wrong {
+        couple.left.success();
+    }
+    drop(couple.from_left);
+}
+
+/// The peer writes memory that it must not write. The program learns of it only by the event.
+fn event(wrong: bool) {
+    let couple = couple();
+    let memory = couple.right.domain.register(8, Access::empty());
+    let memory = memory.expect("room");
+    let request = Request::write(memory.remote(0));
+    let data = couple.left.memory.slice(0..8);
+    couple.from_left.post(request.data(data)).expect("room");
+    let completion = couple.left.completions.wait_for(TIMEOUT);
+    assert_eq!(
+        completion.expect("it completes").status,
+        Status::RemoteAccess
+    );
+    if !wrong {
+        let event = couple.right.context.wait_event(TIMEOUT);
+        event.expect("the target learns of the violation");
     }
 }

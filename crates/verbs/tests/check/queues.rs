@@ -1,6 +1,6 @@
 //! Queues that can overrun or stay full.
 
-use rocinante::{ConnectOptions, PostError, Request};
+use rocinante::{ConnectOptions, PostError, Request, RnrTimer};
 
 use crate::support::TIMEOUT;
 use crate::{Program, couple};
@@ -10,6 +10,8 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("sends", sends),
     ("receives", receives),
     ("early", early),
+    ("send queue", send_queue),
+    ("longest timer", longest_timer),
 ];
 
 /// The queue has room for 256. Here the entries of acknowledged requests become free without a completion.
@@ -104,6 +106,60 @@ fn early(wrong: bool) {
         }
         receive();
     }
+    couple.left.success();
+    couple.right.success();
+}
+
+/// The send queue has room for four. Here the entries of acknowledged requests become free before a poll.
+fn send_queue(wrong: bool) {
+    let couple = couple();
+    let builder = couple.left.domain.queue_pair(&couple.left.completions);
+    let here = builder.depth(4, 1).reliable().expect("room");
+    let there = couple.right.prepare(ConnectOptions::default());
+    let (our_end, their_end) = (here.endpoint(), there.endpoint());
+    let _there = there.connect(our_end).expect("a peer");
+    let here = here.connect(their_end).expect("a peer");
+    for number in 0..5 {
+        let start = number * 8;
+        let request = || {
+            let request = Request::write(couple.right.memory.remote(start));
+            request.data(couple.left.memory.slice(start..start + 8))
+        };
+        while let Err(error) = here.post(request()) {
+            assert_eq!(error, PostError::QueueFull);
+        }
+        if !wrong {
+            couple.left.success();
+        }
+    }
+    for _ in 0..if wrong { 5 } else { 0 } {
+        couple.left.success();
+    }
+}
+
+/// The second message finds no receive.
+fn longest_timer(wrong: bool) {
+    let couple = couple();
+    let timer = RnrTimer::new(if wrong { 0 } else { 1 });
+    let options = ConnectOptions {
+        rnr_timer: timer.expect("a five-bit code"),
+        ..ConnectOptions::default()
+    };
+    let (here, there) = (
+        couple.left.prepare(ConnectOptions::default()),
+        couple.right.prepare(options),
+    );
+    let (our_end, their_end) = (here.endpoint(), there.endpoint());
+    let there = there.connect(our_end).expect("a peer");
+    let here = here.connect(their_end).expect("a peer");
+    crate::exchange(&here, &couple.left, &there, &couple.right);
+    let request = Request::send().data(couple.left.memory.slice(0..8));
+    here.post(request).expect("room");
+    while couple.right.context.counters().rnr_naks_sent == 0 {
+        std::thread::yield_now();
+    }
+    let room = couple.right.memory.slice(0..8);
+    there.post_receive(0, [room]).expect("room");
     couple.left.success();
     couple.right.success();
 }

@@ -1,5 +1,7 @@
 /* Small programs with one mistake each, and their corrected twins, for `ROCI_CHECK`. The first word is the name of the
  * program, the second `wrong` or `right`. */
+#include <sched.h>
+#include <sys/mman.h>
 #include "../check.h"
 
 static int wrong;
@@ -150,6 +152,15 @@ static void destroy_early(void)
 	left.qp = NULL;
 }
 
+/* Takes the event of a violation by the peer. */
+static void fetch_event(void)
+{
+	struct ibv_async_event event;
+	CHECK(ibv_get_async_event(right.context, &event) == 0);
+	SAME(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+	ibv_ack_async_event(&event);
+}
+
 static void deregister_early(void)
 {
 	struct ibv_mr *mr = ibv_reg_mr(right.pd, right.memory, 64, EVERYTHING);
@@ -158,7 +169,9 @@ static void deregister_early(void)
 	if (wrong)
 		CHECK(ibv_dereg_mr(mr) == 0);
 	SAME(write_through(key, right.memory), wrong ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
-	if (!wrong)
+	if (wrong)
+		fetch_event();
+	else
 		CHECK(ibv_dereg_mr(mr) == 0);
 }
 
@@ -175,6 +188,111 @@ static void free_early(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 	if (!wrong)
 		free(block);
+}
+
+/* The memory is there, but a device that writes it would not change what the program sees. */
+static void change_mapping(int (*change)(void *, size_t))
+{
+	size_t length = 1 << 20;
+	char *block = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(block != MAP_FAILED);
+	struct ibv_mr *mr = ibv_reg_mr(left.pd, block, length, EVERYTHING);
+	CHECK(mr != NULL);
+	if (wrong)
+		CHECK(change(block + 8192, 4096) == 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	if (!wrong)
+		CHECK(change(block + 8192, 4096) == 0);
+	CHECK(munmap(block, length) == 0);
+}
+
+static int protect(void *page, size_t length)
+{
+	return mprotect(page, length, PROT_READ);
+}
+
+static void protect_early(void)
+{
+	change_mapping(protect);
+}
+
+static int map_again(void *page, size_t length)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+	return mmap(page, length, PROT_READ | PROT_WRITE, flags, -1, 0) == page ? 0 : -1;
+}
+
+static void replace_early(void)
+{
+	change_mapping(map_again);
+}
+
+static int give_back(void *page, size_t length)
+{
+	return madvise(page, length, MADV_DONTNEED);
+}
+
+static void give_back_early(void)
+{
+	change_mapping(give_back);
+}
+
+static void deregister_at_once(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(left.pd, left.memory, 64, EVERYTHING);
+	CHECK(mr != NULL);
+	struct ibv_sge sge = { .addr = (uintptr_t)left.memory, .length = 64, .lkey = mr->lkey };
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+	post(left.qp, &wr);
+	if (wrong)
+		CHECK(ibv_dereg_mr(mr) == 0);
+	wait_for(left.cq);
+	if (!wrong)
+		CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+/* Two regions of the same memory. */
+static void write_by_two_keys(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(right.pd, right.memory, 64, EVERYTHING);
+	CHECK(mr != NULL);
+	struct ibv_qp *other = make_qp(&left, IBV_QPT_RC), *peer = make_qp(&right, IBV_QPT_RC);
+	join(other, peer);
+	struct ibv_sge one = part(&left, 0, 8), two = part(&left, 8, 8);
+	struct ibv_send_wr first = request(IBV_WR_RDMA_WRITE, &one);
+	struct ibv_send_wr second = request(IBV_WR_RDMA_WRITE, &two);
+	second.wr.rdma.remote_addr = (uintptr_t)right.memory + (wrong ? 0 : 8);
+	second.wr.rdma.rkey = mr->rkey;
+	post(left.qp, &first);
+	post(other, &second);
+	for (int i = 0; i < 2; i++)
+		SAME(wait_for(left.cq).status, IBV_WC_SUCCESS);
+	CHECK(ibv_destroy_qp(other) == 0 && ibv_destroy_qp(peer) == 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void forget_completions(void)
+{
+	struct ibv_sge sge = part(&left, 0, 8);
+	for (int i = 0; i <= QUEUE_LENGTH; i++) {
+		struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge), *bad;
+		while (ibv_post_send(left.qp, &wr, &bad) != 0)
+			sched_yield();
+		if (!wrong)
+			SAME(wait_for(left.cq).status, IBV_WC_SUCCESS);
+	}
+	for (int i = 0; wrong && i <= QUEUE_LENGTH; i++)
+		SAME(wait_for(left.cq).status, IBV_WC_SUCCESS);
+}
+
+static void ignore_event(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(right.pd, right.memory, 64, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr != NULL);
+	SAME(write_through(mr->rkey, right.memory), IBV_WC_REM_ACCESS_ERR);
+	if (!wrong)
+		fetch_event();
+	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
 static void forget_objects(void)
@@ -199,6 +317,13 @@ static const struct {
 	{ "destroy_early", destroy_early },
 	{ "deregister_early", deregister_early },
 	{ "free_early", free_early },
+	{ "protect_early", protect_early },
+	{ "replace_early", replace_early },
+	{ "give_back_early", give_back_early },
+	{ "deregister_at_once", deregister_at_once },
+	{ "write_by_two_keys", write_by_two_keys },
+	{ "forget_completions", forget_completions },
+	{ "ignore_event", ignore_event },
 	{ "forget_objects", forget_objects },
 };
 
