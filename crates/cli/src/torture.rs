@@ -23,7 +23,7 @@ use net::fault::FaultSpec;
 
 use crate::output::{print, print_line, remark};
 use fault_record::FaultRecord;
-use plan::{Kind, Plan};
+use plan::{FaultKind, Plan};
 use report::{FailureReport, Report, RunReport};
 use trial::{Rules, Subject, Trial};
 use workspace::Workspace;
@@ -68,7 +68,7 @@ pub(crate) struct Options {
     seed: u64,
     /// The kinds of faults, separated by commas; without it, all of them
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
-    kinds: Vec<Kind>,
+    kinds: Vec<FaultKind>,
     /// Run with these faults only, in the format of ROCI_FAULT
     #[arg(long, value_name = "FAULTS")]
     replay: Option<String>,
@@ -435,9 +435,9 @@ impl<'a> Campaign<'a> {
         })
     }
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<FaultKind> {
         if self.options.kinds.is_empty() {
-            Kind::value_variants().to_vec()
+            FaultKind::value_variants().to_vec()
         } else {
             self.options.kinds.clone()
         }

@@ -2,7 +2,7 @@
 
 mod completion;
 mod connection;
-mod errno;
+pub mod errno;
 mod event;
 mod nak;
 mod reject;

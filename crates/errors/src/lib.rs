@@ -18,7 +18,7 @@ mod topic;
 
 use std::fmt;
 
-pub use catalogue::{CATALOGUE, entry};
+pub use catalogue::{CATALOGUE, entry, errno};
 pub use lookup::{Unknown, entries, find};
 pub use page::page;
 pub use topic::Topic;

@@ -8,7 +8,7 @@ use crate::id::{ConnectionId, MessageId, PacketId};
 #[derive(Clone, Debug)]
 pub struct Anomaly {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: AnomalyKind,
     /// Its time, in nanoseconds since the first packet of the capture.
     pub time: u64,
     /// What happened, in one sentence.
@@ -51,18 +51,18 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident: $name:literal $severity:ident, $rule:literal, [$($cause:literal),+];)+) => {
         /// A kind of anomaly.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub enum Kind {
+        pub enum AnomalyKind {
             $($(#[$doc])* $kind,)+
         }
 
-        impl Kind {
+        impl AnomalyKind {
             /// Every kind, in the order of the table.
-            pub const ALL: &[Kind] = &[$(Kind::$kind),+];
+            pub const ALL: &[AnomalyKind] = &[$(AnomalyKind::$kind),+];
 
             /// The rule of the specification, and likely causes.
             pub const fn explanation(self) -> &'static Explanation {
                 match self {
-                    $(Kind::$kind => const { &Explanation {
+                    $(AnomalyKind::$kind => const { &Explanation {
                         name: $name,
                         severity: Severity::$severity,
                         rule: $rule,
@@ -289,14 +289,14 @@ kinds! {
         ];
 }
 
-impl Kind {
+impl AnomalyKind {
     /// The severity.
     pub const fn severity(self) -> Severity {
         self.explanation().severity
     }
 }
 
-impl Serialize for Kind {
+impl Serialize for AnomalyKind {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.explanation().name)
     }

@@ -11,7 +11,7 @@ mod stream;
 
 use wire::Transport;
 
-use crate::anomaly::{Anomaly, Kind};
+use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::capture_summary::CaptureSummary;
 use crate::collect::{Collection, Malformed, fault};
 use crate::connection::{Connection, Endpoint, QueuePair};
@@ -139,7 +139,7 @@ fn report_damage(context: &mut Context<'_>) {
         let packets = count(number, "packet", "packets");
         let verb = if number == 1 { "has" } else { "have" };
         context.report(Anomaly {
-            kind: Kind::BadIcrc,
+            kind: AnomalyKind::BadIcrc,
             time: packet.time,
             sentence: format!(
                 "{packets} from {sender} {verb} an ICRC that does not fit; the first is PSN {} in frame {}. The receiver drops such packets without a word.",
@@ -167,7 +167,7 @@ fn report_faults(context: &mut Context<'_>, summary: &CaptureSummary) {
             _ => format!("{} PSN {}", packet.opcode, packet.psn),
         };
         context.report(Anomaly {
-            kind: Kind::FaultInjected,
+            kind: AnomalyKind::FaultInjected,
             time: packet.time,
             sentence: format!("{what} from {sender} in frame {}: {fault}.", packet.frame),
             connection: Some(packet.connection),
@@ -186,7 +186,7 @@ fn report_congestion(context: &mut Context<'_>) {
         let sender = context.name(packet.connection, packet.from);
         let packets = count(number, "packet tells", "packets tell");
         context.report(Anomaly {
-            kind: Kind::Congestion,
+            kind: AnomalyKind::Congestion,
             time: packet.time,
             sentence: format!("{packets} of congestion on the way between {sender} and its peer."),
             connection: Some(packet.connection),
@@ -213,7 +213,7 @@ fn of_each_connection(
 
 fn malformed(malformed: &Malformed) -> Anomaly {
     Anomaly {
-        kind: Kind::Malformed,
+        kind: AnomalyKind::Malformed,
         time: malformed.time,
         sentence: format!("Frame {} is no packet: {}.", malformed.frame, malformed.why),
         connection: None,
@@ -226,7 +226,7 @@ fn malformed(malformed: &Malformed) -> Anomaly {
 fn copies(collection: &Collection) -> Option<Anomaly> {
     let copies: u64 = collection.lanes.list.iter().map(|lane| lane.copies).sum();
     (copies > 0).then(|| Anomaly {
-        kind: Kind::DeliveredTwice,
+        kind: AnomalyKind::DeliveredTwice,
         time: 0,
         sentence: format!(
             "{} again although sent once; they are left out here.",

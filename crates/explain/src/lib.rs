@@ -40,7 +40,7 @@ pub mod terminal;
 mod text_format;
 
 pub use analysis::Analysis;
-pub use anomaly::{Anomaly, Explanation, Kind, Severity};
+pub use anomaly::{Anomaly, AnomalyKind, Explanation, Severity};
 pub use capture::ReadError;
 pub use capture_summary::CaptureSummary;
 pub use connection::{Connection, End, Endpoint, Pairing, QueuePair, State, StateChange};

@@ -13,7 +13,7 @@
 
 /// How a block is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum BlockKind {
     Alone,
     Server,
     Client,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 /// Commands in a page.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Block {
-    pub(super) kind: Kind,
+    pub(super) kind: BlockKind,
     /// Where it begins.
     pub(super) line: usize,
     pub(super) script: String,
@@ -71,16 +71,16 @@ pub(super) fn blocks(page: &str) -> Result<Vec<Block>, String> {
     Ok(blocks)
 }
 
-fn kind_of(words: &str) -> Result<Option<Kind>, String> {
+fn kind_of(words: &str) -> Result<Option<BlockKind>, String> {
     let mut words = words.split_whitespace();
     if words.next() != Some("sh") {
         return Ok(None);
     }
     match words.next() {
-        None => Ok(Some(Kind::Alone)),
-        Some("server") => Ok(Some(Kind::Server)),
-        Some("client") => Ok(Some(Kind::Client)),
-        Some("elsewhere") => Ok(Some(Kind::Elsewhere)),
+        None => Ok(Some(BlockKind::Alone)),
+        Some("server") => Ok(Some(BlockKind::Server)),
+        Some("client") => Ok(Some(BlockKind::Client)),
+        Some("elsewhere") => Ok(Some(BlockKind::Elsewhere)),
         Some(other) => Err(format!(
             "`sh {other}` is none of `sh`, `sh server`, `sh client`, `sh elsewhere`"
         )),
@@ -92,13 +92,13 @@ fn paired(blocks: &[Block]) -> Result<(), String> {
     let mut waits = None;
     for block in blocks {
         match (waits, block.kind) {
-            (None, Kind::Server) => waits = Some(block.line),
-            (Some(_), Kind::Client) => waits = None,
+            (None, BlockKind::Server) => waits = Some(block.line),
+            (Some(_), BlockKind::Client) => waits = None,
             (Some(line), _) => return Err(format!("line {line}: no client follows the server")),
-            (None, Kind::Client) => {
+            (None, BlockKind::Client) => {
                 return Err(format!("line {}: no server block is before it", block.line));
             }
-            (None, Kind::Alone | Kind::Elsewhere) => {}
+            (None, BlockKind::Alone | BlockKind::Elsewhere) => {}
         }
     }
     match waits {
@@ -135,7 +135,11 @@ ask
     fn commands_are_found_and_output_is_not() {
         let blocks = blocks(PAGE).expect("a page");
         let found: Vec<_> = blocks.iter().map(|it| (it.kind, it.line)).collect();
-        let expected = [(Kind::Alone, 3), (Kind::Server, 11), (Kind::Client, 15)];
+        let expected = [
+            (BlockKind::Alone, 3),
+            (BlockKind::Server, 11),
+            (BlockKind::Client, 15),
+        ];
         assert_eq!(found, expected);
         assert_eq!(blocks[2].script, "ask");
     }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::block::{Block, Kind};
+use super::block::{Block, BlockKind};
 use crate::programs::{self, Scratch};
 
 /// Longer than any of them needs on a machine that is busy with other things.
@@ -65,13 +65,13 @@ impl Reader {
         let mut server: Option<Terminal> = None;
         for block in blocks {
             match block.kind {
-                Kind::Elsewhere => {}
-                Kind::Alone => self.open_terminal(block)?.wait_for_success()?,
-                Kind::Server => {
+                BlockKind::Elsewhere => {}
+                BlockKind::Alone => self.open_terminal(block)?.wait_for_success()?,
+                BlockKind::Server => {
                     let terminal = server.insert(self.open_terminal(block)?);
                     terminal.wait_until_it_listens()?;
                 }
-                Kind::Client => {
+                BlockKind::Client => {
                     let mut served = server.take().expect("a server stands before each client");
                     let asked = self.open_terminal(block)?.wait_for_success();
                     asked.map_err(|why| format!("{why}\n{}", served.report("served it")))?;

@@ -25,12 +25,12 @@ from_pointer!(abi::ibv_td => Td);
 pub(crate) struct Domain {
     pub(crate) open: Arc<OpenDevice>,
     pub(crate) id: Id<ProtectionDomain>,
-    kind: Kind,
+    kind: DomainKind,
     /// How many address handles and parent domains use it, which the engine does not count.
     dependents: AtomicU32,
 }
 
-enum Kind {
+enum DomainKind {
     Own,
     Imported,
     Parent {
@@ -44,7 +44,7 @@ pub(crate) struct ThreadDomain {
 }
 
 impl Domain {
-    fn new(open: &Arc<OpenDevice>, id: Id<ProtectionDomain>, kind: Kind) -> Self {
+    fn new(open: &Arc<OpenDevice>, id: Id<ProtectionDomain>, kind: DomainKind) -> Self {
         Self {
             open: Arc::clone(open),
             id,
@@ -76,19 +76,19 @@ entry! {
         let id = context.driver.call_without_transmit(Device::allocate_domain)?;
         let handle = context.handle();
         context.objects().domains.insert(handle, id);
-        Ok(new_handle(context, handle, Domain::new(context, id, Kind::Own)))
+        Ok(new_handle(context, handle, Domain::new(context, id, DomainKind::Own)))
     }
 
     export fn ibv_dealloc_pd(domain: &Pd) -> c_int {
         domain.check_handle()?;
         domain.check_unused()?;
         match domain.kind {
-            Kind::Own => {
+            DomainKind::Own => {
                 domain.open.driver.call_without_transmit(|device| device.free_domain(domain.id))?;
                 domain.open.objects().domains.remove(&domain.read().handle);
             }
-            Kind::Imported => {}
-            Kind::Parent { of, thread } => {
+            DomainKind::Imported => {}
+            DomainKind::Parent { of, thread } => {
                 object_at::<&Pd, _>(of)?.release();
                 if let Ok(thread) = object_at::<&Td, _>(thread) {
                     thread.users.fetch_sub(1, Ordering::AcqRel);
@@ -102,11 +102,11 @@ entry! {
     export fn ibv_import_pd(context: &Context, handle: u32) -> *mut abi::ibv_pd {
         let id = context.objects().domains.get(&handle).copied();
         let id = id.ok_or(Errno::NO_ENTRY)?;
-        Ok(new_handle(context, handle, Domain::new(context, id, Kind::Imported)))
+        Ok(new_handle(context, handle, Domain::new(context, id, DomainKind::Imported)))
     }
 
     export fn ibv_unimport_pd(domain: &Pd) {
-        if matches!(domain.kind, Kind::Imported) {
+        if matches!(domain.kind, DomainKind::Imported) {
             domain.destroy();
         }
         Ok(())
@@ -144,7 +144,7 @@ entry! {
             thread.users.fetch_add(1, Ordering::AcqRel);
         }
         base.hold();
-        let kind = Kind::Parent { of: init.pd, thread: init.td };
+        let kind = DomainKind::Parent { of: init.pd, thread: init.td };
         let handle = base.read().handle;
         Ok(new_handle(context, handle, Domain::new(context, base.id, kind)))
     }

@@ -6,7 +6,7 @@ use super::fault_record::{FaultRecord, PacketClass};
 
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// One packet is lost
     Loss,
     /// A few packets in a row are lost
@@ -33,10 +33,10 @@ pub(crate) enum Kind {
     Kill,
 }
 
-impl Kind {
+impl FaultKind {
     /// Whether a correct program may report an error. It must still end.
     fn is_harsh(self) -> bool {
-        matches!(self, Kind::Partition | Kind::Kill)
+        matches!(self, FaultKind::Partition | FaultKind::Kill)
     }
 }
 
@@ -78,10 +78,11 @@ const FOR_EVER: u64 = 1_000_000_000;
 const MAX_FAULTS: u64 = 5;
 
 /// Makes a plan. Every fault names a packet that the run without faults has sent, or one shortly after it.
-pub(super) fn plan(seed: u64, kinds: &[Kind], seen: &FaultRecord) -> Plan {
+pub(super) fn plan(seed: u64, kinds: &[FaultKind], seen: &FaultRecord) -> Plan {
     let mut random = Random { state: seed };
     random.next();
-    let (harsh, gentle): (Vec<Kind>, Vec<Kind>) = kinds.iter().partition(|kind| kind.is_harsh());
+    let (harsh, gentle): (Vec<FaultKind>, Vec<FaultKind>) =
+        kinds.iter().partition(|kind| kind.is_harsh());
     let mut rules = Vec::new();
     if !harsh.is_empty() && (gentle.is_empty() || random.below(8) == 0) {
         rules.extend(rule(*random.choose(&harsh), seen, &mut random));
@@ -99,16 +100,16 @@ pub(super) fn plan(seed: u64, kinds: &[Kind], seen: &FaultRecord) -> Plan {
 }
 
 /// One fault of this kind; `None` if there is no packet for it.
-fn rule(kind: Kind, seen: &FaultRecord, random: &mut Random) -> Option<String> {
-    if kind == Kind::Storm {
+fn rule(kind: FaultKind, seen: &FaultRecord, random: &mut Random) -> Option<String> {
+    if kind == FaultKind::Storm {
         let percent = 1 + random.below(8);
         return Some(format!(
             "loss={percent}%,dup={percent}%,reorder={percent}%,corrupt={percent}%"
         ));
     }
     let fits = |class: &PacketClass| match kind {
-        Kind::Rnr => !class.is_sent && is_send(&class.name),
-        Kind::Cm => class.is_sent && class.name.starts_with("cm="),
+        FaultKind::Rnr => !class.is_sent && is_send(&class.name),
+        FaultKind::Cm => class.is_sent && class.name.starts_with("cm="),
         _ => class.is_sent,
     };
     let classes: Vec<_> = seen
@@ -125,25 +126,25 @@ fn rule(kind: Kind, seen: &FaultRecord, random: &mut Random) -> Option<String> {
     let few = 2 + random.below(3);
     let milliseconds = 1 + random.below(80);
     Some(match kind {
-        Kind::Loss => format!("drop:{packet}"),
-        Kind::Burst => format!("drop:{packet},times={few}"),
-        Kind::Dup => format!("dup:{packet}"),
-        Kind::Reorder => format!("reorder:{packet},by={}us", 200 * milliseconds),
-        Kind::Corrupt => format!("corrupt:{packet}"),
-        Kind::Delay => format!("delay:{packet},by={milliseconds}ms"),
-        Kind::Rnr => format!("rnr:{packet},times={few}"),
-        Kind::Cm => match random.below(3) {
+        FaultKind::Loss => format!("drop:{packet}"),
+        FaultKind::Burst => format!("drop:{packet},times={few}"),
+        FaultKind::Dup => format!("dup:{packet}"),
+        FaultKind::Reorder => format!("reorder:{packet},by={}us", 200 * milliseconds),
+        FaultKind::Corrupt => format!("corrupt:{packet}"),
+        FaultKind::Delay => format!("delay:{packet},by={milliseconds}ms"),
+        FaultKind::Rnr => format!("rnr:{packet},times={few}"),
+        FaultKind::Cm => match random.below(3) {
             0 => format!("dup:{packet}"),
             1 => format!("delay:{packet},by={milliseconds}ms"),
             _ => format!("drop:{packet}"),
         },
-        Kind::Stop => format!("stop:{packet},by={}ms", 5 * milliseconds),
-        Kind::Partition => {
+        FaultKind::Stop => format!("stop:{packet},by={}ms", 5 * milliseconds),
+        FaultKind::Partition => {
             let context = class.context;
             format!("drop:context={context},nth={nth},times={FOR_EVER}")
         }
-        Kind::Kill => format!("kill:{packet}"),
-        Kind::Storm => return None,
+        FaultKind::Kill => format!("kill:{packet}"),
+        FaultKind::Storm => return None,
     })
 }
 
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_seed_decides_the_plan_and_every_plan_is_valid() {
-        let kinds = Kind::value_variants();
+        let kinds = FaultKind::value_variants();
         let mut all = std::collections::HashSet::new();
         for seed in 0..500 {
             let plan = plan(seed, kinds, &seen());

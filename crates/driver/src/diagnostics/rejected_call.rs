@@ -7,18 +7,13 @@ use engine::{
     Access, Address, AddressError, Attribute, CompletedWork, MemoryError, ModifyError, PostError,
     State,
 };
+use errors::errno::{EINVAL, ENODATA, ENOMEM, EOPNOTSUPP};
 use errors::{Cause, Topic, cause};
 use net::interface::Device;
 use wire::Qpn;
 
 use super::misuse::Misuse;
 use super::{Diagnostic, names, row_towards};
-
-/// The error numbers that C programs get: `EINVAL`, `ENOMEM`, `ENODATA` and `EOPNOTSUPP`.
-const INVALID: u32 = 22;
-const NO_MEMORY: u32 = 12;
-const NO_DATA: u32 = 61;
-const UNSUPPORTED: u32 = 95;
 
 pub(super) fn modify(device: &Device, change: &RejectedModify) -> Diagnostic {
     let about = names::queue_pair(change.queue_pair);
@@ -32,16 +27,16 @@ pub(super) fn modify(device: &Device, change: &RejectedModify) -> Diagnostic {
     let (wrong, cause) = wrong_with(device, change);
     let number = match change.error {
         ModifyError::Path(error) => number_of(error),
-        _ => INVALID,
+        _ => EINVAL,
     };
     Diagnostic::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Errno, number)
 }
 
 const fn number_of(error: AddressError) -> u32 {
     match error {
-        AddressError::EmptySourceIndex(_) => NO_DATA,
-        AddressError::Exhausted => NO_MEMORY,
-        AddressError::NoDestination | AddressError::FamilyMismatch { .. } => INVALID,
+        AddressError::EmptySourceIndex(_) => ENODATA,
+        AddressError::Exhausted => ENOMEM,
+        AddressError::NoDestination | AddressError::FamilyMismatch { .. } => EINVAL,
     }
 }
 
@@ -183,8 +178,8 @@ pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) 
     };
     let number = match misuse {
         Misuse::Address(_, error) => number_of(*error),
-        _ if misuse.asks_for_newer_attributes() => UNSUPPORTED,
-        _ => INVALID,
+        _ if misuse.asks_for_newer_attributes() => EOPNOTSUPP,
+        _ => EINVAL,
     };
     Diagnostic::new(about.clone(), format!("{about} {verb}: {wrong}"), cause)
         .code(Topic::Errno, number)
@@ -205,17 +200,17 @@ pub(super) fn post(
         return Some(full_receive_queue(queue_pair, id));
     }
     let (cause, code) = match error {
-        PostError::WrongState(_) => (&cause::POSTED_TOO_EARLY, INVALID),
-        PostError::QueueFull => (&cause::QUEUE_FULL, NO_MEMORY),
-        PostError::NoMemory => (&cause::EXHAUSTED, NO_MEMORY),
-        PostError::TooManySegments { .. } => (&cause::TOO_MANY_SEGMENTS, INVALID),
-        PostError::MessageTooLong => (&cause::MESSAGE_TOO_LONG, INVALID),
-        PostError::InlineTooLong { .. } => (&cause::INLINE_TOO_LONG, INVALID),
-        PostError::Unsupported => (&cause::WRONG_SERVICE, INVALID),
-        PostError::Destination => (&cause::WRONG_DESTINATION, INVALID),
-        PostError::Address(_) => (&cause::UNREACHABLE_FROM_GID, INVALID),
-        PostError::AtomicShape => (&cause::ATOMIC_SHAPE, INVALID),
-        PostError::SharedReceive => (&cause::SHARED_RECEIVE, INVALID),
+        PostError::WrongState(_) => (&cause::POSTED_TOO_EARLY, EINVAL),
+        PostError::QueueFull => (&cause::QUEUE_FULL, ENOMEM),
+        PostError::NoMemory => (&cause::EXHAUSTED, ENOMEM),
+        PostError::TooManySegments { .. } => (&cause::TOO_MANY_SEGMENTS, EINVAL),
+        PostError::MessageTooLong => (&cause::MESSAGE_TOO_LONG, EINVAL),
+        PostError::InlineTooLong { .. } => (&cause::INLINE_TOO_LONG, EINVAL),
+        PostError::Unsupported => (&cause::WRONG_SERVICE, EINVAL),
+        PostError::Destination => (&cause::WRONG_DESTINATION, EINVAL),
+        PostError::Address(_) => (&cause::UNREACHABLE_FROM_GID, EINVAL),
+        PostError::AtomicShape => (&cause::ATOMIC_SHAPE, EINVAL),
+        PostError::SharedReceive => (&cause::SHARED_RECEIVE, EINVAL),
         PostError::OpenedBeforeFork | PostError::Unknown => return None,
     };
     let about = names::queue_pair(queue_pair);
@@ -248,5 +243,5 @@ pub(super) fn register(device: &Device, access: Access, error: MemoryError) -> D
     };
     let rights = names::rights(access);
     let what = format!("Memory can't be registered with {rights}: {error}.");
-    Diagnostic::new(device.name.clone(), what, cause).code(Topic::Errno, INVALID)
+    Diagnostic::new(device.name.clone(), what, cause).code(Topic::Errno, EINVAL)
 }

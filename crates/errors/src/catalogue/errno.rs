@@ -1,5 +1,14 @@
 //! Linux error numbers that RDMA calls return.
 
+/// The error numbers of rejected calls, for diagnostics that refer to this catalogue.
+pub const EINVAL: u32 = 22;
+/// See [`EINVAL`].
+pub const ENOMEM: u32 = 12;
+/// See [`EINVAL`].
+pub const ENODATA: u32 = 61;
+/// See [`EINVAL`].
+pub const EOPNOTSUPP: u32 = 95;
+
 super::table! {
     Errno;
     1 "EPERM"
@@ -66,4 +75,23 @@ super::table! {
     113 "EHOSTUNREACH"
         "No machine answers ARP or neighbour discovery for the address."
         [NO_ROUTE, NO_PROCESS_AT_ADDRESS];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_have_the_numbers_of_their_entries() {
+        let named = [
+            ("EINVAL", EINVAL),
+            ("ENOMEM", ENOMEM),
+            ("ENODATA", ENODATA),
+            ("EOPNOTSUPP", EOPNOTSUPP),
+        ];
+        for (name, number) in named {
+            let entry = ENTRIES.iter().find(|entry| entry.code == number);
+            assert_eq!(entry.map(|entry| entry.c_name), Some(name));
+        }
+    }
 }

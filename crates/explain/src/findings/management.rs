@@ -1,7 +1,7 @@
 //! Handshakes of connection managers: their result and their errors.
 
 use super::Context;
-use crate::anomaly::{Anomaly, Kind};
+use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::cm_exchanges::{Exchange, ExchangeMessage, Exchanges, Rejection};
 use crate::handshake::{Handshake, HandshakeOutcome, Step};
 use crate::id::{ConnectionId, PacketId};
@@ -115,8 +115,8 @@ fn report_outcome(
             let kind = match said.rejection {
                 Some(Rejection {
                     no_listener: true, ..
-                }) => Kind::NoListener,
-                _ => Kind::Rejected,
+                }) => AnomalyKind::NoListener,
+                _ => AnomalyKind::Rejected,
             };
             report(kind, said, &what, connection, context);
         }
@@ -140,7 +140,13 @@ fn report_outcome(
                 times(asked),
                 spread(exchange, context)
             );
-            report(Kind::HandshakeUnanswered, said, &what, connection, context);
+            report(
+                AnomalyKind::HandshakeUnanswered,
+                said,
+                &what,
+                connection,
+                context,
+            );
         }
         _ => {
             report_repetitions(exchange, connection, context);
@@ -164,7 +170,13 @@ fn report_disconnects(exchange: &Exchange, connection: ConnectionId, context: &m
             "sent {}, each one after the previous one was answered",
             count(number + 1, "DREQ", "DREQs")
         );
-        report(Kind::DisconnectedAgain, first, &what, connection, context);
+        report(
+            AnomalyKind::DisconnectedAgain,
+            first,
+            &what,
+            connection,
+            context,
+        );
     }
 }
 
@@ -180,7 +192,13 @@ fn report_repetitions(exchange: &Exchange, connection: ConnectionId, context: &m
         first.name,
         times(number)
     );
-    report(Kind::HandshakeRepeated, first, &what, connection, context);
+    report(
+        AnomalyKind::HandshakeRepeated,
+        first,
+        &what,
+        connection,
+        context,
+    );
 }
 
 /// The time span of the retransmissions.
@@ -202,7 +220,7 @@ fn request(exchange: &Exchange) -> String {
 }
 
 fn report(
-    kind: Kind,
+    kind: AnomalyKind,
     said: &ExchangeMessage,
     what: &str,
     connection: ConnectionId,

@@ -5,7 +5,7 @@ use wire::{NakCode, Operation};
 use super::Context;
 use super::recovery::{Cause, Recovery};
 use super::stream::{PacketCount, Stream};
-use crate::anomaly::{Anomaly, Kind};
+use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::id::{MessageId, PacketId};
 use crate::message::{Outcome, describe};
 use crate::packet::{Marks, Packet};
@@ -21,10 +21,13 @@ pub(super) fn rejection(
 ) {
     let (kind, reason) = match code {
         NakCode::RemoteAccess => (
-            Kind::RemoteAccess,
+            AnomalyKind::RemoteAccess,
             "its key, its range or its right is wrong",
         ),
-        NakCode::RemoteOperational => (Kind::RemoteOperational, "it could not execute the request"),
+        NakCode::RemoteOperational => (
+            AnomalyKind::RemoteOperational,
+            "it could not execute the request",
+        ),
         NakCode::SequenceError | NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
             (invalid(message, context), "the request is not valid there")
         }
@@ -49,15 +52,15 @@ pub(super) fn rejection(
 }
 
 /// The causes of NAK 0x61 depend on the operation.
-fn invalid(message: Option<MessageId>, context: &Context<'_>) -> Kind {
+fn invalid(message: Option<MessageId>, context: &Context<'_>) -> AnomalyKind {
     let operation = message.map(|id| context.messages[id.index()].operation);
     match operation {
-        Some(Operation::Write) => Kind::InvalidWrite,
-        Some(Operation::ReadRequest) => Kind::InvalidRead,
+        Some(Operation::Write) => AnomalyKind::InvalidWrite,
+        Some(Operation::ReadRequest) => AnomalyKind::InvalidRead,
         Some(Operation::CompareSwap | Operation::FetchAdd | Operation::AtomicWrite) => {
-            Kind::InvalidAtomic
+            AnomalyKind::InvalidAtomic
         }
-        _ => Kind::InvalidRequest,
+        _ => AnomalyKind::InvalidRequest,
     }
 }
 
@@ -69,17 +72,20 @@ pub(super) fn overcome(stream: &Stream, recovery: &Recovery, time: u64, context:
         Cause::Sequence { .. } => {
             let beginning = missed(stream, recovery, context);
             let end = format!("{again}, and all was well {took} after the NAK");
-            (Kind::SequenceError, format!("{beginning}; {end}."))
+            (AnomalyKind::SequenceError, format!("{beginning}; {end}."))
         }
         Cause::NotReady { delay } => {
             let beginning = not_ready(stream, recovery, delay, context);
             let end = format!("it went through {took} after the first rejection");
-            (Kind::ReceiverNotReady, format!("{beginning}; {end}."))
+            (
+                AnomalyKind::ReceiverNotReady,
+                format!("{beginning}; {end}."),
+            )
         }
         Cause::DataLost { missing } => {
             let beginning = data_lost(stream, recovery, missing, context);
             let end = format!("{again}, and the data came {took} later");
-            (Kind::WentBack, format!("{beginning}; {end}."))
+            (AnomalyKind::WentBack, format!("{beginning}; {end}."))
         }
         Cause::AnswerLost { answer, waited } => {
             let beginning = answer_lost(stream, recovery, answer, waited, context);
@@ -90,7 +96,7 @@ pub(super) fn overcome(stream: &Stream, recovery: &Recovery, time: u64, context:
         Cause::Timeout { waited } => {
             let beginning = timed_out(stream, recovery, waited, context);
             let end = format!("the answer came {took} after the first repetition");
-            (Kind::TimedOut, format!("{beginning}; {end}."))
+            (AnomalyKind::TimedOut, format!("{beginning}; {end}."))
         }
     };
     report(kind, sentence, stream, recovery, context);
@@ -110,7 +116,7 @@ impl Stream {
         self.report_holes(context);
         self.report_count(
             self.unknown_answers,
-            Kind::UnexpectedAcknowledge,
+            AnomalyKind::UnexpectedAcknowledge,
             context,
             |number, asker, peer| {
                 let answers = count(number, "answer", "answers");
@@ -119,7 +125,7 @@ impl Stream {
         );
         self.report_count(
             self.orphans,
-            Kind::NeverSeen,
+            AnomalyKind::NeverSeen,
             context,
             |number, asker, peer| {
                 let answers = count(number, "answer", "answers");
@@ -128,7 +134,7 @@ impl Stream {
         );
         self.report_count(
             self.wrong_sizes,
-            Kind::WrongPacketSize,
+            AnomalyKind::WrongPacketSize,
             context,
             |number, asker, _| {
                 let packets = count(number, "packet", "packets");
@@ -174,7 +180,7 @@ impl Stream {
             None => "the capture has not a single answer",
         };
         context.report(Anomaly {
-            kind: Kind::Unanswered,
+            kind: AnomalyKind::Unanswered,
             time: message.begun,
             sentence: format!(
                 "{messages} of {asker} from PSN {psn} on ({}): {heard}.",
@@ -201,7 +207,7 @@ impl Stream {
         };
         let time = context.packets[first.before.index()].time;
         context.report(Anomaly {
-            kind: Kind::NeverSeen,
+            kind: AnomalyKind::NeverSeen,
             time,
             sentence: format!(
                 "{packets} of {asker} must have existed but {} not in the capture, first {where_first}. {arrived}",
@@ -216,7 +222,7 @@ impl Stream {
     fn report_count(
         &self,
         few: PacketCount,
-        kind: Kind,
+        kind: AnomalyKind,
         context: &mut Context<'_>,
         sentence: impl Fn(u64, &str, &str) -> String,
     ) {
@@ -251,7 +257,7 @@ pub(super) fn not_captured(stream: &Stream, recovery: &Recovery, context: &mut C
     let sentence = format!(
         "{range} of the answer to a READ of {asker} is not in the capture, but was not requested again: only the capture missed it."
     );
-    report(Kind::NeverSeen, sentence, stream, recovery, context);
+    report(AnomalyKind::NeverSeen, sentence, stream, recovery, context);
     if let Some(message) = recovery.message {
         context.messages[message.index()].outcome = Outcome::Incomplete;
     }
@@ -266,7 +272,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
             let beginning = missed(stream, recovery, context);
             let end = format!("{again}, and the capture has no answer after that");
             (
-                Kind::SequenceError,
+                AnomalyKind::SequenceError,
                 Outcome::Unanswered,
                 format!("{beginning}; {end}."),
             )
@@ -276,7 +282,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
             let end =
                 format!("after that, the capture goes on for {silence} without another attempt");
             (
-                Kind::NotReadyForEver,
+                AnomalyKind::NotReadyForEver,
                 Outcome::NotReady,
                 format!("{beginning}; {end}."),
             )
@@ -285,7 +291,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
             let beginning = data_lost(stream, recovery, missing, context);
             let end = format!("{again}, and the data is not in the capture");
             (
-                Kind::WentBack,
+                AnomalyKind::WentBack,
                 Outcome::Unanswered,
                 format!("{beginning}; {end}."),
             )
@@ -300,7 +306,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
             let beginning = timed_out(stream, recovery, waited, context);
             let end = format!("there was no answer, and the capture ends {silence} later");
             (
-                Kind::RetriesExhausted,
+                AnomalyKind::RetriesExhausted,
                 Outcome::GivenUp,
                 format!("{beginning}; {end}."),
             )
@@ -313,7 +319,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
 }
 
 fn report(
-    kind: Kind,
+    kind: AnomalyKind,
     sentence: String,
     stream: &Stream,
     recovery: &Recovery,
@@ -419,13 +425,13 @@ fn timed_out(stream: &Stream, recovery: &Recovery, waited: u64, context: &Contex
 }
 
 /// Data that is requested again at once is not a timeout.
-fn answer_kind(recovery: &Recovery, context: &Context<'_>) -> Kind {
+fn answer_kind(recovery: &Recovery, context: &Context<'_>) -> AnomalyKind {
     match recovery
         .message
         .map(|id| context.messages[id.index()].operation)
     {
-        Some(Operation::ReadRequest) => Kind::WentBack,
-        _ => Kind::TimedOut,
+        Some(Operation::ReadRequest) => AnomalyKind::WentBack,
+        _ => AnomalyKind::TimedOut,
     }
 }
 

@@ -6,7 +6,7 @@ use super::Context;
 use super::position::StreamPosition;
 use super::recovery::{Cause, Recovery};
 use super::stream::{FAR, Found, Hole, LONGEST_JUMP, Stream};
-use crate::anomaly::{Anomaly, Kind};
+use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::id::{MessageId, PacketId};
 use crate::message::{Message, Outcome};
 use crate::packet::{Marks, Packet, Role};
@@ -82,7 +82,7 @@ impl Stream {
         }
         let who = context.name(self.connection, self.side);
         context.report(Anomaly {
-            kind: Kind::WrongFirstPsn,
+            kind: AnomalyKind::WrongFirstPsn,
             time: packet.time,
             sentence: format!(
                 "{who} was to start with PSN {agreed} and starts with {}.",
@@ -116,7 +116,7 @@ impl Stream {
             let who = context.name(self.connection, self.side);
             let missing = psn_range(self.psn_at(from), to - from);
             context.report(Anomaly {
-                kind: Kind::UnreliableLoss,
+                kind: AnomalyKind::UnreliableLoss,
                 time: packet.time,
                 sentence: format!("{missing} of {who} is missing, and with it the whole message."),
                 connection: Some(self.connection),

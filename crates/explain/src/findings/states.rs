@@ -1,6 +1,6 @@
 //! Derives the states of queue pairs from packets.
 
-use crate::anomaly::{Anomaly, Kind, Severity};
+use crate::anomaly::{Anomaly, AnomalyKind, Severity};
 use crate::connection::{State, StateChange};
 use crate::handshake::HandshakeOutcome;
 use crate::id::{ConnectionId, PacketId};
@@ -112,14 +112,14 @@ fn of_failures(anomalies: &[Anomaly]) -> Vec<Change> {
             continue;
         };
         let breaks = match anomaly.kind {
-            Kind::RemoteAccess
-            | Kind::InvalidRequest
-            | Kind::InvalidWrite
-            | Kind::InvalidRead
-            | Kind::InvalidAtomic
-            | Kind::RemoteOperational
-            | Kind::NotReadyForEver
-            | Kind::RetriesExhausted => anomaly.kind.severity() == Severity::Error,
+            AnomalyKind::RemoteAccess
+            | AnomalyKind::InvalidRequest
+            | AnomalyKind::InvalidWrite
+            | AnomalyKind::InvalidRead
+            | AnomalyKind::InvalidAtomic
+            | AnomalyKind::RemoteOperational
+            | AnomalyKind::NotReadyForEver
+            | AnomalyKind::RetriesExhausted => anomaly.kind.severity() == Severity::Error,
             _ => false,
         };
         if breaks {

@@ -8,7 +8,7 @@ use wire::{Extension, Opcode, Operation, Position, Syndrome, Transport};
 use super::columns::{MessageColumns, PacketColumns};
 use super::lifeline::{Lifeline, Lifelines};
 use crate::analysis::Analysis;
-use crate::anomaly::{Anomaly, Kind, Severity};
+use crate::anomaly::{Anomaly, AnomalyKind, Severity};
 use crate::connection::{Connection, End, State};
 use crate::id::PacketId;
 use crate::message::describe;
@@ -121,7 +121,7 @@ impl<'a> Content<'a> {
             comments: comments
                 .map(|(id, text)| (id.index(), text.as_str()))
                 .collect(),
-            anomaly_kinds: Kind::ALL
+            anomaly_kinds: AnomalyKind::ALL
                 .iter()
                 .map(|&kind| page_explanation(kind))
                 .collect(),
@@ -263,7 +263,7 @@ fn manager_message(layer: Layer) -> PageManagerMessage {
     }
 }
 
-fn page_explanation(kind: Kind) -> PageExplanation {
+fn page_explanation(kind: AnomalyKind) -> PageExplanation {
     let explanation = kind.explanation();
     PageExplanation {
         name: explanation.name,

@@ -9,7 +9,7 @@ use super::View;
 use super::colours::{BAD, FAINT, STRONG, WARNING, paint};
 use super::table::paragraph;
 use crate::analysis::Analysis;
-use crate::anomaly::{Anomaly, Kind, Severity};
+use crate::anomaly::{Anomaly, AnomalyKind, Severity};
 use crate::text_format::{count, moment};
 
 /// The most anomalies of one kind to list.
@@ -17,7 +17,7 @@ const SHOWN: usize = 8;
 
 /// All anomalies with their explanations.
 pub(super) fn list(analysis: &Analysis, view: &View) -> String {
-    let mut kinds: BTreeMap<Kind, Vec<&Anomaly>> = BTreeMap::new();
+    let mut kinds: BTreeMap<AnomalyKind, Vec<&Anomaly>> = BTreeMap::new();
     for anomaly in analysis
         .anomalies
         .iter()
@@ -43,7 +43,7 @@ fn wanted(anomaly: &Anomaly, analysis: &Analysis, view: &View) -> bool {
     shown && view.shows_time(anomaly.time)
 }
 
-fn section(kind: Kind, anomalies: &[&Anomaly], width: usize) -> String {
+fn section(kind: AnomalyKind, anomalies: &[&Anomaly], width: usize) -> String {
     let explanation = kind.explanation();
     let (style, sign) = look(kind.severity());
     let mut text = format!(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use explain::{Analysis, Kind, Marks, Outcome, Role};
+use explain::{Analysis, AnomalyKind, Marks, Outcome, Role};
 use rocinante::{
     Access, AckTimeout, CompletionQueue, ConnectOptions, Context, MemoryRegion, OpenOptions,
     PathMtu, PreparedQueuePair, ProtectionDomain, QueuePair, Request, Status,
@@ -85,8 +85,8 @@ impl Setup {
     }
 }
 
-fn kinds(analysis: &Analysis) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = analysis
+fn kinds(analysis: &Analysis) -> Vec<AnomalyKind> {
+    let mut kinds: Vec<AnomalyKind> = analysis
         .anomalies
         .iter()
         .map(|anomaly| anomaly.kind)
@@ -126,7 +126,7 @@ fn lost_packet_is_reported() {
     setup.ends_with(setup.write(), Status::Success);
     let analysis = setup.analysis();
     assert!(
-        kinds(&analysis).contains(&Kind::SequenceError),
+        kinds(&analysis).contains(&AnomalyKind::SequenceError),
         "{:?}",
         analysis.anomalies
     );
@@ -149,7 +149,7 @@ fn receiver_that_is_not_ready_is_reported() {
     let request = Request::send().inline(b"anybody?");
     setup.ends_with(request, Status::ReceiverNotReady);
     let analysis = setup.analysis();
-    assert_eq!(kinds(&analysis), [Kind::NotReadyForEver]);
+    assert_eq!(kinds(&analysis), [AnomalyKind::NotReadyForEver]);
     assert_eq!(analysis.messages[0].outcome, Outcome::NotReady);
 }
 
@@ -163,7 +163,7 @@ fn missing_access_right_is_reported() {
     let request = Request::write(theirs.remote(0)).inline(b"may I?");
     setup.ends_with(request, Status::RemoteAccess);
     let analysis = setup.analysis();
-    assert_eq!(kinds(&analysis), [Kind::RemoteAccess]);
+    assert_eq!(kinds(&analysis), [AnomalyKind::RemoteAccess]);
     let sentence = &analysis.anomalies[0].sentence;
     assert!(sentence.contains("NAK 0x62"), "{sentence}");
 }
@@ -185,7 +185,7 @@ fn missing_answers_are_reported() {
     );
     assert_eq!(
         kinds(&analysis),
-        [Kind::RetriesExhausted, Kind::FaultInjected],
+        [AnomalyKind::RetriesExhausted, AnomalyKind::FaultInjected],
         "{:?}",
         analysis.anomalies
     );
@@ -209,9 +209,9 @@ fn requests_in_both_directions_recover_from_faults() {
         (1, 16)
     );
     let lasting = [
-        Kind::RetriesExhausted,
-        Kind::NotReadyForEver,
-        Kind::Unanswered,
+        AnomalyKind::RetriesExhausted,
+        AnomalyKind::NotReadyForEver,
+        AnomalyKind::Unanswered,
     ];
     let found = kinds(&analysis);
     assert!(

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use explain::terminal::{View, render};
-use explain::{Analysis, Kind, Marks, Outcome};
+use explain::{Analysis, AnomalyKind, Marks, Outcome};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -248,7 +248,7 @@ fn answered_disconnect_requests_are_not_retransmissions() {
     let [anomaly] = analysis.anomalies.as_slice() else {
         panic!("{:?}", analysis.anomalies);
     };
-    assert_eq!(anomaly.kind, Kind::DisconnectedAgain);
+    assert_eq!(anomaly.kind, AnomalyKind::DisconnectedAgain);
     assert!(anomaly.sentence.contains("3 DREQs"), "{anomaly:?}");
     let causes = anomaly.kind.explanation().causes;
     assert!(causes[0].contains("died"), "{causes:?}");
@@ -259,7 +259,7 @@ fn unanswered_disconnect_request_is_a_retransmission() {
     let last = frames("rping").len() - 1;
     let analysis = at_the_server(&[(last - 1, INBOUND), (last - 1, INBOUND)]);
     let kinds: Vec<_> = analysis.anomalies.iter().map(|it| it.kind).collect();
-    assert!(kinds.contains(&Kind::HandshakeRepeated), "{kinds:?}");
+    assert!(kinds.contains(&AnomalyKind::HandshakeRepeated), "{kinds:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The exact text for captures of the kernel's device.
 
 use explain::terminal::{View, render};
-use explain::{Analysis, Kind, Outcome, Role, Severity};
+use explain::{Analysis, AnomalyKind, Outcome, Role, Severity};
 
 use crate::files::{analysis, bytes};
 
@@ -123,8 +123,11 @@ fn each_lost_request_is_recovered() {
         .iter()
         .filter(|packet| packet.role == Role::Reject)
         .count();
-    assert_eq!(kinds(Kind::SequenceError), naks);
-    assert_eq!(kinds(Kind::NeverSeen) + kinds(Kind::RetriesExhausted), 0);
+    assert_eq!(kinds(AnomalyKind::SequenceError), naks);
+    assert_eq!(
+        kinds(AnomalyKind::NeverSeen) + kinds(AnomalyKind::RetriesExhausted),
+        0
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use captures::CaptureBuilder;
 use driver::Browser;
-use explain::{Analysis, Kind};
+use explain::{Analysis, AnomalyKind};
 use serde_json::{Value, json};
 use wire::cm::{ConnectRequest, PrivateData};
 
@@ -190,7 +190,7 @@ fn click_on_an_anomaly_selects_its_packet() {
     let position = analysis
         .anomalies
         .iter()
-        .position(|anomaly| anomaly.kind == Kind::RemoteAccess);
+        .position(|anomaly| anomaly.kind == AnomalyKind::RemoteAccess);
     let position = position.expect("the capture shows a rejected key");
     let packet = analysis.anomalies[position]
         .packet
@@ -207,7 +207,7 @@ fn click_on_an_anomaly_selects_its_packet() {
     let words = browser.text(&format!(
         "document.querySelector(\"[data-anomaly='{position}']\").textContent"
     ));
-    let explanation = Kind::RemoteAccess.explanation();
+    let explanation = AnomalyKind::RemoteAccess.explanation();
     assert!(words.contains(&analysis.anomalies[position].sentence));
     assert!(words.contains(explanation.rule) && words.contains(explanation.causes[0]));
 }

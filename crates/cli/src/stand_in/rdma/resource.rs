@@ -27,7 +27,7 @@ const LISTENERS_ONLY: &str =
 
 /// The resource types that other processes can see.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum ResourceKind {
     Listener,
     Context,
 }
@@ -46,8 +46,8 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
     };
     let kinds = ["qp", "cm_id", "cq", "mr", "pd", "ctx", "srq"];
     let kind = match meant(kind, &kinds) {
-        Some("cm_id") => Kind::Listener,
-        Some("ctx") => Kind::Context,
+        Some("cm_id") => ResourceKind::Listener,
+        Some("ctx") => ResourceKind::Context,
         Some(_) => return Ok(unknown_objects()),
         None => return Ok(unknown("parameter", kind)),
     };
@@ -67,19 +67,19 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
     };
     if let (Some(name), false) = (wanted, devices.iter().any(is_wanted)) {
         let sentence = match kind {
-            Kind::Listener => "Wrong device name".to_owned(),
-            Kind::Context => format!("Wrong device name - {name}"),
+            ResourceKind::Listener => "Wrong device name".to_owned(),
+            ResourceKind::Context => format!("Wrong device name - {name}"),
         };
         return Ok(Answer::NoRecords(sentence));
     }
     let mut records = Vec::new();
     for (number, device) in devices.iter().enumerate().filter(|it| is_wanted(it.1)) {
         records.extend(match kind {
-            Kind::Listener => listeners(number, device)?,
-            Kind::Context => contexts(number, device)?,
+            ResourceKind::Listener => listeners(number, device)?,
+            ResourceKind::Context => contexts(number, device)?,
         });
     }
-    if kind == Kind::Listener {
+    if kind == ResourceKind::Listener {
         eprintln!("{LISTENERS_ONLY}");
     }
     Ok(Answer::Records(records))
