@@ -24,7 +24,7 @@ const PACKAGES: [Package; 2] = [
     ("iproute2", "/usr/bin/ip"),
 ];
 
-/// Why the suite can't be run here, if it can't.
+/// Why this machine can't run the suite, or `None`.
 pub(crate) fn missing() -> Option<String> {
     if !debian::are_we_root() {
         return Some("only root can give the suite a network of its own".into());
@@ -43,7 +43,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     verdict(&results, &known)
 }
 
-/// Runs the cases with this in their name, and writes the scoreboard if those were all.
+/// Runs the cases whose names contain `part`, and writes the scoreboard if these are all cases.
 pub(crate) fn write(root: &Path, part: &str, newest: bool) -> Result<(), String> {
     let newest = newest.then(Newest::fetch).transpose()?;
     let results = run(root, part, newest.as_ref())?;

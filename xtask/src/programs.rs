@@ -55,7 +55,7 @@ pub(crate) fn write(root: &Path, part: &str) -> Result<(), String> {
     results.verdict()
 }
 
-/// Every row with what became of it.
+/// Every row with its outcome.
 struct Results {
     rows: Vec<Row>,
     outcomes: Vec<[Outcome; COLUMNS.len()]>,
@@ -214,14 +214,14 @@ fn run_row(
 
 /// What a result means, and the error if it is not the expected one.
 pub(crate) fn judge(row: &Row, result: Result<(), String>) -> (Outcome, Option<String>) {
-    match (result, row.hopeless) {
+    match (result, row.unsupported) {
         (Ok(()), None) => (Outcome::Works, None),
         (Ok(()), Some(_)) => {
             let news = "it works, although the list says that it can't: correct the list";
             (Outcome::Fails, Some(news.to_owned()))
         }
         (Err(why), None) => (Outcome::Fails, Some(why)),
-        (Err(_), Some(_)) => (Outcome::Hopeless, None),
+        (Err(_), Some(_)) => (Outcome::Unsupported, None),
     }
 }
 
@@ -252,18 +252,18 @@ mod tests {
         let rows = list::rows();
         let good = rows
             .iter()
-            .find(|row| row.hopeless.is_none())
+            .find(|row| row.unsupported.is_none())
             .expect("most are");
-        let hopeless = rows
+        let unsupported = rows
             .iter()
-            .find(|row| row.hopeless.is_some())
+            .find(|row| row.unsupported.is_some())
             .expect("some are");
         let failed = || Err("no answer".to_owned());
         assert_eq!(judge(good, Ok(())), (Outcome::Works, None));
         assert_eq!(judge(good, failed()), (Outcome::Fails, failed().err()));
-        assert_eq!(judge(hopeless, failed()), (Outcome::Hopeless, None));
+        assert_eq!(judge(unsupported, failed()), (Outcome::Unsupported, None));
         assert!(
-            judge(hopeless, Ok(()))
+            judge(unsupported, Ok(()))
                 .1
                 .is_some_and(|news| news.contains("correct the list"))
         );

@@ -1,9 +1,9 @@
 //! A storm: real programs on shared addresses, while processes are killed and stopped, interfaces
 //! go down, addresses disappear, and descriptors, memory and disk run out.
 //!
-//! Each program must end well, end with a clear error, or go on. Nothing hangs, and nothing is lost
-//! that was acknowledged. Every decision comes from the seed; when things happen does not, because
-//! the programs are real.
+//! Each program must succeed, exit with a message, or continue. Nothing hangs, and no acknowledged
+//! message is lost. Every decision comes from the seed. The timing does not, because the programs are
+//! real.
 
 mod cluster;
 mod faults;
@@ -28,7 +28,8 @@ use faults::Faults;
 use random::Random;
 use workload::{Population, Tools};
 
-/// Of the usual run. The programs that are left at its end need up to half a minute more.
+/// How long the step of the test command injects faults. Programs that still run then need up to half a
+/// minute more.
 const USUAL_SECONDS: u64 = 50;
 
 /// How often to check the processes.
@@ -38,7 +39,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// all retries of a queue pair or of the connection manager take.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What our worker is built by.
+/// The command that builds the ledger program.
 const WORKER: &str = "build -p rocinante --example ledger";
 
 #[derive(Args)]
@@ -54,7 +55,7 @@ pub(crate) struct Options {
     verbose: bool,
 }
 
-/// Why there can be no storm here, if there can't.
+/// Why this machine can't run the step, or `None`.
 pub(crate) fn missing() -> Option<String> {
     if !debian::are_we_root() {
         return Some("network namespaces and full disks take root".into());
@@ -62,7 +63,7 @@ pub(crate) fn missing() -> Option<String> {
     programs::missing()
 }
 
-/// The usual storm, with a new seed each time.
+/// The step of the test command, with a new seed each time.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let options = Options {
         seed: None,
@@ -125,7 +126,7 @@ fn storm(seed: u64, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Everything that is not a server ends by itself, now that nothing disturbs it.
+/// Waits until every program except the servers has ended; no faults are injected any more.
 fn wait_until_quiet(population: &mut Population<'_>) -> Result<(), String> {
     let end = Instant::now() + QUIET_TIMEOUT;
     while population.is_busy() {

@@ -1,25 +1,25 @@
-//! A few huge pages for the cases that want some.
+//! Reserves huge pages for the cases that need them.
 
 use std::fs;
 
-/// How many there are of 2 MiB; root may change it.
+/// The number of huge pages of 2 MiB. Root may change it.
 const NUMBER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 /// Enough for all cases.
 const ENOUGH: usize = 16;
 
-/// Pages that go back to the machine with this.
+/// Reserved huge pages, released when this is dropped.
 pub(super) struct HugePages {
     before: usize,
 }
 
 impl HugePages {
-    /// Reserves what is missing; nothing happens where we may not, or where memory is scarce.
+    /// Reserves the missing pages, unless this user may not or memory is scarce.
     pub(super) fn reserve() -> Option<Self> {
         let before = number().filter(|&before| before < ENOUGH)?;
         fs::write(NUMBER, ENOUGH.to_string()).ok()?;
         let pages = Self { before };
-        // With fewer, cases would fail that are skipped with none.
+        // With too few pages, cases fail; with none, they are skipped.
         (number() >= Some(ENOUGH)).then_some(pages)
     }
 }

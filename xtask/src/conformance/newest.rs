@@ -1,6 +1,6 @@
 //! The newest rdma-core in Debian, with the libraries and the Python that it needs, in a directory.
 //!
-//! Nothing is configured there: its packages are unpacked, and that is enough for an interpreter.
+//! Its packages are unpacked and not configured, which is enough for the interpreter.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,12 +23,12 @@ const ALSO_IN_ROOT: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 /// An unpacked system.
 pub(super) struct Newest {
     pub(super) system: PathBuf,
-    /// Of rdma-core, such as `65.0`.
+    /// The version of rdma-core, such as `65.0`.
     pub(super) version: String,
 }
 
 impl Newest {
-    /// The one of an earlier run, or else what Debian has now.
+    /// The system of an earlier run, or else what Debian has now.
     pub(super) fn fetch() -> Result<Self, String> {
         let directory = program_beside_us("../conformance")?;
         let known = directory.join("version");

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use super::reasons;
 use super::suite::Outcome;
 
-/// What the kernel's own device makes of the same cases.
+/// The results of the same cases with the kernel's Soft-RoCE.
 const KERNEL: &str = include_str!("soft-roce.txt");
 
 const PASSES: &str = "passes";
 
-/// How the second part of the page begins; the version follows.
+/// The beginning of the second part of the page; the version follows.
 const NEWEST: &str = "## The newest suite: rdma-core ";
 
 /// The page in the docs: the suite of Debian 12, and the newest.
@@ -54,7 +54,7 @@ pub(super) struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// Of a run; what failed is not in it.
+    /// The results of a run, without the cases that failed.
     pub(super) fn of(cases: &BTreeMap<String, Outcome>) -> Self {
         let cell = |(case, outcome): (&String, &Outcome)| {
             let cell = match outcome {
@@ -71,7 +71,7 @@ impl Scoreboard {
         }
     }
 
-    /// As it was written.
+    /// Parses the page.
     pub(super) fn read(document: &str) -> Self {
         let row = |line: &str| {
             let mut cells = line.strip_prefix("| test_")?.split(" | ");

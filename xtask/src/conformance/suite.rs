@@ -1,4 +1,4 @@
-//! The suite itself: unpacked from the distribution, and run.
+//! Unpacks the suite from the distribution, and runs it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -35,11 +35,11 @@ pub(super) enum Outcome {
 
 /// The results of all cases.
 pub(super) struct Results {
-    /// By name, without the cases that are for one maker's cards.
+    /// By name, without the cases for the cards of one vendor.
     pub(super) cases: BTreeMap<String, Outcome>,
-    /// How many those are.
+    /// How many cases are for the cards of one vendor.
     pub(super) of_vendors: usize,
-    /// The error says how the suite itself ended, if that was before its end.
+    /// Whether the suite ran to its end; the error says how it stopped.
     pub(super) ended: Result<(), String>,
     /// What the suite printed, with the trace of every failure.
     pub(super) log: String,
@@ -96,7 +96,7 @@ fn ethernet(test_networks: &TestNetworks) -> Result<&Host, String> {
         .ok_or_else(|| "the test networks have no veth pair".to_owned())
 }
 
-/// The inner error is how the suite ended, if that was not of its own accord.
+/// The inner error says how the suite stopped, if it did not run to its end.
 fn run_into(command: &mut Command, log: &Path) -> Result<Result<(), String>, String> {
     let failed = |error| format!("the suite can't be started: {error}");
     let output = File::create(log).map_err(failed)?;

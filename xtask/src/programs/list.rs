@@ -28,7 +28,7 @@ pub(crate) struct Row {
     /// What one of the outputs must contain; every client must end with success in any case.
     pub(crate) says: &'static str,
     /// Why it can't work, with any library, over this kind of network.
-    pub(crate) hopeless: Option<&'static str>,
+    pub(crate) unsupported: Option<&'static str>,
 }
 
 /// The side that waits.
@@ -70,7 +70,7 @@ impl Row {
             clients: (1, ""),
             families: ONLY_V4,
             says,
-            hopeless: None,
+            unsupported: None,
         }
     }
 
@@ -83,7 +83,7 @@ impl Row {
             clients: (1, ""),
             families: BOTH,
             says: "",
-            hopeless: None,
+            unsupported: None,
         }
     }
 
@@ -102,8 +102,8 @@ impl Row {
         self
     }
 
-    pub(crate) fn hopeless(mut self, why: &'static str) -> Self {
-        self.hopeless = Some(why);
+    pub(crate) fn unsupported(mut self, why: &'static str) -> Self {
+        self.unsupported = Some(why);
         self
     }
 
@@ -380,9 +380,9 @@ fn qperf() -> Vec<Row> {
     };
     let connected = CONNECTED.iter().map(|test| run(test, "-cm 1"));
     let unconnected = UNCONNECTED.iter().map(|test| {
-        let why = "for UC and UD its two sides tell each other LIDs and no GIDs, and it warns that \
-                   `-cm` is not used there; RoCE devices have no LIDs";
-        run(test, "").hopeless(why)
+        let why = "for UC and UD its two sides exchange LIDs and no GIDs, and `-cm` has no effect; \
+                   RoCE devices have no LIDs";
+        run(test, "").unsupported(why)
     });
     connected.chain(unconnected).collect()
 }

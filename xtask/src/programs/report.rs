@@ -20,11 +20,12 @@ const INTRODUCTION: &str = "\
 machine and on two network namespaces with a veth pair between them, and writes this table.
 `cargo xtask test` runs them all, too.
 
-A dash means that the program can't run in this way, or that its result would be the same.
+A dash means that the program does not support this case, or that the case adds nothing to the others.
+`can't` is explained below the table.
 
 ";
 
-/// What became of one run.
+/// The outcome of one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// There is no such run.
@@ -33,8 +34,8 @@ pub(crate) enum Outcome {
     LeftOut,
     Works,
     Fails,
-    /// It fails, and must.
-    Hopeless,
+    /// It can't work with any library, and fails.
+    Unsupported,
 }
 
 impl Outcome {
@@ -44,7 +45,7 @@ impl Outcome {
             Self::LeftOut => "left out",
             Self::Works => "works",
             Self::Fails => "fails",
-            Self::Hopeless => "can't",
+            Self::Unsupported => "can't",
         }
     }
 }
@@ -66,7 +67,7 @@ pub(super) fn document(lines: &[Line<'_>]) -> String {
         let _ = writeln!(text, "{} {words} |", beginning(row));
     }
     for (program, why) in reasons(lines) {
-        let _ = writeln!(text, "\nWhere {program} can't: {why}.");
+        let _ = writeln!(text, "\n{program} can't: {why}.");
     }
     text
 }
@@ -85,7 +86,7 @@ fn beginning(row: &Row) -> String {
 fn reasons<'a>(lines: &[Line<'a>]) -> Vec<(&'a str, &'static str)> {
     let reasons = lines
         .iter()
-        .filter_map(|line| Some((line.row.program, line.row.hopeless?)));
+        .filter_map(|line| Some((line.row.program, line.row.unsupported?)));
     let mut reasons: Vec<_> = reasons.collect();
     reasons.dedup();
     reasons
@@ -143,15 +144,11 @@ mod tests {
         let lines: Vec<Line<'_>> = (rows.iter())
             .map(|row| Line {
                 row,
-                outcomes: [Outcome::Hopeless; COLUMNS.len()],
+                outcomes: [Outcome::Unsupported; COLUMNS.len()],
             })
             .collect();
         let document = document(&lines);
-        assert_eq!(
-            document.matches("Where qperf can't").count(),
-            1,
-            "{document}"
-        );
+        assert_eq!(document.matches("qperf can't").count(), 1, "{document}");
         assert_eq!(
             document
                 .lines()

@@ -1,4 +1,4 @@
-//! One run: a server, its clients, and what became of them.
+//! One run: a server, its clients, and their results.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -109,7 +109,8 @@ impl Session<'_> {
         while Instant::now() < end {
             let mut look = self.network.server.command("cat");
             let tables = look.args(["/proc/net/tcp", "/proc/net/tcp6"]).output();
-            let tables = tables.map_err(|error| format!("ports can't be looked at: {error}"))?;
+            let tables =
+                tables.map_err(|error| format!("the tables of ports can't be read: {error}"))?;
             if !has_socket(&String::from_utf8_lossy(&tables.stdout), port, LISTENING) {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! What happens to the programs and their network.
+//! The faults: processes are killed and stopped, links and addresses are removed.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Everything is as before.
+    /// Ends all faults that are under way.
     pub(super) fn end(
         &mut self,
         cluster: &Cluster,

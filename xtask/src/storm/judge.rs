@@ -1,4 +1,4 @@
-//! What counts as a clear end.
+//! Decides whether a program ended in an allowed way.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;

@@ -4,28 +4,28 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// A server that is killed takes with it what it has acknowledged and not yet looked at: as many
-/// messages as it keeps receives posted.
+/// A killed server may have acknowledged messages that it had not read: at most as many as it keeps
+/// receives posted.
 const RECEIVES: u64 = 16;
 
-/// What files are called: of servers that are never killed, of those that are, and of clients.
+/// The names of the files of servers that are never killed, of servers that are, and of clients.
 pub(super) const STEADY: &str = "received-steady";
-pub(super) const MORTAL: &str = "received-mortal";
+pub(super) const KILLED: &str = "received-killed";
 pub(super) const STEADY_CLIENT: &str = "acknowledged-steady-";
-pub(super) const MORTAL_CLIENT: &str = "acknowledged-mortal-";
+pub(super) const KILLED_CLIENT: &str = "acknowledged-killed-";
 
-/// Checks all files of a directory; how much was compared.
+/// Checks all files of a directory. Returns how much was compared.
 pub(super) fn check(directory: &Path) -> Result<String, String> {
     let steady = received(&read(&directory.join(STEADY)))?;
-    let mortal = received(&read(&directory.join(MORTAL)))?;
+    let killed = received(&read(&directory.join(KILLED)))?;
     let (mut clients, mut numbers) = (0, 0);
     let entries = fs::read_dir(directory).map_err(|error| error.to_string())?;
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let of = |prefix: &str| name.strip_prefix(prefix).and_then(|id| id.parse().ok());
-        let (id, received, may_miss) = match (of(STEADY_CLIENT), of(MORTAL_CLIENT)) {
+        let (id, received, may_miss) = match (of(STEADY_CLIENT), of(KILLED_CLIENT)) {
             (Some(id), _) => (id, &steady, 0),
-            (_, Some(id)) => (id, &mortal, RECEIVES),
+            (_, Some(id)) => (id, &killed, RECEIVES),
             _ => continue,
         };
         let acknowledged = acknowledged(id, &read(&entry.path()))?;

@@ -1,4 +1,4 @@
-//! One program that runs, and how it ended.
+//! A process of the step: its start, its output and its end.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -10,16 +10,16 @@ use crate::command::shown;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a debugger may look at a process that hangs.
+/// How long the debugger may take to print the stacks of a process that hangs.
 const DEBUGGER_SECONDS: &str = "20";
 
 /// The number of a program in a storm.
 pub(super) type Number = usize;
 
-/// What was done to it.
+/// How the step ended it, if it did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// Nothing that must end it.
+    /// The step sent no signal that ends it.
     Spared,
     /// We sent SIGKILL.
     Killed,
@@ -29,7 +29,7 @@ pub(super) enum Fate {
 
 pub(super) struct Program {
     pub(super) number: Number,
-    /// As one would type it.
+    /// Its command line.
     shown: String,
     child: Child,
     directory: PathBuf,
@@ -120,7 +120,7 @@ impl Program {
         self.signal(Signal::CONT);
     }
 
-    /// Not reaped so far, so that the id can't be another process's.
+    /// Whether it has not been reaped, so that its id can't belong to another process.
     fn signal(&self, signal: Signal) {
         if let Some(process) = Pid::from_raw(self.child.id() as i32) {
             let _ = kill_process(process, signal);
@@ -158,7 +158,7 @@ impl Program {
         )
     }
 
-    /// Its command and the last thing that it complained about, in a line.
+    /// Its command and its last error message, in one line.
     pub(super) fn summary(&self) -> String {
         let age = self.started.elapsed().as_secs_f32();
         let errors = self.errors();
@@ -167,7 +167,7 @@ impl Program {
         format!("{number}, {age:.1} s, $ {shown}: {complaint}")
     }
 
-    /// The same of one that hangs, and where its threads are.
+    /// A description of a program that hangs, with the stacks of its threads.
     pub(super) fn describe_hanging(&self) -> String {
         format!("{}\n{}", self.describe("HANGS"), stacks(self.child.id()))
     }
@@ -180,7 +180,7 @@ impl Drop for Program {
     }
 }
 
-/// As a shell prints it.
+/// A command line with quotes where a shell needs them.
 pub(super) fn shown_status(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("ended by signal {signal}"),
@@ -203,7 +203,7 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// Where the threads of a process are: by the debugger, or else in the kernel.
+/// The stacks of a process: from the debugger, or else those in the kernel.
 fn stacks(process: u32) -> String {
     let debugger = Command::new("timeout")
         .args([DEBUGGER_SECONDS, "gdb", "--batch", "-nx"])
@@ -224,7 +224,7 @@ fn stacks(process: u32) -> String {
     places.collect::<Vec<_>>().join("\n")
 }
 
-/// A moment in the future.
+/// The time after this duration.
 pub(super) fn after(milliseconds: u64) -> Instant {
     Instant::now() + Duration::from_millis(milliseconds)
 }

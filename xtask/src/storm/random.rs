@@ -1,4 +1,4 @@
-//! The one source of decisions.
+//! The random numbers that decide everything.
 
 /// SplitMix64: the same numbers for the same seed.
 pub(super) struct Random(u64);
@@ -20,7 +20,7 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// From `low` to `high`, both possible.
+    /// A number from `low` to `high`, both included.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.word() % (high - low + 1)
     }

@@ -8,16 +8,16 @@ use super::ledger;
 use super::random::Random;
 use crate::programs::network::Host;
 
-/// A server of several clients, which lives as long as the storm.
+/// A server of several clients, which runs until the end.
 pub(super) struct Service {
-    pub(super) kind: Kind,
+    pub(super) kind: ServiceKind,
     pub(super) port: u16,
     /// Whether it is killed at random, and started again.
-    pub(super) is_mortal: bool,
+    pub(super) is_killed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum ServiceKind {
     /// Our worker, which proves that nothing is lost.
     Ledger,
     Rping,
@@ -25,30 +25,30 @@ pub(super) enum Kind {
 }
 
 pub(super) const SERVICES: [Service; 6] = [
-    service(Kind::Ledger, 7001, false),
-    service(Kind::Ledger, 7002, true),
-    service(Kind::Rping, 7003, false),
-    service(Kind::Rping, 7004, true),
-    service(Kind::RociPing, 7005, false),
-    service(Kind::RociPing, 7006, true),
+    service(ServiceKind::Ledger, 7001, false),
+    service(ServiceKind::Ledger, 7002, true),
+    service(ServiceKind::Rping, 7003, false),
+    service(ServiceKind::Rping, 7004, true),
+    service(ServiceKind::RociPing, 7005, false),
+    service(ServiceKind::RociPing, 7006, true),
 ];
 
 impl Service {
-    /// A mortal one is killed, and may be started without a network. `rping` ends as soon as a client
+    /// A service that is killed at random may be started again without a network. `rping` ends as soon as a client
     /// is killed in its handshake, because its server takes every REJECTED event for its own.
     pub(super) fn may_end(&self) -> bool {
-        self.is_mortal || self.kind == Kind::Rping
+        self.is_killed || self.kind == ServiceKind::Rping
     }
 }
 
 /// The longest message of a ping.
 const LONGEST_PING: u64 = 9000;
 
-const fn service(kind: Kind, port: u16, is_mortal: bool) -> Service {
+const fn service(kind: ServiceKind, port: u16, is_killed: bool) -> Service {
     Service {
         kind,
         port,
-        is_mortal,
+        is_killed,
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) const PAIRS: [Pair; 4] = [
     Pair::RociPerf,
 ];
 
-/// What a program is short of.
+/// The resource that a program has too little of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limit {
     None,
@@ -96,16 +96,18 @@ impl Commands<'_> {
     pub(super) fn server(&self, service: &Service) -> Command {
         let (address, port) = (self.address(), service.port);
         let line = match service.kind {
-            Kind::Ledger => {
-                let file = if service.is_mortal {
-                    ledger::MORTAL
+            ServiceKind::Ledger => {
+                let file = if service.is_killed {
+                    ledger::KILLED
                 } else {
                     ledger::STEADY
                 };
                 format!("{{ledger}} server {address}:{port} {}", self.file(file))
             }
-            Kind::Rping => format!("{{run}} rping -s -P -a {address} -p {port} -S {LONGEST_PING}"),
-            Kind::RociPing => format!("{{roci}} ping -s -P -a {address} -p {port}"),
+            ServiceKind::Rping => {
+                format!("{{run}} rping -s -P -a {address} -p {port} -S {LONGEST_PING}")
+            }
+            ServiceKind::RociPing => format!("{{roci}} ping -s -P -a {address} -p {port}"),
         };
         self.command(Side::Server, Limit::None, &line)
     }
@@ -122,17 +124,17 @@ impl Commands<'_> {
         let size = random.between(32, LONGEST_PING);
         let ping = format!("-c -a {address} -p {port} -V -C {count} -S {size}");
         let line = match service.kind {
-            Kind::Ledger => {
-                let prefix = if service.is_mortal {
-                    ledger::MORTAL_CLIENT
+            ServiceKind::Ledger => {
+                let prefix = if service.is_killed {
+                    ledger::KILLED_CLIENT
                 } else {
                     ledger::STEADY_CLIENT
                 };
                 let file = self.file(&format!("{prefix}{id}"));
                 format!("{{ledger}} client {address}:{port} {id} {count} {file}")
             }
-            Kind::Rping => format!("{{run}} rping {ping}"),
-            Kind::RociPing => format!("{{roci}} ping {ping}"),
+            ServiceKind::Rping => format!("{{run}} rping {ping}"),
+            ServiceKind::RociPing => format!("{{roci}} ping {ping}"),
         };
         self.command(side, limit, &line)
     }

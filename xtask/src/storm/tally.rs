@@ -1,4 +1,4 @@
-//! How the programs of a storm ended.
+//! Counts how the programs ended.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The programs that run at the moment.
+//! The running programs: starts, waits for and ends them.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -8,7 +8,7 @@ use super::cluster::{Cluster, Side};
 use super::judge::{End, judge};
 use super::program::{Fate, Number, Program, after};
 use super::random::Random;
-use super::services::{Commands, Kind, Limit, PAIRS, SERVICES};
+use super::services::{Commands, Limit, PAIRS, SERVICES, ServiceKind};
 use super::{POLL_INTERVAL, tally::Tally};
 use crate::programs::session::registry_lists;
 
@@ -33,7 +33,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug)]
 enum Role {
     Server(usize),
-    /// Of a service.
+    /// The server of a service.
     Client(usize),
     PairServer,
     PairClient(Number),
@@ -53,11 +53,10 @@ impl Member {
         matches!(self.role, Role::Server(_))
     }
 
-    /// Whether it may wait for a message that can't come any more. Ledger clients always have
+    /// Whether it may wait for a message that will not arrive. Ledger clients always have
     /// requests under way, which end with a status.
     fn may_wait_for_ever(&self) -> bool {
-        let is_active =
-            matches!(self.role, Role::Client(service) if SERVICES[service].kind == Kind::Ledger);
+        let is_active = matches!(self.role, Role::Client(service) if SERVICES[service].kind == ServiceKind::Ledger);
         !is_active && (self.alone_since.is_some() || self.disturbed > MAX_BRIDGED_OUTAGE)
     }
 
@@ -128,7 +127,7 @@ impl<'a> Population<'a> {
         Ok(self.members.last_mut().expect("it was just pushed"))
     }
 
-    /// Looks at every process: what ended, what has to start, what hangs.
+    /// Checks every process: reaps those that ended, starts others, and fails if one hangs.
     pub(super) fn tick(&mut self) -> Result<(), String> {
         self.reap()?;
         self.start_awaited()?;
@@ -295,7 +294,7 @@ impl<'a> Population<'a> {
     /// Every program that may be stopped; only those that may be killed.
     pub(super) fn victims(&self, to_kill: bool) -> Vec<Number> {
         let may = |member: &&Member| match member.role {
-            Role::Server(service) => !to_kill || SERVICES[service].is_mortal,
+            Role::Server(service) => !to_kill || SERVICES[service].is_killed,
             _ => true,
         };
         let victims = self.members.iter().filter(may);

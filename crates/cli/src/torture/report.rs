@@ -119,7 +119,7 @@ impl Report {
         for failure in &self.failures {
             let _ = writeln!(text, "{}", styled(STRONG, failure.title()));
             if !failure.message.is_empty() {
-                let _ = writeln!(text, "  its last words: {}", failure.message);
+                let _ = writeln!(text, "  last line on stderr: {}", failure.message);
             }
             for packet in &failure.packets {
                 let _ = writeln!(text, "  {packet}");

@@ -61,7 +61,7 @@ fn rings() -> Vec<Entry> {
         open(&over_fabric, 2, "libfabric rxm"),
         open(&over_fabric, 4, "libfabric rxm").large(),
         Entry {
-            row: openib.row.hopeless(NO_OPENIB),
+            row: openib.row.unsupported(NO_OPENIB),
             ..openib
         }
         .large()
