@@ -123,6 +123,7 @@ impl Rule {
             | Self::TooManyReceives
             | Self::NeverPolled
             | Self::EventNotFetched
+            | Self::MemoryUnmapped
             | Self::NoReceiveYet
             | Self::LongestRnrTimer
             | Self::Leak => Level::Note,
@@ -201,7 +202,8 @@ impl Rule {
             }
             Self::MemoryUnmapped => {
                 "A device with pinned memory still reads and writes the former pages, and a new mapping at the same \
-                 address is not what it accesses. Deregister the memory before you free or unmap it."
+                 address is not what it accesses. This is right only if nobody uses the region any more, as in a \
+                 registration cache. Deregister the memory before you free or unmap it."
             }
             Self::KeyAfterDeregistration => {
                 "Another region could have the key now. Make sure that the peer has finished before you deregister \
