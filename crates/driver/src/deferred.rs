@@ -7,6 +7,9 @@
 //! Wake-ups are collected by the thread that causes them: the device's thread for packets that it takes
 //! from the sockets, otherwise the program's own. That thread delivers them in order when it has released
 //! the lock, before it sleeps or returns to the program.
+//!
+//! [`Wake`] lists everything that can be woken, so this module, `notifier`, `wait_set` and `trace` import each other. They
+//! belong together: with a trait object instead of the enum, each wake-up would allocate.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;

@@ -1,7 +1,7 @@
 //! Finds the messages, their outcome and the anomalies.
 
 mod answers;
-mod management;
+mod handshakes;
 mod position;
 mod recovery;
 mod report;
@@ -79,7 +79,7 @@ pub(crate) fn find(collection: &mut Collection, paired: &mut Paired) -> Findings
         end,
         cut_off: collection.summary.cut_off,
     };
-    management::tell(&mut context, &collection.exchanges, &paired.of_exchange);
+    handshakes::tell(&mut context, &collection.exchanges, &paired.of_exchange);
     let streams = follow(&mut context);
     for stream in streams.into_iter().flatten() {
         stream.finish(&mut context);

@@ -13,8 +13,8 @@ use engine::{
 use wire::{Key, Qpn};
 
 use super::protocol::{ConnectionData, Mapping, Message, Target};
-use super::resources::{Region, Resources, TARGETS};
 use super::settings::Sizes;
+use super::verbs_objects::{Region, Resources, TARGETS};
 use crate::errno::Errno;
 
 /// How many control messages may be outstanding, besides those with data.

@@ -5,7 +5,7 @@ use wire::Key;
 
 use super::connection::{Connection, SENT_DATA};
 use super::protocol::{Mapping, Message, Target};
-use super::resources::TARGETS;
+use super::verbs_objects::TARGETS;
 use crate::errno::Errno;
 
 /// Sending waits while less space is free, because small pieces are inefficient.

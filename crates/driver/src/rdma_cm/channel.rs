@@ -1,4 +1,7 @@
 //! Event channels, which deliver the events of ids.
+//!
+//! An event names its id, an id names its channel, and `device_id` adds events to it, as in `rdma_cm`. So `channel`, `cm_id` and
+//! `device_id` import each other.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,5 +1,6 @@
 //! Parses the text of a fault specification into rules.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use wire::{Psn, Qpn};
@@ -7,22 +8,22 @@ use wire::{Psn, Qpn};
 use super::error::{FaultError, FaultProblem};
 use super::opcodes::OpcodePattern;
 use super::packet_name::CmMessage;
-use super::spec::{Action, FaultSpec, REORDER_HOLD, Rate, Rule, When};
+use super::spec::{Action, FaultSpec, REORDER_HOLD, Rate, Rule, UNITS, When};
 use crate::Direction;
-
-/// The units of a duration in nanoseconds, the largest first.
-pub(super) const UNITS: [(u64, &str); 4] = [
-    (1_000_000_000, "s"),
-    (1_000_000, "ms"),
-    (1_000, "us"),
-    (1, "ns"),
-];
 
 const CHANCES: &str = "loss, dup, corrupt, reorder, delay and seed";
 const ACTIONS: &str = "drop, dup, corrupt, reorder, delay, rnr, stop and kill";
 const CONDITIONS: &str = "context, cm, opcode, qp, psn, nth, every, rate, times and by";
 
-pub(super) fn spec(text: &str) -> Result<FaultSpec, FaultError> {
+impl FromStr for FaultSpec {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        spec(text)
+    }
+}
+
+fn spec(text: &str) -> Result<FaultSpec, FaultError> {
     let whole = Piece {
         whole: text,
         start: 0,

@@ -1,21 +1,26 @@
 //! A parsed fault specification: the rules and the seed.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use wire::{Bth, Opcode, Operation, Psn, Qpn, Transport};
 
-use super::error::FaultError;
 use super::opcodes::OpcodePattern;
 use super::packet_name::CmMessage;
-use super::parse;
 use super::random::Random;
 use crate::Direction;
 
 /// How long a reordered packet is held back: long enough for packets of the same burst to overtake
 /// it, and far below any timeout.
 pub(super) const REORDER_HOLD: Duration = Duration::from_micros(200);
+
+/// The units of a duration in nanoseconds, the largest first.
+pub(super) const UNITS: [(u64, &str); 4] = [
+    (1_000_000_000, "s"),
+    (1_000_000, "ms"),
+    (1_000, "us"),
+    (1, "ns"),
+];
 
 /// A list of rules and a seed. Its `Display` form parses back to the same list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -120,14 +125,6 @@ impl FaultSpec {
     /// Whether there are no faults.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
-    }
-}
-
-impl FromStr for FaultSpec {
-    type Err = FaultError;
-
-    fn from_str(text: &str) -> Result<Self, FaultError> {
-        parse::spec(text)
     }
 }
 
@@ -303,7 +300,7 @@ pub(super) struct Span(pub(super) Duration);
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanoseconds = self.0.as_nanos();
-        let (unit, name) = parse::UNITS
+        let (unit, name) = UNITS
             .into_iter()
             .find(|&(unit, _)| nanoseconds.is_multiple_of(unit.into()))
             .expect("nanoseconds divide everything");
