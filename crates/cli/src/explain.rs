@@ -1,9 +1,10 @@
 //! `roci explain`: what happened in a capture, or what a code means.
 
 mod catalogue;
+mod follow;
 
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -24,20 +25,25 @@ Examples:
   roci explain trace.pcapng --from 1.5 --to 1.6
   roci explain trace.pcapng --html page.html  the same as an HTML page
   roci explain trace.pcapng --json | jq '.anomalies[].sentence'
+  roci explain client.pcapng server.pcapng    captures of both ends, merged by time
+  tcpdump -i any -w - udp port 4791 | roci explain -
+  roci explain --follow trace.pcapng          tell what happens in a capture that is being written
+  roci explain                                the kinds of codes
   roci explain wc 12                          a completion status; also: event 3, nak 0x62
   roci explain IBV_WC_RETRY_EXC_ERR           the same by its name
+  roci explain transport retry counter exceeded   the same by its text
 
 Reads pcap and pcapng files from tcpdump, Wireshark and ROCI_PCAP.")]
 pub(crate) struct Options {
-    /// A capture file, a kind of code (wc, event, nak and others), or the name of a code
-    #[arg(value_name = "CAPTURE|KIND|NAME")]
-    subject: PathBuf,
-    /// The number or the name of the code
-    #[arg(value_name = "CODE", allow_negative_numbers = true)]
-    codes: Vec<String>,
+    /// Capture files (- for stdin), or a kind of code (wc, event, nak and others) and a number, or the name or text of a code
+    #[arg(value_name = "CAPTURE|CODE", allow_negative_numbers = true)]
+    subjects: Vec<PathBuf>,
     /// Print JSON, for scripts
     #[arg(long, conflicts_with = "html")]
     json: bool,
+    /// Tell what happens in a capture that is being written, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["json", "html"])]
+    follow: bool,
     /// Write an HTML page to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -60,32 +66,45 @@ pub(crate) struct Options {
 
 /// Runs `roci explain`.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let word = options.subject.to_string_lossy();
-    let is_capture = |path: &Path| path.is_file();
-    let mut others = options.codes.iter();
-    let other = others.find(|other| is_capture(other.as_ref()));
-    match (options.codes.as_slice(), other) {
-        (_, Some(other)) => bail!(
-            "one capture is explained at a time: run `roci explain {word}`, then `roci explain {other}`"
-        ),
-        ([], _) if is_capture(&options.subject) => {}
-        ([], _) if catalogue::is_topic(&word) => return catalogue::print(&word, None),
-        ([], _) => {
-            if let Some(text) = catalogue::of_any_kind(&word)? {
-                return output::print(text);
-            }
-        }
-        ([code], _) => return catalogue::print(&word, Some(code)),
-        ([_, more, ..], _) => {
-            bail!("one code is explained at a time, so `{more}` is too much")
+    if let (Some(from), Some(to)) = (options.from, options.to)
+        && from > to
+    {
+        bail!("--from is after --to, so no packet can be in between: exchange the two");
+    }
+    let subjects = options.subjects.as_slice();
+    if !subjects.iter().any(|subject| is_capture(subject)) {
+        let words: Vec<_> = subjects.iter().map(|word| word.to_string_lossy()).collect();
+        if let Some(entries) = catalogue::find_words(&words)? {
+            return catalogue::print(&entries, options.json);
         }
     }
-    let analysis = read(&options.subject)?;
+    if options.follow {
+        let [capture] = subjects else {
+            bail!("--follow tells one capture: give one file");
+        };
+        return follow::tell(capture, &options.view());
+    }
+    let analysis = read(subjects)?;
     match &options.html {
-        Some(page) => write_page(&analysis, &options.subject, page),
+        Some(page) => write_page(&analysis, subjects, page),
         None if options.json => print_json(&analysis),
         None => output::print(render(&analysis, &options.view())),
     }
+}
+
+/// Whether an argument is a capture and not a word.
+fn is_capture(subject: &Path) -> bool {
+    subject == Path::new(STDIN) || subject.is_file() || is_pipe(subject)
+}
+
+/// The argument for the standard input.
+const STDIN: &str = "-";
+
+/// A pipe, such as that of `<(ssh server cat trace.pcapng)`.
+fn is_pipe(subject: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let metadata = std::fs::metadata(subject);
+    metadata.is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 
 impl Options {
@@ -101,14 +120,37 @@ impl Options {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Analysis> {
-    let name = path.display();
-    let file = File::open(path).with_context(|| format!("{name} can't be opened"))?;
-    let length = file.metadata().map_or(0, |metadata| metadata.len());
+fn read(paths: &[PathBuf]) -> anyhow::Result<Analysis> {
+    let mut length = 0;
+    let mut sources: Vec<Box<dyn Read>> = Vec::new();
+    for path in paths {
+        if path == Path::new(STDIN) {
+            sources.push(Box::new(std::io::stdin().lock()));
+            continue;
+        }
+        let file = File::open(path).with_context(|| unopened(path))?;
+        length += file.metadata().map_or(0, |metadata| metadata.len());
+        sources.push(Box::new(file));
+    }
     let bar = progress(length);
-    let analysis = Analysis::read(bar.wrap_read(file));
+    let sources = sources.into_iter().map(|source| bar.wrap_read(source));
+    let analysis = Analysis::read_all(sources.collect());
     bar.finish_and_clear();
-    analysis.with_context(|| format!("{name} can't be explained"))
+    analysis.map_err(|(place, error)| {
+        let name = paths[place].display();
+        anyhow::Error::new(error).context(format!("{name} can't be explained"))
+    })
+}
+
+fn unopened(path: &Path) -> String {
+    let name = path.display();
+    if path.components().count() > 1 || path.extension().is_some() {
+        return format!("{name} can't be opened");
+    }
+    let kinds = catalogue::kinds();
+    format!(
+        "no code has the name {name} (the kinds are {kinds}), and the file {name} can't be opened"
+    )
 }
 
 /// A progress bar for large files, on terminals only.
@@ -122,13 +164,17 @@ fn progress(length: u64) -> ProgressBar {
     ProgressBar::new(length).with_style(style.expect("the template is right"))
 }
 
-fn write_page(analysis: &Analysis, capture: &Path, page: &Path) -> anyhow::Result<()> {
+fn write_page(analysis: &Analysis, captures: &[PathBuf], page: &Path) -> anyhow::Result<()> {
     let name = page.display();
-    let title = capture.file_name().unwrap_or(capture.as_os_str());
+    let titles = captures.iter().map(|capture| {
+        let name = capture.file_name().unwrap_or(capture.as_os_str());
+        name.to_string_lossy().into_owned()
+    });
+    let title = titles.collect::<Vec<_>>().join(", ");
     let file = File::create(page).with_context(|| format!("{name} can't be written"))?;
     let mut out = BufWriter::new(file);
     analysis
-        .write_page(&title.to_string_lossy(), &mut out)
+        .write_page(&title, &mut out)
         .and_then(|()| out.flush())
         .with_context(|| format!("{name} can't be written"))?;
     output::print_line(format_args!(

@@ -1,11 +1,13 @@
 //! Captures and injected faults, between the engine and the sockets.
 
+mod notes;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use engine::transmit::packets;
-use engine::{Device, Transmit};
+use engine::{AsyncEvent, Device, Observation, Transmit};
 use host::Host;
 use net::capture::{Capture, Record};
 use net::fault::{DelayLine, FaultLog, Faults, Injected, Verdict};
@@ -27,6 +29,9 @@ enum Delayed {
 /// Records packets and applies the faults to them.
 pub(crate) struct CaptureAndFaults {
     capture: Option<Arc<Capture>>,
+    /// Whether the capture also tells posts, completions and events. One of a simulation is shared by many devices, which
+    /// their queue pair numbers do not tell apart.
+    has_notes: bool,
     faults: Option<Faults>,
     delayed: DelayLine<Delayed>,
     checker: IcrcChecker,
@@ -45,6 +50,7 @@ impl CaptureAndFaults {
         }
         Ok(Some(Self {
             capture,
+            has_notes: options.capture.is_some(),
             faults,
             delayed: DelayLine::new(),
             checker: IcrcChecker::new(),
@@ -207,6 +213,20 @@ impl CaptureAndFaults {
         );
     }
 
+    /// Records what the program and its device did.
+    pub(crate) fn observe(&self, observation: &Observation) {
+        if let Some(capture) = self.capture.as_ref().filter(|_| self.has_notes) {
+            notes::observation(capture, observation);
+        }
+    }
+
+    /// Records an asynchronous event.
+    pub(crate) fn note_event(&self, event: AsyncEvent) {
+        if let Some(capture) = self.capture.as_ref().filter(|_| self.has_notes) {
+            notes::event(capture, event);
+        }
+    }
+
     /// Stops or ends this process, if a fault says so. What happened before is in the capture.
     fn signal(&mut self, injected: &Injected) {
         if injected.killed || injected.stopped {
@@ -266,7 +286,7 @@ fn with_faults(injected: &Injected, comment: Option<String>) -> Option<String> {
     }
 }
 
-/// The comment on a packet: the work request and the local queue pair. `roci explain` reads the number at
+/// The comment on a packet: the work request, and the queue pair that sent it. `roci explain` reads the number at
 /// the end, because a packet of a connection does not name its sender.
 fn comment(device: &Device, ours: Qpn, direction: Direction, packet: &[u8]) -> Option<String> {
     let packet = Packet::parse(packet).ok()?;
@@ -280,6 +300,10 @@ fn comment(device: &Device, ours: Qpn, direction: Direction, packet: &[u8]) -> O
         }
         (_, Direction::Transmit) if is_answer => Some(format!("answer of QP {number:#x}")),
         (_, Direction::Transmit) => Some(format!("request of QP {number:#x}")),
-        (_, Direction::Receive) => None,
+        (_, Direction::Receive) if is_answer => None,
+        (_, Direction::Receive) => {
+            let peer = queue_pair.attributes().destination?.value();
+            Some(format!("request of QP {peer:#x}"))
+        }
     }
 }

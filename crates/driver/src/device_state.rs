@@ -12,7 +12,7 @@ use std::time::Instant;
 use cm::Manager;
 use engine::{
     AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id, Notify,
-    SourcePort, Transmit, WindowLimits,
+    Observation, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
 use net::interface::Interface;
@@ -83,6 +83,8 @@ pub(crate) struct DeviceState {
     unsendable: Option<Vec<Problem>>,
     /// Checks the program, if that is wanted.
     check: Option<Arc<DeviceCheck>>,
+    /// Observations for the checker.
+    observed: VecDeque<Observation>,
 }
 
 impl DeviceState {
@@ -115,7 +117,8 @@ impl DeviceState {
             window,
             unreliable_burst: Some(window.max),
             incidents: options.explain,
-            observations: options.check.is_some(),
+            // A capture tells posts and completions.
+            observations: options.check.is_some() || options.capture.is_some(),
             seed: random_seed()?,
             ..Config::default()
         };
@@ -168,6 +171,7 @@ impl DeviceState {
             traced: engine::Counters::default(),
             unsendable: options.explain.then(Vec::new),
             check: options.check.as_ref().map(DeviceCheck::new).map(Arc::new),
+            observed: VecDeque::new(),
         })
     }
 
@@ -178,15 +182,27 @@ impl DeviceState {
 
     /// Checks what has happened. Returns findings, to be reported after the lock is released.
     pub(crate) fn take_findings(&mut self) -> Option<(Arc<DeviceCheck>, Vec<Finding>)> {
+        self.note_observations();
         let check = self.check.as_ref()?;
-        if self.ports.is_cut_off() {
+        if self.ports.is_cut_off() || self.observed.is_empty() {
             return None;
         }
-        if !self.host.device().has_observations() {
-            return None;
-        }
-        let findings = check.observe(self.host.device_mut().take_observations());
+        let findings = check.observe(self.observed.drain(..));
         (!findings.is_empty()).then(|| (Arc::clone(check), findings))
+    }
+
+    /// Records in the capture what has happened, and keeps it for the checker.
+    fn note_observations(&mut self) {
+        if !self.host.device().has_observations() {
+            return;
+        }
+        let observations = self.host.device_mut().take_observations();
+        if let Some(capture) = &self.capture_and_faults {
+            observations.iter().for_each(|one| capture.observe(one));
+        }
+        if self.check.is_some() {
+            self.observed.extend(observations);
+        }
     }
 
     pub(crate) fn device_mut(&mut self) -> &mut Device {
@@ -381,6 +397,8 @@ impl DeviceState {
     }
 
     fn send(&mut self, now: Instant, transmit: &Transmit) {
+        // A post is before its packets in a capture.
+        self.note_observations();
         #[cfg(feature = "tracing")]
         crate::trace::sent(transmit, &self.outbox);
         if self
@@ -453,6 +471,9 @@ impl DeviceState {
     fn queue_event(&mut self, event: AsyncEvent) {
         #[cfg(feature = "tracing")]
         crate::trace::async_event(event);
+        if let Some(capture) = &self.capture_and_faults {
+            capture.note_event(event);
+        }
         self.events.push_back(event);
         self.event_notifier.notify(0);
     }

@@ -25,6 +25,7 @@ use wire::{Qpn, ROCE_PORT};
 
 pub(crate) use connection::{ConnectionFailure, report_unresolved};
 pub use misuse::Misuse;
+pub(crate) use names::completed as work_name;
 
 const VARIABLE: &str = "ROCI_EXPLAIN";
 

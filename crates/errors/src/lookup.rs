@@ -55,7 +55,7 @@ pub fn entries(topic: Topic) -> impl Iterator<Item = &'static Entry> {
         .filter(move |entry| entry.topic == topic)
 }
 
-/// The entry with this code or name. Signs, letter case and underscores are ignored. For a NAK, both the
+/// The entry with this code, name or text of `ibv_wc_status_str`. Signs, letter case and underscores are ignored. For a NAK, both the
 /// syndrome and the NAK code work.
 pub fn find(topic: Topic, code: &str) -> Result<&'static Entry, Unknown> {
     let by_number = number(code).and_then(|number| {
@@ -67,6 +67,67 @@ pub fn find(topic: Topic, code: &str) -> Result<&'static Entry, Unknown> {
         entries(topic).find(|entry| names(entry).any(|name| name == wanted))
     });
     found.ok_or_else(|| Unknown::Code(topic, code.to_owned()))
+}
+
+/// The texts of `ibv_wc_status_str` and `ibv_event_type_str` in rdma-core, by code. Programs print them instead of
+/// the names.
+const STATUS_TEXTS: [&str; 24] = [
+    "success",
+    "local length error",
+    "local QP operation error",
+    "local EE context operation error",
+    "local protection error",
+    "Work Request Flushed Error",
+    "memory management operation error",
+    "bad response error",
+    "local access error",
+    "remote invalid request error",
+    "remote access error",
+    "remote operation error",
+    "transport retry counter exceeded",
+    "RNR retry counter exceeded",
+    "local RDD violation error",
+    "remote invalid RD request",
+    "aborted error",
+    "invalid EE context number",
+    "invalid EE context state",
+    "fatal error",
+    "response timeout error",
+    "general error",
+    "TM error",
+    "TM software rendezvous",
+];
+const EVENT_TEXTS: [&str; 20] = [
+    "CQ error",
+    "local work queue catastrophic error",
+    "invalid request local work queue error",
+    "local access violation work queue error",
+    "communication established",
+    "send queue drained",
+    "path migrated",
+    "path migration request error",
+    "local catastrophic error",
+    "port active",
+    "port error",
+    "LID change",
+    "P_Key change",
+    "SM change",
+    "SRQ catastrophic error",
+    "SRQ limit reached",
+    "last WQE reached",
+    "client reregistration",
+    "GID table change",
+    "WQ fatal",
+];
+
+/// The text that rdma-core has for an entry, if programs print one.
+fn text(entry: &Entry) -> Option<&'static str> {
+    let code = entry.code as usize;
+    match entry.topic {
+        Topic::Completion => STATUS_TEXTS.get(code).copied(),
+        Topic::Event => EVENT_TEXTS.get(code).copied(),
+        Topic::Nak | Topic::Connection | Topic::Reject | Topic::Errno => None,
+    }
 }
 
 /// The names of an entry, also without the prefix that all entries of its kind share.
@@ -81,7 +142,8 @@ fn names(entry: &Entry) -> impl Iterator<Item = String> {
         Some((_, variant)) => plain(variant),
         None => plain(name),
     });
-    [Some(c_name), short, last].into_iter().flatten()
+    let text = text(entry).map(plain);
+    [Some(c_name), short, last, text].into_iter().flatten()
 }
 
 /// Letters and digits alone, in lower case.

@@ -44,7 +44,8 @@ impl Topic {
     }
 
     /// The word for it on the command line.
-    pub(crate) const fn word(self) -> &'static str {
+    #[must_use]
+    pub const fn word(self) -> &'static str {
         match self {
             Topic::Completion => "wc",
             Topic::Event => "event",

@@ -41,6 +41,7 @@ fn an_entry_is_found_by_number_and_by_every_name_it_has() {
         "retry_exc_err",
         "RetriesExhausted",
         "retries-exhausted",
+        "transport retry counter exceeded",
     ] {
         let found = find(Topic::Completion, code).expect(code);
         assert!(std::ptr::eq(found, retries), "{code}");
@@ -52,6 +53,24 @@ fn an_entry_is_found_by_number_and_by_every_name_it_has() {
     assert_eq!(find(Topic::Errno, "einval").expect("known").code, 22);
     assert_eq!(find(Topic::Reject, "28").expect("known").code, 28);
     assert_eq!(find(Topic::Connection, "rejected").expect("known").code, 8);
+}
+
+#[test]
+fn every_text_of_the_c_library_leads_to_its_entry() {
+    let text = include_str!("../../capi/src/verbs/strings.rs");
+    let texts_of = |array: &str| -> Vec<&str> {
+        let (_, rest) = text.split_once(array).expect("the array");
+        let (rows, _) = rest.split_once("];").expect("its end");
+        rows.split('"').skip(1).step_by(2).collect()
+    };
+    for (topic, array) in [
+        (Topic::Completion, "const STATUS: [&CStr; 24]"),
+        (Topic::Event, "const EVENTS: [&CStr; 20]"),
+    ] {
+        for (code, text) in texts_of(array).into_iter().enumerate() {
+            assert_eq!(find(topic, text).expect(text).code as usize, code, "{text}");
+        }
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::packet_headers::{Heads, Layer};
 use crate::pairing;
 use crate::side::Side;
 use crate::statistics::Statistics;
+use crate::work_request::{self, WorkRequest};
 
 /// The result of analysing a capture. Its lists refer to each other by index.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct Analysis {
     pub connections: Vec<Connection>,
     /// Every message, in the order of their start.
     pub messages: Vec<Message>,
+    /// Every work request that the capture tells of, sorted by time.
+    pub work_requests: Vec<WorkRequest>,
     /// Every packet of RoCEv2, sorted by time, each one once.
     pub packets: Vec<Packet>,
     /// All anomalies, sorted by time.
@@ -44,17 +47,26 @@ pub struct Analysis {
 impl Analysis {
     /// Reads and analyses a capture.
     pub fn read(source: impl Read) -> Result<Analysis, ReadError> {
-        let mut collection = collect::collect(source)?;
+        Analysis::read_all(vec![source]).map_err(|(_, error)| error)
+    }
+
+    /// Reads and analyses captures of several processes or at both ends, merged by time: a packet that several of
+    /// them contain is one packet. Frames are numbered as after `mergecap`. An error has the place of the capture
+    /// that can't be read.
+    pub fn read_all(sources: Vec<impl Read>) -> Result<Analysis, (usize, ReadError)> {
+        let mut collection = collect::collect(sources)?;
         let mut paired = pairing::pair(&mut collection);
         both_ends::mark_lost(&mut collection.packets, paired.connections.len());
         let findings = findings::find(&mut collection, &mut paired);
         let statistics = Statistics::of(&collection.packets, &findings.messages);
+        let work_requests = work_request::list(&collection, &paired, &findings.messages);
         Ok(Analysis {
             capture: collection.summary,
             endpoints: collection.endpoints,
             queue_pairs: paired.queue_pairs,
             connections: paired.connections,
             messages: findings.messages,
+            work_requests,
             packets: collection.packets,
             anomalies: findings.anomalies,
             statistics,
@@ -62,10 +74,14 @@ impl Analysis {
         })
     }
 
-    /// The bytes of a packet's headers, from the BTH to the payload. Messages of the connection manager
-    /// include the payload.
+    /// The bytes of a packet's headers, from the BTH to the payload.
     pub fn head(&self, packet: PacketId) -> &[u8] {
-        self.heads.bytes(&self[packet])
+        &self.heads.bytes(&self[packet])[..self[packet].opcode.header_length()]
+    }
+
+    /// The first bytes of a packet's payload.
+    pub fn payload(&self, packet: PacketId) -> &[u8] {
+        self.heads.payload(&self[packet])
     }
 
     /// A packet's headers, field by field.

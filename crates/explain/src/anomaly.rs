@@ -139,6 +139,13 @@ kinds! {
             "packets of this size do not get through: path MTU larger than the interface's",
             "the network or a firewall drops UDP port 4791"
         ];
+    /// The sender was still trying when the capture ended.
+    StillTrying: "still-trying" Warning,
+        "IBA vol. 1, 9.9: a requester repeats retry_cnt times, or rnr_retry times after RNR NAKs; 7 RNR retries mean for ever.",
+        [
+            "the capture ends while the sender still tries",
+            "the sender gave up after its last attempt, which no packet shows"
+        ];
     /// The connection was rejected.
     Rejected: "connection-rejected" Error,
         "IBA vol. 1, chapter 12: a REJ ends the attempt, its reason is a number.",

@@ -34,6 +34,17 @@ pub enum ReadError {
     Io(#[from] io::Error),
 }
 
+/// One entry of a capture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Item<'a> {
+    /// A section starts, written by this program, if the file names it.
+    Section(Option<&'a str>),
+    /// A frame.
+    Frame(Frame<'a>),
+    /// A journal entry, in which our own captures tell what the program did.
+    Journal(&'a [u8]),
+}
+
 /// One frame of a capture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
@@ -71,11 +82,8 @@ pub(crate) struct Ending {
     pub(crate) remark: Option<String>,
 }
 
-/// Calls `take` with every frame of a file.
-pub(crate) fn read(
-    mut source: impl Read,
-    take: impl FnMut(Frame<'_>),
-) -> Result<Ending, ReadError> {
+/// Calls `take` with every entry of a file.
+pub(crate) fn read(mut source: impl Read, take: impl FnMut(Item<'_>)) -> Result<Ending, ReadError> {
     let mut magic = Vec::new();
     source.by_ref().take(4).read_to_end(&mut magic)?;
     let whole = Cursor::new(magic.clone()).chain(source);

@@ -17,10 +17,16 @@ pub struct CaptureSummary {
     pub frames: u64,
     /// How many of them are not RoCEv2.
     pub foreign: u64,
+    /// How many of them are not packets but tell what a program did.
+    pub journal: u64,
+    /// Asynchronous events that programs got, with their times in nanoseconds since the first packet.
+    pub async_events: Vec<(i64, String)>,
     /// How many packets were captured a second time, at the other end or on another interface.
     pub seen_twice: u64,
     /// Whether the file ends within a record.
     pub(crate) cut_off: bool,
+    /// The processes that wrote the capture, as far as it names them: `rping (process 4711)`.
+    pub processes: Vec<String>,
     /// Remarks about the file, one sentence each.
     pub remarks: Vec<String>,
     /// Comments of the capture, by packet.

@@ -11,12 +11,14 @@ use wire::{
     Syndrome, Transport,
 };
 
-use crate::capture::{self, Direction, Frame, LinkError, ReadError, network};
+use crate::capture::{self, Direction, Ending, Frame, Item, LinkError, ReadError, network};
 use crate::capture_summary::CaptureSummary;
 use crate::cm_exchanges::Exchanges;
 use crate::connection::Endpoint;
 use crate::id::{ConnectionId, EndpointId, PacketId};
+use crate::journal::{self, Event, EventKind};
 use crate::lane::{LaneKey, Lanes};
+use crate::merge;
 use crate::packet::{Marks, Packet, Role};
 use crate::packet_headers::Heads;
 use crate::recent_packets::{CapturePoint, RecentPackets, Recurrence};
@@ -37,6 +39,10 @@ pub(crate) struct Collection {
     pub(crate) lanes: Lanes,
     pub(crate) exchanges: Exchanges,
     pub(crate) malformed: Vec<Malformed>,
+    /// What the programs did, sorted by time.
+    pub(crate) events: Vec<Event>,
+    /// Which of the processes in the summary has which queue pair.
+    pub(crate) process_of: HashMap<(EndpointId, Qpn), usize>,
 }
 
 /// Bytes on the port of RoCEv2 that are no packet.
@@ -53,6 +59,8 @@ struct Moment<'a> {
     frame: u32,
     vantage: CapturePoint,
     comment: Option<&'a str>,
+    /// The captured bytes of the UDP payload.
+    captured: usize,
 }
 
 impl Moment<'_> {
@@ -73,13 +81,17 @@ impl Moment<'_> {
         }
     }
 
-    /// The queue pair that sent a packet. Our own captures name the queue pair of their device in a
-    /// comment, which is the sender where the packet leaves: `Send wr_id 7 of QP 0x11`.
-    fn sender(&self) -> Option<Qpn> {
-        if self.vantage.direction != Some(Direction::Outbound) {
+    /// The queue pair that sent a packet. Our own captures name it in a comment: `request of QP 0x11`,
+    /// `answer of QP 0x11`, or `Send wr_id 7 of QP 0x11`, which is the requester and therefore not the
+    /// sender of a response. The direction is not needed: other tools remove it.
+    fn sender(&self, packet: &WirePacket<'_>) -> Option<Qpn> {
+        let (before, number) = self.comment?.rsplit_once(" of QP 0x")?;
+        let names_requester = !before.ends_with("answer");
+        if packet.opcode.is_response() == names_requester {
             return None;
         }
-        let (_, number) = self.comment?.rsplit_once("of QP 0x")?;
+        let digits = number.find(|digit: char| !digit.is_ascii_hexdigit());
+        let number = &number[..digits.unwrap_or(number.len())];
         u32::from_str_radix(number, 16).ok().map(Qpn::new)
     }
 }
@@ -92,24 +104,17 @@ enum Integrity {
     Cut,
 }
 
-/// Reads a whole capture.
-pub(crate) fn collect(source: impl Read) -> Result<Collection, ReadError> {
+/// Reads whole captures. Several are merged by time. An error names the capture by its place.
+pub(crate) fn collect<R: Read>(sources: Vec<R>) -> Result<Collection, (usize, ReadError)> {
     let mut collector = Collector::default();
-    let ending = capture::read(source, |frame| collector.take(&frame))?;
-    let mut collection = collector.collection;
-    collection.summary.format = ending.format;
-    collection.summary.cut_off = ending.cut_off;
-    collection.summary.remarks.extend(ending.remark);
-    if !collector.strange_links.is_empty() {
-        let remark = strange_links(&collector.strange_links);
-        collection.summary.remarks.push(remark);
-    }
-    if collector.headless > 0 {
-        let remark = headless(collector.headless);
-        collection.summary.remarks.push(remark);
-    }
-    collection.finish();
-    Ok(collection)
+    let endings = match <[R; 1]>::try_from(sources) {
+        Ok([source]) => {
+            let take = |item: Item<'_>| collector.take(item);
+            vec![capture::read(source, take).map_err(|error| (0, error))?]
+        }
+        Err(sources) => merge::read(sources, |item| collector.take(item))?,
+    };
+    Ok(collector.finish(endings))
 }
 
 #[derive(Default)]
@@ -125,10 +130,47 @@ struct Collector {
     last_time: u64,
     /// A buffer for truncated frames, kept to reuse its memory.
     whole_frame: Vec<u8>,
+    /// The process that wrote the present section.
+    process: Option<usize>,
 }
 
 impl Collector {
-    fn take(&mut self, frame: &Frame<'_>) {
+    fn take(&mut self, item: Item<'_>) {
+        match item {
+            Item::Section(application) => {
+                let processes = &mut self.collection.summary.processes;
+                self.process = application.and_then(|name| journal::process(name, processes));
+            }
+            Item::Journal(entry) => {
+                self.collection.summary.frames += 1;
+                self.collection.summary.journal += 1;
+                let event = Event::parse(entry, self.process);
+                self.collection.events.extend(event);
+            }
+            Item::Frame(frame) => self.take_frame(&frame),
+        }
+    }
+
+    fn finish(self, endings: Vec<Ending>) -> Collection {
+        let mut collection = self.collection;
+        for ending in endings {
+            collection.summary.format = ending.format;
+            collection.summary.cut_off |= ending.cut_off;
+            collection.summary.remarks.extend(ending.remark);
+        }
+        if !self.strange_links.is_empty() {
+            let remark = strange_links(&self.strange_links);
+            collection.summary.remarks.push(remark);
+        }
+        if self.headless > 0 {
+            let remark = headless(self.headless);
+            collection.summary.remarks.push(remark);
+        }
+        collection.finish();
+        collection
+    }
+
+    fn take_frame(&mut self, frame: &Frame<'_>) {
         self.collection.summary.frames += 1;
         self.last_time = frame.time.unwrap_or(self.last_time);
         if frame.bytes.len() >= frame.original_length || frame.original_length > LONGEST_FRAME {
@@ -169,19 +211,23 @@ impl Collector {
                 direction: frame.direction.or(network.direction),
             },
             comment: frame.comment,
+            captured: match captured {
+                Some(captured) => {
+                    let before = datagram.payload.as_ptr().addr() - bytes.as_ptr().addr();
+                    captured.saturating_sub(before)
+                }
+                None => usize::MAX,
+            },
         };
         match captured {
             None => self.take_whole(&moment, &datagram),
-            Some(captured) => {
-                let before = datagram.payload.as_ptr().addr() - bytes.as_ptr().addr();
-                self.take_beginning(&moment, &datagram, captured.saturating_sub(before));
-            }
+            Some(_) => self.take_beginning(&moment, &datagram),
         }
     }
 
-    fn take_beginning(&mut self, moment: &Moment<'_>, datagram: &Datagram<'_>, captured: usize) {
+    fn take_beginning(&mut self, moment: &Moment<'_>, datagram: &Datagram<'_>) {
         match WirePacket::parse(datagram.payload) {
-            Ok(packet) if packet.opcode.header_length() <= captured => {
+            Ok(packet) if packet.opcode.header_length() <= moment.captured => {
                 self.take_packet(moment, datagram, &packet, Integrity::Cut);
             }
             _ => self.headless += 1,
@@ -233,12 +279,14 @@ impl Collector {
         packet: &WirePacket<'_>,
         integrity: Integrity,
     ) {
+        self.note_process(moment, datagram, packet);
         let number = self.collection.packets.len();
         match self.recent.find(datagram, moment.vantage, number) {
             Recurrence::First => {}
             Recurrence::Elsewhere(first) => {
                 let lane = self.collection.packets[first].connection;
-                self.collection.lanes.name(lane.index(), moment.sender());
+                let sender = moment.sender(packet);
+                self.collection.lanes.name(lane.index(), sender);
                 return self.collection.seen_again(first, moment);
             }
             Recurrence::Copy(first) => {
@@ -247,7 +295,8 @@ impl Collector {
                 return;
             }
         }
-        let Some(head) = self.collection.heads.keep(packet, datagram.payload) else {
+        let bytes = &datagram.payload[..datagram.payload.len().min(moment.captured)];
+        let Some(head) = self.collection.heads.keep(packet, bytes) else {
             return;
         };
         let lane = self.lane_of(moment, datagram, packet, number);
@@ -277,6 +326,28 @@ impl Collector {
         }
     }
 
+    /// The process that captured a packet has the queue pair that sent it, or the one that it goes to.
+    fn note_process(
+        &mut self,
+        moment: &Moment<'_>,
+        datagram: &Datagram<'_>,
+        packet: &WirePacket<'_>,
+    ) {
+        let (Some(process), Some(direction)) = (self.process, moment.vantage.direction) else {
+            return;
+        };
+        let (address, number) = match direction {
+            Direction::Inbound => (datagram.flow.destination, Some(packet.destination)),
+            Direction::Outbound => (datagram.flow.source, moment.sender(packet)),
+        };
+        let Some(number) = number.filter(|&number| number != Qpn::GSI) else {
+            return;
+        };
+        let endpoint = self.endpoint(address);
+        let owners = &mut self.collection.process_of;
+        owners.entry((endpoint, number)).or_insert(process);
+    }
+
     fn lane_of(
         &mut self,
         moment: &Moment<'_>,
@@ -296,7 +367,10 @@ impl Collector {
             from,
             to,
             number: packet.destination,
-            source: packet.deth().map(wire::Deth::source).or(moment.sender()),
+            source: packet
+                .deth()
+                .map(wire::Deth::source)
+                .or(moment.sender(packet)),
         };
         lanes.of(key, packet.opcode)
     }
@@ -334,6 +408,17 @@ impl Collection {
         for malformed in &mut self.malformed {
             malformed.time = malformed.time.saturating_sub(start);
         }
+        self.events.sort_by_key(|event| event.time);
+        for event in &mut self.events {
+            event.time -= i128::from(start);
+        }
+        let unexpected = self.events.iter().filter(|it| it.kind == EventKind::Async);
+        self.summary.async_events = unexpected
+            .map(|event| {
+                let time = i64::try_from(event.time).unwrap_or(i64::MAX);
+                (time, event.work.clone())
+            })
+            .collect();
         self.summary.start = Duration::from_nanos(start);
         self.summary.duration = self.packets.last().map_or(0, |packet| packet.time);
     }

@@ -26,6 +26,8 @@ pub struct QueuePair {
     pub transport: Transport,
     /// Its connections; several for datagrams.
     pub connections: Vec<ConnectionId>,
+    /// The process that has it, an index in [`CaptureSummary::processes`](crate::CaptureSummary::processes).
+    pub process: Option<usize>,
     /// Its states as far as packets show them, sorted by time.
     pub states: Vec<StateChange>,
 }

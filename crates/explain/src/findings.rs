@@ -9,13 +9,16 @@ mod requests;
 mod states;
 mod stream;
 
-use wire::Transport;
+use std::collections::HashMap;
+
+use wire::{Qpn, Transport};
 
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::capture_summary::CaptureSummary;
 use crate::collect::{Collection, Malformed, fault};
 use crate::connection::{Connection, Endpoint, QueuePair};
-use crate::id::{ConnectionId, PacketId};
+use crate::id::{ConnectionId, PacketId, QueuePairId};
+use crate::journal::{Event, EventKind};
 use crate::message::Message;
 use crate::packet::{Marks, Packet, Role};
 use crate::packet_headers::Heads;
@@ -40,6 +43,8 @@ struct Context<'a> {
     queue_pairs: &'a [QueuePair],
     messages: Vec<Message>,
     anomalies: Vec<Anomaly>,
+    /// When a send request of a queue pair last failed, as the program was told.
+    failures: HashMap<QueuePairId, i128>,
     /// When the capture ends.
     end: u64,
     /// Whether the file ends within a record, so that answers after it may be missing.
@@ -76,6 +81,7 @@ pub(crate) fn find(collection: &mut Collection, paired: &mut Paired) -> Findings
         queue_pairs: &paired.queue_pairs,
         messages: Vec::new(),
         anomalies: Vec::new(),
+        failures: failures(&collection.events, &paired.queue_pairs),
         end,
         cut_off: collection.summary.cut_off,
     };
@@ -96,6 +102,24 @@ pub(crate) fn find(collection: &mut Collection, paired: &mut Paired) -> Findings
         messages,
         anomalies,
     }
+}
+
+/// When send requests of each queue pair last failed, by the completions in the capture.
+fn failures(events: &[Event], queue_pairs: &[QueuePair]) -> HashMap<QueuePairId, i128> {
+    let mut last: HashMap<(usize, Qpn), i128> = HashMap::new();
+    for event in events {
+        let failed = event.kind == EventKind::Completed && event.status != "IBV_WC_SUCCESS";
+        if let (true, Some(process), Some(number)) = (failed, event.process, event.queue_pair) {
+            last.insert((process, number), event.time);
+        }
+    }
+    let ids = (0..queue_pairs.len()).map(QueuePairId::new);
+    ids.filter_map(|id| {
+        let queue_pair = &queue_pairs[id.index()];
+        let time = last.get(&(queue_pair.process?, queue_pair.number))?;
+        Some((id, *time))
+    })
+    .collect()
 }
 
 /// Goes through all packets once.

@@ -14,6 +14,7 @@ use crate::handshake::Handshake;
 use crate::id::PacketId;
 use crate::message::{Message, describe};
 use crate::packet_headers::readable;
+use crate::work_request::WorkRequest;
 
 /// Increases when a field changes its name or meaning.
 const VERSION: u32 = 1;
@@ -41,6 +42,10 @@ impl Serialize for Document<'_> {
         map.serialize_entry("connections", &List(&analysis.connections, connection))?;
         map.serialize_entry("anomalies", &List(&analysis.anomalies, anomaly))?;
         map.serialize_entry("messages", &List(&analysis.messages, message))?;
+        map.serialize_entry(
+            "work_requests",
+            &List(&analysis.work_requests, work_request),
+        )?;
         map.serialize_entry("packets", &Packets(analysis))?;
         map.end()
     }
@@ -65,13 +70,18 @@ impl Serialize for Packets<'_> {
 
 fn capture(analysis: &Analysis) -> Value {
     let capture = &analysis.capture;
+    let async_events = capture.async_events.iter();
+    let async_events = async_events.map(|(time, name)| json!({ "time_ns": time, "name": name }));
     json!({
         "format": capture.format,
         "start_ns": capture.start.as_nanos() as u64,
         "duration_ns": capture.duration,
         "frames": capture.frames,
         "foreign": capture.foreign,
+        "journal": capture.journal,
+        "async_events": async_events.collect::<Vec<_>>(),
         "seen_twice": capture.seen_twice,
+        "processes": capture.processes,
         "remarks": capture.remarks,
     })
 }
@@ -88,6 +98,7 @@ fn queue_pair(queue_pair: &QueuePair) -> Value {
         "endpoint": queue_pair.endpoint,
         "number": queue_pair.number.value(),
         "service": queue_pair.transport.to_string(),
+        "process": queue_pair.process,
         "connections": queue_pair.connections,
         "states": queue_pair.states,
     })
@@ -158,6 +169,22 @@ fn message(message: &Message) -> Value {
     })
 }
 
+fn work_request(request: &WorkRequest) -> Value {
+    json!({
+        "process": request.process,
+        "queue_pair": request.number.map(wire::Qpn::value),
+        "wr_id": request.id,
+        "work": request.work,
+        "is_receive": request.is_receive,
+        "length": request.length,
+        "posted_ns": request.posted,
+        "message": request.message,
+        "completed_ns": request.completed,
+        "polled_ns": request.polled,
+        "status": request.status,
+    })
+}
+
 fn anomaly(anomaly: &Anomaly) -> Value {
     let explanation = anomaly.kind.explanation();
     json!({
@@ -171,6 +198,11 @@ fn anomaly(anomaly: &Anomaly) -> Value {
         "message": anomaly.message,
         "packet": anomaly.packet,
     })
+}
+
+/// The first bytes of a payload.
+fn hexadecimal(data: &[u8]) -> String {
+    data.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn packet(analysis: &Analysis, id: PacketId) -> Value {
@@ -189,6 +221,7 @@ fn packet(analysis: &Analysis, id: PacketId) -> Value {
         "destination": packet.destination.value(),
         "psn": packet.psn.value(),
         "length": packet.length,
+        "data": hexadecimal(analysis.payload(id)),
         "syndrome": analysis.heads.syndrome(packet).map(wire::Syndrome::byte),
         "comment": analysis.comment(id),
     })

@@ -25,8 +25,10 @@ mod connection;
 mod findings;
 mod handshake;
 mod id;
+mod journal;
 mod json;
 mod lane;
+mod merge;
 mod message;
 mod packet;
 mod packet_headers;
@@ -38,6 +40,7 @@ mod side;
 mod statistics;
 pub mod terminal;
 mod text_format;
+mod work_request;
 
 pub use analysis::Analysis;
 pub use anomaly::{Anomaly, AnomalyKind, Explanation, Severity};
@@ -51,6 +54,7 @@ pub use packet::{Marks, Packet, Role};
 pub use packet_headers::{Field, Layer};
 pub use side::Side;
 pub use statistics::{AnswerTimes, OpcodeCount, Statistics};
+pub use work_request::WorkRequest;
 
 /// Compiles and runs the example of the front page in the registry.
 #[cfg(doctest)]

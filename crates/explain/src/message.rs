@@ -46,7 +46,7 @@ pub struct Message {
     /// How many of its packets were repeated.
     pub repeated: u32,
     /// How many RNR NAKs it got.
-    pub not_ready: u16,
+    pub not_ready: u32,
 }
 
 impl Message {

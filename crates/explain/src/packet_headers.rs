@@ -6,7 +6,7 @@ mod fields;
 use std::fmt::Display;
 
 use serde::Serialize;
-use wire::{Bth, Extension, ICRC_LENGTH, Packet as WirePacket, Qpn, Syndrome, Transport};
+use wire::{Bth, Extension, ICRC_LENGTH, Packet as WirePacket, Position, Qpn, Syndrome, Transport};
 
 pub(crate) use cm_messages::{application_data, described, in_words_of_8, readable};
 
@@ -47,16 +47,24 @@ pub(crate) struct Heads {
 
 const LENGTH: usize = 2;
 
+/// How many payload bytes are kept of the first packet of a message, so that a reader recognizes the data.
+const KEPT_OF_FIRST: usize = 64;
+
+/// The same for other packets: there may be millions of them.
+const KEPT_OF_OTHERS: usize = 16;
+
 impl Heads {
-    /// Stores the headers of a datagram; returns their position. None if 4 GiB are full.
+    /// Stores the headers of a datagram and the beginning of its payload; returns their position. None if 4 GiB
+    /// are full.
     pub(crate) fn keep(&mut self, packet: &WirePacket<'_>, datagram: &[u8]) -> Option<u32> {
         let place = u32::try_from(self.bytes.len()).ok()?;
         let head = packet.opcode.header_length();
-        let kept = if is_management(packet) {
-            head + packet.payload.len()
-        } else {
-            head
+        let payload = match packet.opcode.position() {
+            _ if is_management(packet) => packet.payload.len(),
+            Position::Only | Position::First => packet.payload.len().min(KEPT_OF_FIRST),
+            Position::Middle | Position::Last => packet.payload.len().min(KEPT_OF_OTHERS),
         };
+        let kept = (head + payload).min(datagram.len());
         let length = u16::try_from(kept).ok()?;
         self.bytes.extend(length.to_ne_bytes());
         self.bytes.extend_from_slice(&datagram[..kept]);
@@ -69,6 +77,11 @@ impl Heads {
             .split_first_chunk::<LENGTH>()
             .expect("each head has a length before it");
         &behind[..usize::from(u16::from_ne_bytes(*length))]
+    }
+
+    /// The beginning of a packet's payload.
+    pub(crate) fn payload(&self, packet: &Packet) -> &[u8] {
+        &self.bytes(packet)[packet.opcode.header_length()..]
     }
 
     /// The AETH syndrome of a packet, if it has one.

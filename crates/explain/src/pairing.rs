@@ -62,6 +62,10 @@ pub(crate) fn pair(collection: &mut Collection) -> Paired {
         connection.last = id;
         connection.packets += 1;
     }
+    for queue_pair in &mut paired.queue_pairs {
+        let key = (queue_pair.endpoint, queue_pair.number);
+        queue_pair.process = collection.process_of.get(&key).copied();
+    }
     paired
 }
 
@@ -260,6 +264,7 @@ impl Paired {
                 number,
                 transport,
                 connections: Vec::new(),
+                process: None,
                 states: Vec::new(),
             });
             QueuePairId::new(list.len() - 1)

@@ -5,6 +5,7 @@ mod colours;
 mod fold;
 mod ladder;
 mod lists;
+mod requests;
 mod table;
 
 use std::fmt::Write as _;
@@ -12,9 +13,10 @@ use std::fmt::Write as _;
 use wire::Qpn;
 
 use crate::analysis::Analysis;
-use crate::anomaly::Severity;
+use crate::anomaly::{Anomaly, Severity};
 use crate::connection::Connection;
 use crate::id::ConnectionId;
+use crate::message::Message;
 use crate::packet::Marks;
 pub use crate::text_format::grouped;
 use crate::text_format::{bytes, count, duration};
@@ -92,11 +94,22 @@ pub fn render(analysis: &Analysis, view: &View) -> String {
     }
     text.push_str(&lists::connections(analysis, view, &connections));
     text.push_str(&lists::messages(analysis, view));
+    text.push_str(&requests::list(analysis, view));
     text.push_str(&anomalies::list(analysis, view));
     if view.ladder > 0 {
         text.push_str(&ladder::draw(analysis, view, &connections));
     }
     text
+}
+
+/// A message in one line, for a capture that is followed.
+pub fn message_line(message: &Message, view: &View) -> String {
+    lists::line(message, view.width())
+}
+
+/// A problem in one paragraph, for a capture that is followed.
+pub fn problem_line(anomaly: &Anomaly, view: &View) -> String {
+    anomalies::line(anomaly, view.width())
 }
 
 fn summary(analysis: &Analysis) -> String {
@@ -151,6 +164,12 @@ fn others(analysis: &Analysis) -> String {
         parts.push(format!(
             "{} of something else",
             grouped(analysis.capture.foreign)
+        ));
+    }
+    if analysis.capture.journal > 0 {
+        parts.push(format!(
+            "{} of posts and completions",
+            grouped(analysis.capture.journal)
         ));
     }
     parts.extend(captured_again(analysis));

@@ -26,6 +26,7 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcapng::blocks::systemd_journal_export::SystemdJournalExportBlock;
 use pcap_file::{DataLink, Endianness};
 use wire::{Datagram, Flow, Fragmentation};
 
@@ -51,6 +52,41 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
     /// A comment, such as the verb and the work request it belongs to.
     pub comment: Option<&'a str>,
+}
+
+/// Something that happened besides packets: a work request was posted, a completion was added and so on.
+///
+/// It becomes a journal entry (a Systemd Journal Export Block). Wireshark shows it as a line between the packets, and
+/// libpcap skips it.
+#[derive(Clone, Copy, Debug)]
+pub struct Note<'a> {
+    /// When it happened.
+    pub time: SystemTime,
+    /// What happened, as one line for a reader.
+    pub message: &'a str,
+    /// The same for programs. Names are upper-case letters, digits and underscores; values are one line each.
+    pub fields: &'a [(&'a str, String)],
+}
+
+impl Note<'_> {
+    /// The entry in the Journal Export Format: a line for each field, then an empty one.
+    fn entry(&self, program: &str) -> Vec<u8> {
+        let time = self.time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut entry = format!(
+            "__REALTIME_TIMESTAMP={}\nMESSAGE={}\nSYSLOG_IDENTIFIER={program}\nROCI_TIME_NS={}\n",
+            time.as_micros(),
+            self.message,
+            time.as_nanos()
+        );
+        for (name, value) in self.fields {
+            entry.push_str(name);
+            entry.push('=');
+            entry.push_str(value);
+            entry.push('\n');
+        }
+        entry.push('\n');
+        entry.into_bytes()
+    }
 }
 
 /// Why a capture can't start, or ends early.
@@ -93,6 +129,8 @@ struct Tape {
     blocks: PcapNgWriter<Vec<u8>>,
     /// The packet that is being recorded. Kept to reuse its memory.
     packet: Vec<u8>,
+    /// The program and its process, for notes.
+    program: String,
     state: State,
 }
 
@@ -130,6 +168,7 @@ impl Capture {
     }
 
     fn begin(path: PathBuf, file: File, program: &str) -> Result<Self, CaptureError> {
+        let named = program.split_once(" in ").map_or(program, |(_, name)| name);
         let blocks = beginning(program.to_owned()).map_err(|error| CaptureError::Create {
             path: path.clone(),
             error,
@@ -140,6 +179,7 @@ impl Capture {
                 file,
                 blocks,
                 packet: Vec::new(),
+                program: named.to_owned(),
                 state: State::Running,
             }),
             generation: fork::generation(),
@@ -161,6 +201,15 @@ impl Capture {
     pub fn record(&self, record: &Record<'_>) {
         let mut tape = self.tape();
         tape.record(record);
+        if tape.blocks.get_ref().len() >= Self::LONGEST_BUFFER {
+            tape.flush();
+        }
+    }
+
+    /// Adds a note. Like [`record`](Self::record), this never fails.
+    pub fn note(&self, note: &Note<'_>) {
+        let mut tape = self.tape();
+        tape.note(note);
         if tape.blocks.get_ref().len() >= Self::LONGEST_BUFFER {
             tape.flush();
         }
@@ -213,6 +262,16 @@ impl Tape {
         self.blocks
             .write_pcapng_block(block)
             .expect("memory takes every block of the only interface");
+    }
+
+    fn note(&mut self, note: &Note<'_>) {
+        if !matches!(self.state, State::Running) {
+            return;
+        }
+        let journal_entry = note.entry(&self.program).into();
+        self.blocks
+            .write_pcapng_block(SystemdJournalExportBlock { journal_entry })
+            .expect("memory takes every block");
     }
 
     fn flush(&mut self) {
@@ -322,11 +381,17 @@ fn operating_system() -> String {
 
 /// Names the process, because several processes write several files.
 fn application() -> String {
-    let program = std::env::current_exe().unwrap_or_default();
-    let program = program.file_name().unwrap_or_default().to_string_lossy();
+    let program = program();
     let version = env!("CARGO_PKG_VERSION");
     let process = std::process::id();
     format!("Rocinante {version} in {program} (process {process})")
+}
+
+/// The file name of the program.
+fn program() -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let name = program.file_name().unwrap_or_default();
+    name.to_string_lossy().replace('\n', " ")
 }
 
 #[cfg(test)]

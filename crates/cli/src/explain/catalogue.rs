@@ -4,26 +4,98 @@ use std::fmt::Write;
 
 use anyhow::bail;
 use errors::{Entry, Topic, entries, find};
+use serde_json::{Value, json};
 
 use crate::output;
 
-/// Whether `word` is a type of code and not the name of a capture.
-pub(crate) fn is_topic(word: &str) -> bool {
-    word.parse::<Topic>().is_ok()
+/// What the words of the command line name.
+pub(crate) enum Found {
+    /// No words: the kinds of codes.
+    Kinds,
+    /// All codes of a kind.
+    All(Topic),
+    /// Codes with this name.
+    Entries(Vec<&'static Entry>),
 }
 
-/// Prints the catalogue entry of a code, by its number or name; without one, all codes of this type.
-pub(crate) fn print(kind: &str, code: Option<&str>) -> anyhow::Result<()> {
-    let topic: Topic = kind.parse()?;
-    output::print(match code {
-        Some(code) => format!("{}\n", wrapped(find(topic, code)?)),
-        None => list(topic),
+/// Finds the codes that words name; `None` if no code has this name, so that it may be a file.
+pub(crate) fn find_words(words: &[impl AsRef<str>]) -> anyhow::Result<Option<Found>> {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    let named = of_any_kind(&words.join(" "))?;
+    Ok(match (words.as_slice(), named) {
+        ([], _) => Some(Found::Kinds),
+        (_, Some(entries)) => Some(Found::Entries(entries)),
+        ([kind], None) => kind.parse().ok().map(Found::All),
+        ([kind, code], None) => Some(Found::Entries(vec![find(kind.parse()?, code)?])),
+        ([kind, _, more, ..], None) if kind.parse::<Topic>().is_ok() => {
+            bail!("one code is explained at a time, so `{more}` is too much")
+        }
+        (_, None) => bail!(
+            "no code has the text `{}`; the kinds of codes are {}",
+            words.join(" "),
+            kinds()
+        ),
     })
 }
 
-/// The entries of the codes with this name, of any kind. A number that is a code of several kinds is
-/// an error that names them.
-pub(crate) fn of_any_kind(word: &str) -> anyhow::Result<Option<String>> {
+/// Prints what was found, as text or as JSON.
+pub(crate) fn print(found: &Found, as_json: bool) -> anyhow::Result<()> {
+    let text = match found {
+        _ if as_json => format!("{:#}\n", document(found)),
+        Found::Kinds => list_kinds(),
+        Found::All(topic) => list(*topic),
+        Found::Entries(found) => {
+            let texts = found.iter().map(|entry| wrapped(entry) + "\n");
+            texts.collect::<Vec<_>>().join("\n")
+        }
+    };
+    output::print(text)
+}
+
+/// The words for the kinds of codes.
+pub(crate) fn kinds() -> String {
+    Topic::ALL.map(Topic::word).join(", ")
+}
+
+fn list_kinds() -> String {
+    let mut text = "The kinds of codes:\n".to_owned();
+    for topic in Topic::ALL {
+        let command = format!("roci explain {topic}");
+        let _ = writeln!(text, "  {command:20}  {}", topic.title());
+    }
+    text.push_str(
+        "`roci explain wc 12` explains one of them, `roci explain trace.pcapng` a capture.\n",
+    );
+    text
+}
+
+/// The version increases when a field changes its name or meaning.
+fn document(found: &Found) -> Value {
+    let entries: Vec<&Entry> = match found {
+        Found::Kinds => {
+            let kinds = Topic::ALL.map(|it| json!({ "kind": it.word(), "title": it.title() }));
+            return json!({ "version": 1, "kinds": kinds });
+        }
+        Found::All(topic) => entries(*topic).collect(),
+        Found::Entries(found) => found.clone(),
+    };
+    let entries = entries.into_iter().map(|entry| {
+        let causes = entry.causes.iter();
+        let causes = causes.map(|it| json!({ "reason": it.reason, "remedy": it.remedy }));
+        json!({
+            "kind": entry.topic.word(),
+            "code": entry.code,
+            "name": entry.c_name,
+            "rust_name": entry.rust_name,
+            "meaning": entry.meaning,
+            "causes": causes.collect::<Vec<_>>(),
+        })
+    });
+    json!({ "version": 1, "entries": entries.collect::<Vec<_>>() })
+}
+
+/// The codes with this name, of any kind. A number that is a code of several kinds is an error that names them.
+fn of_any_kind(word: &str) -> anyhow::Result<Option<Vec<&'static Entry>>> {
     let kinds = Topic::ALL.into_iter();
     let found: Vec<&Entry> = kinds.filter_map(|kind| find(kind, word).ok()).collect();
     let is_number = word.starts_with(|first: char| first.is_ascii_digit());
@@ -37,9 +109,7 @@ pub(crate) fn of_any_kind(word: &str) -> anyhow::Result<Option<String>> {
             commands.join(", or ")
         );
     }
-    let texts = found.into_iter().map(|entry| wrapped(entry) + "\n");
-    let texts: Vec<String> = texts.collect();
-    Ok((!texts.is_empty()).then(|| texts.join("\n")))
+    Ok((!found.is_empty()).then_some(found))
 }
 
 /// All codes of a type, one per line.

@@ -5,34 +5,51 @@
 
 /// The block type of a packet.
 const PACKET: u32 = 6;
+/// The block types of the beginning of a section.
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
 /// Block type and block length.
 const BLOCK_HEADER: usize = 8;
 
-/// One capture with the packets of all of them. Our own captures have one interface and the same units in each
-/// section, so the first section can have the packets of the others.
+/// One capture with the blocks of all of them. A section of a capture names its process, so it begins again wherever
+/// packets of another process are between its own.
 pub(super) fn merge(captures: &[Vec<u8>]) -> Vec<u8> {
-    let mut beginning: Vec<u8> = Vec::new();
-    let mut packets: Vec<(u64, &[u8])> = Vec::new();
-    for capture in captures {
-        let is_first = beginning.is_empty();
-        let mut in_beginning = true;
+    let mut sections: Vec<Vec<u8>> = Vec::new();
+    let mut packets: Vec<(u64, usize, &[u8])> = Vec::new();
+    for (place, capture) in captures.iter().enumerate() {
+        let mut section = Vec::new();
+        let mut last = 0;
         for block in blocks(capture) {
-            match time(block) {
-                Some(time) => {
-                    in_beginning = false;
-                    packets.push((time, block));
+            match (number(block, 0), time(block)) {
+                (Some(SECTION | INTERFACE), _) => {
+                    // A file that was continued has another section with the same content.
+                    if packets.last().is_none_or(|packet| packet.1 != place) {
+                        section.extend(block);
+                    }
                 }
-                None if is_first && in_beginning => beginning.extend(block),
-                None => {}
+                (_, time) => {
+                    last = time.unwrap_or(last);
+                    packets.push((last, place, block));
+                }
             }
         }
+        sections.push(section);
     }
-    // Packets of the same time keep their order.
-    packets.sort_by_key(|(time, _)| *time);
-    packets
-        .into_iter()
-        .for_each(|(_, block)| beginning.extend(block));
-    beginning
+    // Blocks of the same time keep their order.
+    packets.sort_by_key(|(time, _, _)| *time);
+    let mut merged = Vec::new();
+    let mut current = None;
+    if packets.is_empty() {
+        merged.extend(sections.concat());
+    }
+    for (_, place, block) in packets {
+        if current != Some(place) {
+            current = Some(place);
+            merged.extend(&sections[place]);
+        }
+        merged.extend(block);
+    }
+    merged
 }
 
 /// The complete blocks of a capture.
@@ -76,17 +93,21 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_ordered_by_time_behind_one_beginning() {
-        let (header, interface) = (block(0x0a0d_0d0a, 0, 0), block(1, 0, 0));
+    fn packets_are_ordered_by_time_behind_the_beginning_of_their_section() {
+        let beginning = |mark| [block(SECTION, 0, mark), block(INTERFACE, 0, mark)].concat();
         let capture = |times: [u32; 2], mark| {
             let packets = times.map(|time| block(PACKET, time, mark)).concat();
-            [header.clone(), interface.clone(), packets].concat()
+            [beginning(mark), packets].concat()
         };
         let mut cut = capture([2, 3], 9);
         cut.extend(&block(PACKET, 4, 9)[..20]);
         let merged = merge(&[capture([1, 5], 7), cut]);
-        let packets =
-            [(1, 7), (2, 9), (3, 9), (5, 7)].map(|(time, mark)| block(PACKET, time, mark));
-        assert_eq!(merged, [header, interface, packets.concat()].concat());
+        let packet = |time, mark| block(PACKET, time, mark);
+        let expected = [
+            [beginning(7), packet(1, 7)].concat(),
+            [beginning(9), packet(2, 9), packet(3, 9)].concat(),
+            [beginning(7), packet(5, 7)].concat(),
+        ];
+        assert_eq!(merged, expected.concat());
     }
 }

@@ -59,18 +59,83 @@ fn html_page_is_written_and_its_path_printed() {
 }
 
 #[test]
-fn several_captures_are_explained_one_by_one() {
+fn several_captures_are_explained_together() {
     let (_directory, path) = captured("explain-two");
-    for two in [[path.as_str(), &path], ["wc", &path]] {
-        let complaint = roci(["explain"].into_iter().chain(two)).run().complaint();
-        assert!(
-            complaint.contains("one capture is explained at a time"),
-            "{complaint}"
-        );
+    let one = roci(["explain", &path, "--json"]).run().json();
+    let two = roci(["explain", &path, &path, "--json"]).run().json();
+    let packets = |json: &serde_json::Value| json["packets"].as_array().map(Vec::len);
+    assert_eq!(packets(&one), packets(&two), "each packet once");
+    let complaint = roci(["explain", &path, "/nonexistent.pcapng"])
+        .run()
+        .complaint();
+    assert!(complaint.contains("/nonexistent.pcapng can't be opened"));
+}
+
+#[test]
+fn capture_tells_posts_and_completions() {
+    let (_directory, path) = captured("explain-posts");
+    let json = roci(["explain", &path, "--json"]).run().json();
+    let requests = json["work_requests"].as_array().expect("a list");
+    assert!(requests.len() >= 5, "{requests:?}");
+    for request in requests {
+        assert_eq!(request["status"], "IBV_WC_SUCCESS", "{request}");
+        let time = |name: &str| request[name].as_i64().expect("a time");
+        assert!(time("posted_ns") <= time("completed_ns"), "{request}");
+        assert!(time("completed_ns") <= time("polled_ns"), "{request}");
+        let message = request["message"].as_u64().expect("a message") as usize;
+        let begun = json["messages"][message]["begun_ns"].as_i64();
+        assert!(begun.is_some_and(|begun| time("posted_ns") <= begun));
     }
-    let three = ["explain", &path, &path, &path];
-    let complaint = roci(three).run().complaint();
-    assert!(complaint.contains(&format!("`roci explain {path}`")));
+    let text = roci(["explain", &path]).run().success();
+    assert!(text.contains("Work requests"), "{text}");
+    assert!(text.contains("\"hello from process"), "the data: {text}");
+}
+
+#[test]
+fn capture_is_read_from_stdin() {
+    let (directory, path) = captured("explain-stdin");
+    let script = format!("{} explain - < {path}", env!("CARGO_BIN_EXE_roci"));
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(directory.path())
+        .output()
+        .expect("a shell");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("Ladder of connection 1"), "{text}");
+}
+
+#[test]
+fn times_in_the_wrong_order_are_refused() {
+    let (_directory, path) = captured("explain-times");
+    let complaint = roci(["explain", &path, "--from", "5", "--to", "1"])
+        .run()
+        .complaint();
+    assert!(complaint.contains("--from is after --to"), "{complaint}");
+}
+
+#[test]
+fn text_of_a_status_needs_no_kind_and_no_quotes() {
+    for words in [
+        vec!["transport retry counter exceeded"],
+        vec!["transport", "retry", "counter", "exceeded"],
+    ] {
+        let text = roci(["explain"].into_iter().chain(words)).run().success();
+        assert!(text.starts_with("wc 12  IBV_WC_RETRY_EXC_ERR"), "{text}");
+    }
+    let complaint = roci(["explain", "no", "such", "text"]).run().complaint();
+    assert!(complaint.contains("wc, event, nak"), "{complaint}");
+}
+
+#[test]
+fn kinds_are_listed_and_codes_are_json() {
+    let text = roci(["explain"]).run().success();
+    assert!(text.contains("roci explain wc "), "{text}");
+    let json = roci(["explain", "wc", "12", "--json"]).run().json();
+    assert_eq!(json["entries"][0]["name"], "IBV_WC_RETRY_EXC_ERR");
+    let json = roci(["explain", "event", "--json"]).run().json();
+    assert_eq!(json["entries"].as_array().map(Vec::len), Some(20));
+    let complaint = roci(["explain", "IBV_WC_NONSENSE"]).run().complaint();
+    assert!(complaint.contains("wc, event, nak"), "{complaint}");
 }
 
 #[test]

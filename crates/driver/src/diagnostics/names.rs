@@ -91,7 +91,7 @@ pub(super) fn listed(names: impl Iterator<Item = String>) -> String {
     }
 }
 
-pub(super) const fn completed(work: CompletedWork) -> &'static str {
+pub(crate) const fn completed(work: CompletedWork) -> &'static str {
     match work {
         CompletedWork::Send => "SEND",
         CompletedWork::Write => "RDMA WRITE",

@@ -5,7 +5,7 @@ use std::io::Read;
 use pcap_file::TsResolution;
 use pcap_file::pcap::{PcapReader, RawPcapPacket};
 
-use super::{Ending, Frame, ReadError, beginning, ended_early, is_cut_off};
+use super::{Ending, Frame, Item, ReadError, beginning, ended_early, is_cut_off};
 
 /// The higher bits of the link type contain the length of the frame check sequence.
 const LINK_TYPE: u32 = 0xffff;
@@ -13,10 +13,7 @@ const LINK_TYPE: u32 = 0xffff;
 /// Longer than any frame: a longer length is damaged.
 const LONGEST_FRAME: u32 = 1 << 20;
 
-pub(super) fn read(
-    source: impl Read,
-    mut take: impl FnMut(Frame<'_>),
-) -> Result<Ending, ReadError> {
+pub(super) fn read(source: impl Read, mut take: impl FnMut(Item<'_>)) -> Result<Ending, ReadError> {
     let mut reader = PcapReader::new(source).map_err(beginning)?;
     let header = reader.header();
     let nanoseconds = match header.ts_resolution {
@@ -32,7 +29,7 @@ pub(super) fn read(
         match next {
             Ok(packet) if packet.incl_len <= LONGEST_FRAME => {
                 frames += 1;
-                take(frame(&packet, nanoseconds, link));
+                take(Item::Frame(frame(&packet, nanoseconds, link)));
             }
             Ok(_) => {
                 let text = format!("The capture is damaged behind frame {frames}.");

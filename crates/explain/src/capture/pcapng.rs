@@ -6,9 +6,10 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-use super::{Direction, Ending, Frame, ReadError, beginning, ended_early, is_cut_off};
+use super::{Direction, Ending, Frame, Item, ReadError, beginning, ended_early, is_cut_off};
 
 /// The used fields of an interface.
 #[derive(Clone, Copy)]
@@ -25,11 +26,9 @@ struct Clock {
     offset_seconds: u64,
 }
 
-pub(super) fn read(
-    source: impl Read,
-    mut take: impl FnMut(Frame<'_>),
-) -> Result<Ending, ReadError> {
+pub(super) fn read(source: impl Read, mut take: impl FnMut(Item<'_>)) -> Result<Ending, ReadError> {
     let mut reader = PcapNgReader::new(source).map_err(beginning)?;
+    take(Item::Section(application(reader.section())));
     let mut interfaces = Vec::new();
     let mut frames = 0;
     let mut cut_off = false;
@@ -44,16 +43,23 @@ pub(super) fn read(
             }
         };
         match &block {
-            Block::SectionHeader(_) => interfaces.clear(),
+            Block::SectionHeader(section) => {
+                interfaces.clear();
+                take(Item::Section(application(section)));
+            }
             Block::InterfaceDescription(description) => {
                 interfaces.push(Interface::new(description));
+            }
+            Block::SystemdJournalExport(entry) => {
+                frames += 1;
+                take(Item::Journal(&entry.journal_entry));
             }
             block => {
                 let Some(frame) = frame(block, &interfaces) else {
                     continue;
                 };
                 frames += 1;
-                take(frame);
+                take(Item::Frame(frame));
             }
         }
     }
@@ -61,6 +67,14 @@ pub(super) fn read(
         format: "pcapng",
         cut_off,
         remark,
+    })
+}
+
+/// The program that wrote a section.
+fn application<'a>(section: &'a SectionHeaderBlock<'_>) -> Option<&'a str> {
+    section.options.iter().find_map(|option| match option {
+        SectionHeaderOption::UserApplication(name) => Some(name.as_ref()),
+        _ => None,
     })
 }
 

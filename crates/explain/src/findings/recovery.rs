@@ -62,6 +62,10 @@ pub(super) struct Recovery {
     pub(super) first_repeat: Option<u64>,
     /// The time of the last event.
     pub(super) last: u64,
+    /// When the oldest position was last sent.
+    attempt: Option<u64>,
+    /// The longest time between two attempts.
+    longest_pause: u64,
     /// When it ended. Its retransmissions may still follow.
     pub(super) overcome: Option<u64>,
 }
@@ -85,6 +89,12 @@ impl Recovery {
             repeated: 0,
             first_repeat: None,
             last: time,
+            attempt: None,
+            longest_pause: match cause {
+                Cause::NotReady { delay } => delay,
+                Cause::AnswerLost { waited, .. } | Cause::Timeout { waited } => waited,
+                Cause::Sequence { .. } | Cause::DataLost { .. } => 0,
+            },
             overcome: None,
         }
     }
@@ -98,9 +108,22 @@ impl Recovery {
     /// A packet was sent again.
     pub(super) fn repeat(&mut self, position: StreamPosition, time: u64) {
         self.repeated += 1;
-        self.rounds += u64::from(position == self.at);
+        if position == self.at {
+            self.rounds += 1;
+            let pause = self.attempt.map_or(0, |last| time.saturating_sub(last));
+            self.longest_pause = self.longest_pause.max(pause);
+            self.attempt = Some(time);
+        }
         self.first_repeat.get_or_insert(time);
         self.last = time;
+    }
+
+    /// Whether the sender has been silent for so long that it does not try any more: a timeout may last
+    /// four times as long as its code says.
+    pub(super) fn is_silent_at(&self, end: u64) -> bool {
+        /// Other work may delay an attempt.
+        const DELAY: u64 = 10_000_000;
+        end.saturating_sub(self.last) > 4 * self.longest_pause + DELAY
     }
 
     /// Whether data is missing.

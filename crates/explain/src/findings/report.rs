@@ -8,7 +8,7 @@ use super::stream::{PacketCount, Stream};
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::id::{MessageId, PacketId};
 use crate::message::{Outcome, describe};
-use crate::packet::{Marks, Packet};
+use crate::packet::{Marks, Packet, Role};
 use crate::text_format::{count, duration, psn_range, times};
 
 /// A request was rejected with a fatal NAK.
@@ -267,7 +267,24 @@ pub(super) fn not_captured(stream: &Stream, recovery: &Recovery, context: &mut C
 fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
     let silence = duration(context.end.saturating_sub(recovery.last));
     let again = sent_again(recovery);
+    let has_given_up = has_given_up(stream, recovery, context);
     let (kind, outcome, sentence) = match recovery.cause {
+        Cause::Timeout { waited } if !has_given_up => {
+            let beginning = timed_out(stream, recovery, waited, context);
+            (
+                AnomalyKind::StillTrying,
+                Outcome::Unanswered,
+                format!("{beginning}; the capture ends {silence} later."),
+            )
+        }
+        Cause::NotReady { delay } if !has_given_up => {
+            let beginning = not_ready(stream, recovery, delay, context);
+            (
+                AnomalyKind::StillTrying,
+                Outcome::NotReady,
+                format!("{beginning}; the capture ends {silence} later."),
+            )
+        }
         Cause::Sequence { .. } => {
             let beginning = missed(stream, recovery, context);
             let end = format!("{again}, and the capture has no answer after that");
@@ -316,6 +333,20 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
         context.messages[message.index()].outcome = outcome;
     }
     report(kind, sentence, stream, recovery, context);
+}
+
+/// Whether the sender has stopped trying: its completion says so, the connection was closed, or it has been silent for
+/// longer than it waits between two attempts.
+fn has_given_up(stream: &Stream, recovery: &Recovery, context: &Context<'_>) -> bool {
+    let connection = &context.connections[stream.connection.index()];
+    let queue_pair = connection.ends[stream.side.index()].queue_pair;
+    let failed = queue_pair.is_some_and(|id| {
+        let failure = context.failures.get(&id);
+        failure.is_some_and(|&time| time >= i128::from(recovery.time))
+    });
+    let last = &context.packets[connection.last.index()];
+    let closed = last.role == Role::Manage && last.time > recovery.last;
+    failed || closed || recovery.is_silent_at(context.end)
 }
 
 fn report(

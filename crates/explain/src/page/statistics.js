@@ -19,14 +19,13 @@ function countShown(rows) {
   return counted;
 }
 
-/** How long the answers took to the messages that begin in what is shown; repeated ones tell nothing. */
+/** How long the answers took to the messages that begin in what is shown, counted as the command does. */
 function roundTrips(rows) {
   const times = [];
   for (const packet of rows) {
     const message = packets.message[packet];
-    if (message === NONE || messages.first[message] !== packet || messages.repeated[message]) continue;
-    const time = messages.answered[message] - messages.sent[message];
-    if (time >= 0) times.push(time);
+    if (message === NONE || messages.first[message] !== packet || Number.isNaN(messages.answered[message])) continue;
+    times.push(Math.max(0, messages.answered[message] - messages.sent[message]));
   }
   return Float64Array.from(times).sort();
 }

@@ -73,6 +73,16 @@ fn section(kind: AnomalyKind, anomalies: &[&Anomaly], width: usize) -> String {
     text
 }
 
+/// One anomaly with its name.
+pub(super) fn line(anomaly: &Anomaly, width: usize) -> String {
+    let explanation = anomaly.kind.explanation();
+    let (style, sign) = look(anomaly.kind.severity());
+    let name = paint(style, format!("{sign} {}", explanation.name));
+    let first = format!("  {} ", moment(anomaly.time));
+    let sentence = paragraph(&anomaly.sentence, &first, "           ", width);
+    format!("  {name}\n{sentence}")
+}
+
 fn look(severity: Severity) -> (Style, char) {
     match severity {
         Severity::Error => (BAD, '✗'),

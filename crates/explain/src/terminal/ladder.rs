@@ -11,6 +11,7 @@ use super::fold::run_at;
 use super::lists::end;
 use super::table::cut;
 use crate::analysis::Analysis;
+use crate::anomaly::Severity;
 use crate::handshake::Step;
 use crate::id::{ConnectionId, PacketId};
 use crate::message::describe;
@@ -56,7 +57,15 @@ fn ladder(analysis: &Analysis, view: &View, id: ConnectionId) -> String {
         inside: view.width() - MARGIN - 2,
     };
     let mut text = drawing.heading(id);
-    let (mut at, mut lines) = (0, 0);
+    let (mut at, mut lines) = (start(analysis, view, id, &packets, &shapes), 0);
+    if at > 0 {
+        let before = count(at as u64, "packet", "packets");
+        let hint = format!(
+            "  … {before} before the first problem: --ladder {} shows all",
+            packets.len()
+        );
+        let _ = writeln!(text, "{}", paint(FAINT, hint));
+    }
     while at < packets.len() && lines < view.ladder {
         let run = run_at(&shapes[at..]);
         for &packet in &packets[at..at + run.period] {
@@ -81,6 +90,45 @@ fn ladder(analysis: &Analysis, view: &View, id: ConnectionId) -> String {
         let _ = writeln!(text, "{}", paint(FAINT, hint));
     }
     text
+}
+
+/// Where the ladder begins: at the first packet, or a little before the first problem if a ladder from the beginning
+/// would end before it.
+fn start(
+    analysis: &Analysis,
+    view: &View,
+    id: ConnectionId,
+    packets: &[PacketId],
+    shapes: &[Shape],
+) -> usize {
+    /// How many packets show what was going on before.
+    const BEFORE: usize = 4;
+    let problems = analysis.anomalies.iter().filter(|anomaly| {
+        let is_worth_it = anomaly.kind.severity() >= Severity::Warning;
+        anomaly.connection == Some(id) && is_worth_it && view.shows_time(anomaly.time)
+    });
+    let told = problems.filter_map(|anomaly| anomaly.packet).min();
+    let Some(told) = told else { return 0 };
+    // The packet that shows a problem comes after the lost one.
+    let told = packets.partition_point(|&packet| packet < told);
+    let is_lost = |&packet: &PacketId| never_arrives(&analysis[packet]);
+    let place = packets[..told].iter().position(is_lost).unwrap_or(told);
+    if place < shown_from_start(view, shapes) {
+        0
+    } else {
+        place.saturating_sub(BEFORE)
+    }
+}
+
+/// How many packets a ladder from the beginning shows.
+fn shown_from_start(view: &View, shapes: &[Shape]) -> usize {
+    let (mut at, mut lines) = (0, 0);
+    while at < shapes.len() && lines < view.ladder {
+        let run = run_at(&shapes[at..]);
+        lines += run.period + usize::from(run.rounds > 1);
+        at += run.period * run.rounds;
+    }
+    at
 }
 
 fn packets(analysis: &Analysis, view: &View, connection: ConnectionId) -> Vec<PacketId> {
@@ -190,8 +238,24 @@ impl Drawing<'_> {
         (before, room.saturating_sub(before).max(3))
     }
 
+    /// The beginning of the payload is shown where there is room for it.
     fn label(&self, id: PacketId, packet: &Packet) -> String {
-        let mut label = self.what(id, packet);
+        let what = self.what(id, packet);
+        let remarks = self.remarks(id, packet);
+        let data = beginning(self.analysis.payload(id));
+        let room = self.inside - 8;
+        let label = match packet.role {
+            Role::Request | Role::Response => format!("{what}{data}{remarks}"),
+            _ => format!("{what}{remarks}"),
+        };
+        if label.chars().count() <= room {
+            return label;
+        }
+        cut(&format!("{what}{remarks}"), room)
+    }
+
+    fn remarks(&self, id: PacketId, packet: &Packet) -> String {
+        let mut remarks = String::new();
         let fault = self.analysis.fault(id);
         for (mark, word) in [
             (Marks::REPEATED, "again"),
@@ -203,14 +267,14 @@ impl Drawing<'_> {
             if packet.marks.contains(mark) {
                 let is_told = fault.is_some() && matches!(mark, Marks::LOST | Marks::DAMAGED);
                 if !is_told {
-                    let _ = write!(label, " · {word}");
+                    let _ = write!(remarks, " · {word}");
                 }
             }
         }
         if let Some(fault) = fault {
-            let _ = write!(label, " · {fault}");
+            let _ = write!(remarks, " · {fault}");
         }
-        cut(&label, self.inside - 8)
+        remarks
     }
 
     fn what(&self, id: PacketId, packet: &Packet) -> String {
@@ -259,6 +323,38 @@ impl Drawing<'_> {
         let inside = format!("{text:^w$}", w = self.inside);
         format!("{}│{}│", paint(FAINT, time), paint(FAINT, inside))
     }
+}
+
+/// The first bytes of a payload: as text if they are text, otherwise in hexadecimal.
+fn beginning(payload: &[u8]) -> String {
+    const SHOWN: usize = 24;
+    const SHOWN_BYTES: usize = 8;
+    if payload.is_empty() {
+        return String::new();
+    }
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+    let text: String = payload
+        .iter()
+        .copied()
+        .take_while(is_text)
+        .map(char::from)
+        .collect();
+    let is_whole = text.len() == payload.len() || payload.get(text.len()) == Some(&0);
+    if text.len() >= SHOWN || (is_whole && !text.is_empty()) {
+        let shown = text.get(..SHOWN).map(|text| format!("{text}…"));
+        return format!(" \"{}\"", shown.unwrap_or(text));
+    }
+    let bytes: String = payload
+        .iter()
+        .take(SHOWN_BYTES)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let more = if payload.len() > SHOWN_BYTES {
+        "…"
+    } else {
+        ""
+    };
+    format!(" {bytes}{more}")
 }
 
 fn never_arrives(packet: &Packet) -> bool {

@@ -49,8 +49,45 @@ pub(super) fn connections(analysis: &Analysis, view: &View, ids: &[ConnectionId]
             text.push_str(&steps(analysis, view, id, handshake));
         }
     }
+    text.push_str(&processes(analysis, view));
     text
 }
+
+/// Which process has which queue pairs.
+fn processes(analysis: &Analysis, view: &View) -> String {
+    let mut text = String::new();
+    for (place, name) in analysis.capture.processes.iter().enumerate() {
+        let own = analysis
+            .queue_pairs
+            .iter()
+            .filter(|it| it.process == Some(place));
+        let mut own: Vec<String> = own
+            .map(|queue_pair| {
+                let address = analysis[queue_pair.endpoint].address;
+                format!("{address} QP {:#x}", queue_pair.number.value())
+            })
+            .collect();
+        if own.is_empty() {
+            continue;
+        }
+        if own.len() > SHOWN_QUEUE_PAIRS {
+            let more = count((own.len() - SHOWN_QUEUE_PAIRS) as u64, "other", "others");
+            own.truncate(SHOWN_QUEUE_PAIRS);
+            own.push(more);
+        }
+        let own = own.join(", ");
+        text.push_str(&paragraph(
+            &own,
+            &format!("  {name}: "),
+            "    ",
+            view.width(),
+        ));
+    }
+    text
+}
+
+/// The most queue pairs of a process to list.
+const SHOWN_QUEUE_PAIRS: usize = 8;
 
 /// One end of a connection: `10.0.0.1 QP 0x11`.
 pub(super) fn end(analysis: &Analysis, id: ConnectionId, side: Side) -> String {
@@ -172,6 +209,28 @@ pub(super) fn messages(analysis: &Analysis, view: &View) -> String {
     text
 }
 
+/// One message as a line of its own.
+pub(super) fn line(message: &Message, width: usize) -> String {
+    let (style, outcome) = outcome_of(message);
+    let answer = message.answer_time().map_or(String::new(), |time| {
+        format!(", answered after {}", duration(time))
+    });
+    let arrow = match message.from {
+        Side::Left => "→",
+        Side::Right => "←",
+    };
+    let said = format!(
+        "{:>10}  {} {arrow} {} {}, PSN {}{answer}: ",
+        moment(message.begun),
+        message.connection.index() + 1,
+        message.name(),
+        bytes(message.length),
+        message.first_psn,
+    );
+    let room = width.saturating_sub(said.chars().count());
+    format!("{said}{}\n", paint(style, cut(&outcome, room)))
+}
+
 fn row(message: &Message) -> Vec<Cell> {
     let arrow = match message.from {
         Side::Left => "→",
@@ -207,7 +266,7 @@ fn outcome_of(message: &Message) -> (Style, String) {
         Outcome::Unacknowledged => (FAINT, "sent".to_owned()),
         Outcome::Unanswered => (WARNING, "no answer".to_owned()),
         Outcome::Incomplete => (WARNING, "incomplete".to_owned()),
-        Outcome::NotReady => (BAD, "receiver never ready".to_owned()),
+        Outcome::NotReady => (BAD, "receiver not ready".to_owned()),
         Outcome::GivenUp => (BAD, "given up".to_owned()),
         Outcome::Rejected(code) => (BAD, format!("rejected: {code}")),
     };

@@ -12,3 +12,4 @@ mod limits;
 mod rejected;
 mod same_start;
 mod size;
+mod story;

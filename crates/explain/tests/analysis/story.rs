@@ -1,0 +1,291 @@
+//! Long, unfinished and merged captures, and what programs did.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use explain::terminal::{View, render};
+use explain::{Analysis, AnomalyKind, Marks, Outcome, Role};
+use pcap_file::DataLink;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcapng::blocks::systemd_journal_export::SystemdJournalExportBlock;
+
+use crate::files::{Frame, analysis, frames};
+
+const OUTBOUND: u32 = 2;
+const INBOUND: u32 = 1;
+
+/// A capture of our own, as a process writes it.
+struct OwnCapture(PcapNgWriter<Vec<u8>>);
+
+impl OwnCapture {
+    fn of(process: &str) -> Self {
+        let application = format!("Rocinante 0.1.0 in {process}");
+        let section = SectionHeaderBlock {
+            options: vec![SectionHeaderOption::UserApplication(application.into())],
+            ..SectionHeaderBlock::default()
+        };
+        let mut writer = PcapNgWriter::with_section_header(Vec::new(), section).expect("memory");
+        let interface = InterfaceDescriptionBlock {
+            linktype: DataLink::ETHERNET,
+            snaplen: 0,
+            options: vec![InterfaceDescriptionOption::IfTsResol(9)],
+        };
+        writer.write_pcapng_block(interface).expect("memory");
+        OwnCapture(writer)
+    }
+
+    fn packet(&mut self, frame: &Frame, flags: Option<u32>, comment: Option<&str>) -> &mut Self {
+        let comment = comment.map(|comment| EnhancedPacketOption::Comment(comment.into()));
+        let flags = flags.map(EnhancedPacketOption::Flags);
+        let block = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: frame.time,
+            original_len: frame.ethernet.len() as u32,
+            data: Cow::Borrowed(&frame.ethernet),
+            options: comment.into_iter().chain(flags).collect(),
+        };
+        self.0.write_pcapng_block(block).expect("memory");
+        self
+    }
+
+    fn note(&mut self, time: Duration, fields: &str) -> &mut Self {
+        let entry = format!(
+            "__REALTIME_TIMESTAMP={}\nROCI_TIME_NS={}\n{fields}\n\n",
+            time.as_micros(),
+            time.as_nanos()
+        );
+        let journal_entry = entry.into_bytes().into();
+        let block = SystemdJournalExportBlock { journal_entry };
+        self.0.write_pcapng_block(block).expect("memory");
+        self
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        self.0.into_inner()
+    }
+}
+
+/// The frames of the kernel's device that was never ready, up to the given RNR NAK.
+fn never_ready(naks: usize) -> Vec<Frame> {
+    let all = analysis("gold-rnr");
+    let mut found = 0;
+    let last = all.packets.iter().position(|packet| {
+        found += usize::from(packet.role == Role::NotReady);
+        found == naks
+    });
+    let mut frames = frames("gold-rnr");
+    frames.truncate(last.expect("so many NAKs") + 1);
+    frames
+}
+
+fn plain(frames: &[Frame]) -> Analysis {
+    let mut capture = OwnCapture::of("a test (process 1)");
+    for frame in frames {
+        capture.packet(frame, None, None);
+    }
+    Analysis::read(capture.bytes().as_slice()).expect("a capture")
+}
+
+fn text(analysis: &Analysis, view: &View) -> String {
+    anstream::adapter::strip_str(&render(analysis, view)).to_string()
+}
+
+#[test]
+fn rnr_naks_are_counted_beyond_sixteen_bits() {
+    const ROUNDS: u32 = 66_000;
+    let frames = never_ready(1);
+    let (before, round) = frames.split_at(frames.len() - 2);
+    let mut capture = OwnCapture::of("a test (process 1)");
+    for frame in before {
+        capture.packet(frame, None, None);
+    }
+    for count in 0..ROUNDS {
+        for frame in round {
+            let later = Frame {
+                time: frame.time + count * Duration::from_millis(1),
+                ethernet: frame.ethernet.clone(),
+            };
+            capture.packet(&later, None, None);
+        }
+    }
+    let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    assert_eq!(analysis.messages[0].not_ready, ROUNDS);
+}
+
+#[test]
+fn capture_that_ends_while_the_sender_tries_is_not_called_exhausted() {
+    let tries = plain(&never_ready(2));
+    let kinds: Vec<AnomalyKind> = tries.anomalies.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [AnomalyKind::StillTrying], "{:?}", tries.anomalies);
+    assert_eq!(tries.messages[0].outcome, Outcome::NotReady);
+    let gives_up = analysis("gold-rnr");
+    let kinds: Vec<AnomalyKind> = gives_up.anomalies.iter().map(|it| it.kind).collect();
+    assert!(kinds.contains(&AnomalyKind::NotReadyForEver), "{kinds:?}");
+}
+
+#[test]
+fn failed_completion_shows_that_the_sender_gave_up() {
+    let mut frames = never_ready(2);
+    let number = analysis("gold-rnr");
+    let number = number.number_at(number.packets[0].connection, explain::Side::Left);
+    let number = number.expect("the connection manager named it").value();
+    let comment = format!("Send wr_id 7 of QP {number:#x}");
+    let mut capture = OwnCapture::of("sender (process 1)");
+    for frame in &frames {
+        capture.packet(frame, Some(OUTBOUND), Some(&comment));
+    }
+    let last = frames.pop().expect("a frame").time;
+    capture.note(
+        last + Duration::from_millis(1),
+        &format!("ROCI_EVENT=completion\nROCI_QP={number:#x}\nROCI_WR_ID=7\nROCI_WORK=SEND\nROCI_STATUS=IBV_WC_RNR_RETRY_EXC_ERR"),
+    );
+    let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    let kinds: Vec<AnomalyKind> = analysis.anomalies.iter().map(|it| it.kind).collect();
+    assert_eq!(
+        kinds,
+        [AnomalyKind::NotReadyForEver],
+        "{:?}",
+        analysis.anomalies
+    );
+}
+
+#[test]
+fn ladder_begins_before_the_first_problem() {
+    let analysis = analysis("loss5-requests-send");
+    let lost = analysis
+        .packets
+        .iter()
+        .find(|packet| packet.marks.contains(Marks::LOST))
+        .expect("a packet is lost");
+    let view = View {
+        ladder: 12,
+        ..View::default()
+    };
+    let text = text(&analysis, &view);
+    let ladder = &text[text.find("Ladder of").expect("a ladder")..];
+    assert!(ladder.contains("before the first problem"), "{ladder}");
+    assert!(ladder.contains(&format!("PSN {} ", lost.psn)), "{ladder}");
+    assert!(ladder.contains("· lost"), "{ladder}");
+}
+
+#[test]
+fn comment_names_the_sender_without_a_direction() {
+    let frames = frames("misc/noack-timeout14-retry2");
+    let mut capture = OwnCapture::of("sender (process 1)");
+    // Without the management datagrams, which name the queue pairs.
+    let is_request = |frame: &&Frame| frame.ip().len() == 20 + 8 + 12 + 16 + 4;
+    for frame in frames.iter().filter(is_request) {
+        capture.packet(frame, None, Some("Send wr_id 7 of QP 0xabc, edited"));
+    }
+    let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    let connection = analysis
+        .packets
+        .iter()
+        .find(|packet| packet.role == Role::Request)
+        .expect("a request")
+        .connection;
+    let number = analysis.number_at(connection, explain::Side::Left);
+    assert_eq!(number, Some(wire::Qpn::new(0xabc)));
+}
+
+#[test]
+fn captures_of_both_ends_are_merged() {
+    let frames = frames("gold-send");
+    let one = analysis("gold-send");
+    let client = one[one[one.packets[0].connection].ends[0].endpoint].address;
+    let std::net::IpAddr::V4(client) = client else {
+        panic!("the capture is of IPv4");
+    };
+    let [mut left, mut right] = ["client (process 1)", "server (process 2)"].map(OwnCapture::of);
+    for frame in &frames {
+        let from_client = frame.ip()[12..16] == client.octets();
+        let later = Frame {
+            time: frame.time + Duration::from_micros(3),
+            ethernet: frame.ethernet.clone(),
+        };
+        if from_client {
+            left.packet(frame, Some(OUTBOUND), None);
+            right.packet(&later, Some(INBOUND), None);
+        } else {
+            right.packet(frame, Some(OUTBOUND), None);
+            left.packet(&later, Some(INBOUND), None);
+        }
+    }
+    let sources = [left.bytes(), right.bytes()];
+    // The order of the files does not matter.
+    for order in [[0, 1], [1, 0]] {
+        let sources = order.map(|place| sources[place].as_slice()).to_vec();
+        let merged = Analysis::read_all(sources).expect("two captures");
+        assert_eq!(merged.packets.len(), one.packets.len());
+        let flights = merged.packets.iter().map(|packet| packet.flight);
+        assert!(flights.flatten().all(|flight| flight.get() == 3000));
+        assert!(
+            merged
+                .packets
+                .iter()
+                .all(|packet| packet.marks.contains(Marks::SEEN_TWICE))
+        );
+        assert_eq!(merged.anomalies.len(), 0, "{:?}", merged.anomalies);
+        let text = text(&merged, &View::default());
+        for process in ["client (process 1): ", "server (process 2): "] {
+            assert!(text.contains(process), "{text}");
+        }
+    }
+    let broken: Vec<&[u8]> = vec![&sources[0], b"no capture"];
+    let (place, _) = Analysis::read_all(broken).expect_err("the second is none");
+    assert_eq!(place, 1);
+}
+
+#[test]
+fn work_request_is_told_from_its_post_to_its_poll() {
+    let frames = frames("gold-send");
+    let one = analysis("gold-send");
+    let sends = one.packets.iter();
+    let place = sends
+        .take_while(|packet| packet.role != Role::Request)
+        .count();
+    let number = one.number_at(one.packets[place].connection, one.packets[place].from);
+    let number = number.expect("the connection manager named it").value();
+    let start = frames[place].time;
+    let at = |micros| start + Duration::from_micros(micros);
+    let event = |kind: &str, status: &str| {
+        format!(
+            "ROCI_EVENT={kind}\nROCI_QP={number:#x}\nROCI_WR_ID=77\nROCI_WORK=SEND\nROCI_LENGTH=64{status}"
+        )
+    };
+    let success = "\nROCI_STATUS=IBV_WC_SUCCESS";
+    let comment = format!("request of QP {number:#x}");
+    let mut capture = OwnCapture::of("client (process 1)");
+    for frame in &frames[..place] {
+        capture.packet(frame, Some(OUTBOUND), None);
+    }
+    capture.note(start - Duration::from_micros(5), &event("post-send", ""));
+    capture.packet(&frames[place], Some(OUTBOUND), Some(&comment));
+    for frame in &frames[place + 1..] {
+        capture.packet(frame, Some(INBOUND), None);
+    }
+    capture.note(at(900), &event("completion", success));
+    capture.note(at(950), &event("poll", success));
+    let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    let [request] = analysis.work_requests.as_slice() else {
+        panic!("{:?}", analysis.work_requests);
+    };
+    let message = request.message.expect("it has a message");
+    let begun = i64::try_from(analysis[message].begun).expect("a time");
+    assert_eq!(begun - request.posted, 5000);
+    assert_eq!(request.completed, Some(begun + 900_000));
+    assert_eq!(request.polled, Some(begun + 950_000));
+    assert_eq!((request.id, request.length), (77, 64));
+    let text = text(&analysis, &View::default());
+    let line = text.lines().find(|line| line.contains(" 77 "));
+    let line = line.expect("a line of the table");
+    for word in ["5.00 µs", "905 µs", "50.0 µs", "success"] {
+        assert!(line.contains(word), "{word}: {line}");
+    }
+    assert!(text.contains("3 of posts and completions"), "{text}");
+}
