@@ -4,7 +4,7 @@
 //! devices that it opens are those of the host. They are ordinary drivers, with four replacements:
 //!
 //! - the clock is that of the world, and stands still while a program runs;
-//! - the packets of a device go to the network of the world ([`Port`] instead of sockets);
+//! - the packets of a device go to the network of the world instead of sockets;
 //! - instead of the device's thread, [`World::serve`] does what that thread does in one round;
 //! - random numbers and the addresses of registered memory come from the seed of the world.
 //!

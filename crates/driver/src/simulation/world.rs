@@ -17,6 +17,7 @@ use wire::{Gid, PathMtu, Qpn, destination_queue_pair};
 use super::current::Entered;
 use super::network::{Flying, Latency, Network};
 use crate::check::{CheckOptions, ProcessCheck};
+use crate::clock;
 use crate::shared::{Shared, earliest};
 
 /// The first virtual address of registered memory. No program has memory there, so a mistaken address is found.
@@ -81,7 +82,7 @@ impl World {
     /// A world without hosts. Everything random in it depends on the seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let start = Instant::now();
+        let start = clock::now();
         Self(Arc::new(Mutex::new(State {
             start,
             now: start,

@@ -21,9 +21,9 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     match (arguments.first().map(String::as_str), number) {
         (Some("ordinary"), Some(runs)) => {
-            runs::run_ordinary(runs, 1, Release::AfterPost);
+            let lost = runs::run_ordinary(runs, 1, Release::AfterPost);
             println!(
-                "{runs} ordinary runs: no addition is lost ({:.1?})",
+                "{lost} of {runs} ordinary runs have lost an addition ({:.1?})",
                 begin.elapsed()
             );
         }

@@ -11,7 +11,7 @@ use std::thread::{self, Thread};
 use rocinante::Listener;
 use rocinante::sim::{Host, Simulation};
 
-use super::service::{Job, Release, add, serve};
+use super::service::{Job, LOST, Release, add, serve};
 
 /// How many clients there are.
 const CLIENTS: u64 = 2;
@@ -51,32 +51,52 @@ pub(crate) fn simulate(simulation: Simulation, release: Release) {
     simulation.run();
 }
 
-/// Runs on real devices of the loopback network 127.62.`net`.0/24, with a thread for each server and each client.
-pub(crate) fn run_ordinary(runs: u64, net: u8, release: Release) {
+/// Runs on real devices of the loopback network 127.62.`net`.0/24, with a thread for each server and each client. Returns how many
+/// of them have lost an addition.
+pub(crate) fn run_ordinary(runs: u64, net: u8, release: Release) -> u64 {
     let address = |host: u8| SocketAddr::new(IpAddr::from([127, 62, net, host]), 0);
     // They keep the devices open from run to run.
     let _open = [1, 2, 3, 4].map(|host| Listener::bind(address(host)).expect("a loopback address"));
-    for _ in 0..runs {
+    let one_run = |_: &u64| {
         let [locks, storage] = [1, 2].map(|host| Listener::bind(address(host)).expect("a port"));
-        let (lock_address, storage_address) = (locks.local_address(), storage.local_address());
-        let done = AtomicU64::new(0);
+        let job = |name: u64| Job {
+            own: address(2 + name as u8),
+            locks: locks.local_address(),
+            storage: storage.local_address(),
+            name,
+            rounds: ROUNDS,
+            release,
+        };
+        let jobs: Vec<_> = (1..=CLIENTS).map(job).collect();
+        let done = &AtomicU64::new(0);
         thread::scope(|scope| {
             for server in [locks, storage] {
                 scope.spawn(|| block_on(serve(server, CLIENTS as usize)).expect("a server"));
             }
-            for name in 1..=CLIENTS {
-                let job = Job {
-                    own: address(2 + name as u8),
-                    locks: lock_address,
-                    storage: storage_address,
-                    name,
-                    rounds: ROUNDS,
-                    release,
-                };
-                let done = &done;
-                scope.spawn(move || block_on(add(job, done, CLIENTS * ROUNDS)).expect("a client"));
-            }
-        });
+            let client = |job| {
+                let work =
+                    move || block_on(add(job, done, CLIENTS * ROUNDS)).map_err(|it| it.to_string());
+                scope.spawn(work)
+            };
+            let clients: Vec<_> = jobs.into_iter().map(client).collect();
+            let mut ended = clients.into_iter().map(|it| it.join().expect("no panic"));
+            ended.any(|outcome| has_lost(&outcome))
+        })
+    };
+    (0..runs).filter(one_run).count() as u64
+}
+
+/// Whether a client has found a wrong sum.
+///
+/// # Panics
+/// If it has another error.
+fn has_lost(outcome: &Result<(), String>) -> bool {
+    match outcome {
+        Ok(()) => false,
+        Err(error) => {
+            assert!(error.starts_with(LOST), "{error}");
+            true
+        }
     }
 }
 
