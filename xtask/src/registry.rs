@@ -169,6 +169,7 @@ mod tests {
             "rocinante-host",
             "rocinante-macros",
             "rocinante-net",
+            "rocinante-statistics",
             "rocinante-wire",
         ];
         assert_eq!(names, expected);

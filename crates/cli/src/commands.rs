@@ -10,3 +10,4 @@ pub(crate) mod link;
 pub(crate) mod manual;
 pub(crate) mod ping;
 pub(crate) mod run;
+pub(crate) mod stat;

@@ -54,6 +54,8 @@ enum Command {
     Ping(commands::ping::Options),
     /// Measure bandwidth and latency, as perftest does
     Perf(Box<perf::Options>),
+    /// Show what the RDMA processes of this user send and receive
+    Stat(commands::stat::Options),
     /// Explain a capture, or an error code
     Explain(explain::Options),
     /// Run an unmodified RDMA program on these devices
@@ -104,6 +106,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Link(options) => commands::link::run(&options),
         Command::Ping(options) => return commands::ping::run(&options),
         Command::Perf(options) => perf::run(&options),
+        Command::Stat(options) => commands::stat::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Run(options) => return Ok(commands::run::run(&options)),
         Command::Torture(options) => return torture::run(&options),

@@ -86,6 +86,11 @@ impl Connections {
     }
 
     /// Reports to the manager that an address has moved to another interface, or that no interface is left.
+    pub(crate) fn is_up(&self, present: &[Interface]) -> bool {
+        let is_up = |index| present.iter().any(|it| it.index == index && it.up);
+        (self.interfaces.iter()).any(|(_, interface)| is_up(interface.index))
+    }
+
     pub(crate) fn update_interfaces(&mut self, manager: &mut Manager, present: &[Interface]) {
         for (address, interface) in &mut self.interfaces {
             let has = |it: &&Interface| it.addresses.iter().any(|known| known.ip == *address);

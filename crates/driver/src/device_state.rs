@@ -34,6 +34,7 @@ use crate::packet_wakeups::{AtReadable, PacketWakeups};
 use crate::port::{PollScope, PollSources, Ports};
 use crate::shortcut::Decision;
 use crate::simulation;
+use crate::statistics::Statistics;
 use crate::wait_set::WaitSet;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
@@ -79,6 +80,7 @@ pub(crate) struct DeviceState {
     /// The counters when retransmissions were last traced.
     #[cfg(feature = "tracing")]
     traced: engine::Counters,
+    statistics: Statistics,
     /// Packets that the kernel did not send, to be reported; `None` if explanations are disabled.
     unsendable: Option<Vec<Problem>>,
     /// Checks the program, if that is wanted.
@@ -169,6 +171,7 @@ impl DeviceState {
             event_notifier: Arc::new(Notifier::new().map_err(OpenError::System)?),
             #[cfg(feature = "tracing")]
             traced: engine::Counters::default(),
+            statistics: Statistics::new(device),
             unsendable: options.explain.then(Vec::new),
             check: options.check.as_ref().map(DeviceCheck::new).map(Arc::new),
             observed: VecDeque::new(),
@@ -209,6 +212,18 @@ impl DeviceState {
         self.host.device_mut()
     }
 
+    /// Notes that the program calls the device, which may change objects.
+    pub(crate) fn note_call(&mut self) {
+        self.statistics.note_call();
+    }
+
+    /// Publishes the counters if that is due.
+    pub(crate) fn publish_statistics(&mut self, now: Instant) {
+        if self.statistics.is_due(now) {
+            (self.statistics).publish(now, self.host.device(), &self.ports);
+        }
+    }
+
     /// The oldest completion that is there.
     pub(crate) fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.host.device_mut().poll_completion(queue);
@@ -232,6 +247,8 @@ impl DeviceState {
     }
 
     pub(crate) fn update_interfaces(&mut self, present: &[Interface]) {
+        let up = self.connections.is_up(present);
+        self.statistics.note_link(up);
         self.connections
             .update_interfaces(self.host.manager(), present);
     }
@@ -358,6 +375,7 @@ impl DeviceState {
         if let Some(capture_and_faults) = &mut self.capture_and_faults {
             capture_and_faults.flush();
         }
+        self.publish_statistics(now);
         #[cfg(feature = "tracing")]
         crate::trace::retransmissions(&mut self.traced, self.host.device().counters());
     }
@@ -510,6 +528,7 @@ impl DeviceState {
             capture_and_faults.send_delayed(now, &mut self.ports);
         }
         self.ports.flush_stalled(now);
+        (self.statistics).publish(now, self.host.device(), &self.ports);
     }
 
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {
@@ -544,6 +563,7 @@ impl Drop for DeviceState {
         self.flush_before_exit(now());
         self.ports.withdraw();
         self.receive(now(), PollScope::AllSockets);
+        (self.statistics).publish(now(), self.host.device(), &self.ports);
         if let Some((check, findings)) = self.take_findings() {
             check.report(findings);
         }

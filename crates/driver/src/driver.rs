@@ -178,6 +178,7 @@ impl Driver {
         let mut state = self.shared.lock();
         // Other calls wait for the packets that they sent to this device.
         state.stop_delivery_to_self();
+        state.note_call();
         let result = work(state.device_mut());
         state.transmit(now);
         if state.has_sent_to_self() {

@@ -39,6 +39,7 @@ pub mod simulation;
 #[path = "no_simulation.rs"]
 mod simulation;
 mod stalled;
+mod statistics;
 mod thread;
 #[cfg(feature = "tracing")]
 mod trace;

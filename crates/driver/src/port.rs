@@ -12,6 +12,7 @@ use net::fork::Guard;
 use net::poll::{Interest, PollSet, is_socket_lost};
 use net::share::{Member, ReceivedPacket, join_all};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
+use statistics::PacketPath;
 use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};
 
 use crate::options::OpenError;
@@ -329,6 +330,18 @@ impl Ports {
     pub(crate) fn enable_shortcuts(&mut self, enabled: bool) {
         for member in &mut self.members {
             member.enable_shortcuts(enabled);
+        }
+    }
+
+    /// How packets reach a queue pair.
+    pub(crate) fn packet_path(&self, address: IpAddr, number: Qpn) -> PacketPath {
+        let mut members = self.members.iter();
+        if members.clone().any(|it| it.address() == address) && self.owns(number) {
+            PacketPath::SameDevice
+        } else if members.any(|it| it.sends_through_memory(address, number)) {
+            PacketPath::SharedMemory
+        } else {
+            PacketPath::Sockets
         }
     }
 

@@ -1,14 +1,14 @@
-//! Counters of what a device sends, receives and drops.
+//! Counters of what a device and its queue pairs send, receive and drop.
 
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
-        /// The counters of one device. They never decrease.
+    ($(#[doc = $about:literal])+ $counters:ident: $($(#[doc = $doc:literal])+ $name:ident,)*) => {
+        $(#[doc = $about])+
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-        pub struct Counters {
+        pub struct $counters {
             $($(#[doc = $doc])+ pub $name: u64,)*
         }
 
-        impl Counters {
+        impl $counters {
             /// All counters with their names.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
@@ -18,10 +18,24 @@ macro_rules! counters {
 }
 
 counters! {
+    /// The counters of one device. They never decrease.
+    Counters:
     /// Packets sent.
     packets_sent,
     /// Packets that were delivered to a queue pair.
     packets_received,
+    /// The bytes of packets sent, from the base transport header to the ICRC.
+    bytes_sent,
+    /// The bytes of packets that were delivered to a queue pair, from the base transport header to the ICRC.
+    bytes_received,
+    /// Packets sent to multicast groups.
+    multicast_sent,
+    /// Packets received from multicast groups.
+    multicast_received,
+    /// SEND requests that completed successfully.
+    sends_completed,
+    /// Receives that completed successfully.
+    receives_completed,
     /// Sent packets that stayed in the device, because they were for its own queue pairs.
     delivered_to_self,
     /// Datagrams that are not valid packets.
@@ -56,6 +70,10 @@ counters! {
     retransmitted,
     /// Acknowledgement timeouts.
     timeouts,
+    /// Requests that failed because all retries were used.
+    retries_exhausted,
+    /// Requests that failed because all RNR retries were used.
+    rnr_retries_exhausted,
     /// Sequence NAKs sent.
     sequence_naks_sent,
     /// Sequence NAKs received.
@@ -70,4 +88,35 @@ counters! {
     fatal_naks_received,
     /// Congestion notification packets received.
     congestion_notifications,
+}
+
+counters! {
+    /// The counters of one queue pair. They never decrease.
+    QueuePairCounters:
+    /// Send requests that completed successfully.
+    messages_sent,
+    /// Messages of the peer that were executed: receives that completed, and reads, writes and atomics of the peer.
+    messages_received,
+    /// Packets sent.
+    packets_sent,
+    /// Packets received.
+    packets_received,
+    /// The bytes of packets sent, from the base transport header to the ICRC.
+    bytes_sent,
+    /// The bytes of packets received, from the base transport header to the ICRC.
+    bytes_received,
+    /// Retransmitted packets.
+    retransmitted,
+    /// Acknowledgement timeouts.
+    timeouts,
+    /// Sequence NAKs received.
+    sequence_naks_received,
+    /// RNR NAKs sent.
+    rnr_naks_sent,
+    /// RNR NAKs received.
+    rnr_naks_received,
+    /// Duplicate requests.
+    duplicate_requests,
+    /// Requests ahead of the expected PSN.
+    out_of_sequence,
 }

@@ -236,6 +236,11 @@ impl Device {
         &self.shared.counters
     }
 
+    /// All queue pairs; queue pair 1 is the last.
+    pub fn queue_pairs(&self) -> impl Iterator<Item = &QueuePair> {
+        self.queue_pairs.iter()
+    }
+
     /// A queue pair, read-only.
     #[must_use]
     pub fn queue_pair(&self, number: Qpn) -> Option<&QueuePair> {
@@ -510,6 +515,8 @@ impl Device {
         let members = self.groups.members(route.flow.destination.into());
         if members.is_empty() {
             self.shared.counters.unknown_group += 1;
+        } else {
+            self.shared.counters.multicast_received += 1;
         }
         for member in members {
             self.deliver_datagram_to(member, packet, route, header);
@@ -531,7 +538,7 @@ impl Device {
             *count(&mut self.shared.counters) += 1;
             return;
         }
-        self.shared.counters.packets_received += 1;
+        queue_pair.count_received(packet, &mut self.shared);
         queue_pair.handle_datagram(packet, route, header, &mut self.shared);
         self.reschedule(number);
     }
@@ -581,11 +588,15 @@ impl Device {
             let generator = (!self.icrc_left_out).then_some(generator);
             let mut batch = Batch::new(buffer, generator, self.batch, own_delivery);
             queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
-            let sent = !batch.is_empty();
-            self.shared.counters.packets_sent += batch.packets() as u64;
+            let sent = batch.packets() as u64;
             let to_self = batch.is_to_self();
             let transmit = batch.finish(number);
-            if sent {
+            if let Some(transmit) = &transmit {
+                count_sent(&mut self.shared.counters, transmit, sent, buffer.len());
+                queue_pair.counters.packets_sent += sent;
+                queue_pair.counters.bytes_sent += buffer.len() as u64;
+            }
+            if sent > 0 {
                 // It may have more packets, but other queue pairs have their turn first.
                 self.reschedule(number);
                 if to_self && let Some(transmit) = transmit {
@@ -661,5 +672,13 @@ impl Device {
                 }
             }
         }
+    }
+}
+
+fn count_sent(counters: &mut Counters, transmit: &Transmit, packets: u64, bytes: usize) {
+    counters.packets_sent += packets;
+    counters.bytes_sent += bytes as u64;
+    if transmit.route.flow.destination.is_multicast() {
+        counters.multicast_sent += packets;
     }
 }

@@ -35,7 +35,7 @@ pub use address::{Address, AddressError, SourcePort};
 pub use completion::{
     CompletedWork, Completion, CompletionQueue, Notify, Source, Status, WorkError,
 };
-pub use counters::Counters;
+pub use counters::{Counters, QueuePairCounters};
 pub use device::{Config, Device, MulticastError, ObjectError};
 pub use event::{AsyncEvent, Event};
 pub use incident::Incident;

@@ -36,7 +36,7 @@ use wire::{Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey, Route};
 
 use crate::address::GidTable;
 use crate::completion::{CompletedWork, CompletionQueue};
-use crate::counters::Counters;
+use crate::counters::{Counters, QueuePairCounters};
 use crate::memory::{Access, Accessor};
 use crate::receive::ReceiveQueue;
 use crate::shared::Shared;
@@ -60,6 +60,7 @@ pub struct QueuePair {
     receive: ReceiveQueue,
     requester: Requester,
     responder: Responder,
+    pub(crate) counters: QueuePairCounters,
     /// The time of its entry in the device's timer queue.
     pub(crate) scheduled: Option<Instant>,
     /// Whether it is in the device's queue of queue pairs that may transmit.
@@ -104,6 +105,7 @@ impl QueuePair {
             receive: ReceiveQueue::new(init.max_receives, init.max_receive_segments),
             requester: Requester::new(settings.window),
             responder: Responder::new(),
+            counters: QueuePairCounters::default(),
             scheduled: None,
             queued: false,
         }
@@ -129,6 +131,12 @@ impl QueuePair {
             current_state: Some(self.state),
             ..self.attributes
         }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> &QueuePairCounters {
+        &self.counters
     }
 
     /// The values that it was created with.
@@ -164,7 +172,7 @@ impl QueuePair {
             self.note_wrong_source(packet, route, shared);
             return;
         }
-        shared.counters.packets_received += 1;
+        self.count_received(packet, shared);
         match (self.init.kind, packet.opcode.is_response()) {
             (QueuePairType::Uc, false) => self.handle_unreliable(packet, shared),
             (QueuePairType::Rc | QueuePairType::XrcTarget, false) => {
@@ -179,6 +187,14 @@ impl QueuePair {
             }
             _ => shared.counters.wrong_service += 1,
         }
+    }
+
+    pub(crate) fn count_received(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        let bytes = packet.length() as u64;
+        shared.counters.packets_received += 1;
+        shared.counters.bytes_received += bytes;
+        self.counters.packets_received += 1;
+        self.counters.bytes_received += bytes;
     }
 
     /// Checks whether the packet may be delivered to this queue pair. If not, counts it.

@@ -70,6 +70,7 @@ mod send_receive;
 mod short_path;
 mod shortcut;
 mod stale_files;
+mod statistics;
 mod steering;
 mod table;
 
@@ -82,4 +83,5 @@ pub use listeners::{Claimant, Listeners, ServiceError};
 pub use member::{Counters, Member};
 pub use registry::RegistryError;
 pub use send_receive::ReceivedPacket;
+pub use statistics::{StatisticsPage, StatisticsSnapshot, counters_of, statistics};
 pub(crate) use steering::accepts_everything;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use crate::path_redirects;
+use crate::{counter_files, path_redirects};
 
 /// An open file: a descriptor or a `FILE *`.
 pub(crate) trait Opened: Copy {
@@ -52,12 +52,36 @@ impl Opened for *mut c_void {
     }
 }
 
+/// Makes an opened file behave as in sysfs: counters are live, and empty attributes can't be read.
+///
+/// # Safety
+/// The path is null, in the first page, or a text with a zero at its end; the result is new.
+pub(crate) unsafe fn as_in_sysfs<T: Opened>(opened: T, path: *const c_char, redirected: bool) -> T {
+    // An absolute path that is not redirected is not in the tree.
+    // SAFETY: the caller's promise.
+    if !redirected && !unsafe { path_redirects::is_relative(path) } {
+        return opened;
+    }
+    // SAFETY: as above.
+    if unsafe { counter_files::may_be_counter(path) } {
+        if let Some(descriptor) = opened.descriptor() {
+            counter_files::make_live(descriptor);
+        }
+        return opened;
+    }
+    if !redirected {
+        return opened;
+    }
+    // SAFETY: as above.
+    unsafe { rejecting_empty(opened, path) }
+}
+
 /// In sysfs, reading the attributes of an empty GID fails with `EINVAL`. In the tree they are empty files, whose
 /// descriptor is replaced by one that fails in the same way.
 ///
 /// # Safety
 /// The path is a text with a zero at its end; the result is new.
-pub(crate) unsafe fn rejecting_empty<T: Opened>(opened: T, path: *const c_char) -> T {
+unsafe fn rejecting_empty<T: Opened>(opened: T, path: *const c_char) -> T {
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
     let Some(descriptor) = opened.descriptor() else {
@@ -95,8 +119,12 @@ fn is_empty_file(descriptor: c_int) -> bool {
 ///
 /// # Safety
 /// The resolved path is null or a text that may be changed.
-pub(crate) unsafe fn outside(resolved: *mut c_char, _path: *const c_char) -> *mut c_char {
-    if resolved.is_null() {
+pub(crate) unsafe fn outside(
+    resolved: *mut c_char,
+    _path: *const c_char,
+    redirected: bool,
+) -> *mut c_char {
+    if resolved.is_null() || !redirected {
         return resolved;
     }
     // SAFETY: not null, so a text.

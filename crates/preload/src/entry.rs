@@ -5,7 +5,8 @@ use std::mem::transmute;
 
 use libc::{mode_t, size_t, ssize_t};
 
-use crate::corrected_results::{outside, rejecting_empty};
+use crate::corrected_results::{as_in_sysfs, outside};
+use crate::counter_files;
 use crate::original_functions::{Real, missing};
 use crate::path_redirects;
 
@@ -34,16 +35,18 @@ macro_rules! interposed {
             // SAFETY: the caller's promises, with whatever path.
             let call = |$path| unsafe { real($($before,)* $path $(, $after)*) };
             // SAFETY: a text, or something for which the caller expects an error.
-            if unsafe { path_redirects::is_shown($path) } {
+            let redirected = unsafe { path_redirects::is_shown($path) };
+            let result = if redirected {
                 // SAFETY: it begins like a path of ours, so it is a text.
-                let result = unsafe { path_redirects::take($path, call) };
-                $(
-                    // SAFETY: the path is a text, and the result what the function returned.
-                    let result = unsafe { $finish(result, $path) };
-                )?
-                return result;
-            }
-            call($path)
+                unsafe { path_redirects::take($path, call) }
+            } else {
+                call($path)
+            };
+            $(
+                // SAFETY: the path is what the caller passed, and the result what the function returned.
+                let result = unsafe { $finish(result, $path, redirected) };
+            )?
+            result
         }
     )+};
 }
@@ -62,16 +65,16 @@ const fn name(text: &'static str) -> &'static CStr {
 // Compilers call the names with underscores instead of the plain ones: for checked sizes, and in programs that
 // were linked before version 2.33 of the C library.
 interposed! {
-    fn open(=> path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
-    fn open64(=> path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
-    fn openat(directory: c_int, => path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
-    fn openat64(directory: c_int, => path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
-    fn __open_2(=> path, flags: c_int) -> c_int => rejecting_empty;
-    fn __open64_2(=> path, flags: c_int) -> c_int => rejecting_empty;
-    fn __openat_2(directory: c_int, => path, flags: c_int) -> c_int => rejecting_empty;
-    fn __openat64_2(directory: c_int, => path, flags: c_int) -> c_int => rejecting_empty;
-    fn fopen(=> path, mode: *const c_char) -> *mut c_void => rejecting_empty;
-    fn fopen64(=> path, mode: *const c_char) -> *mut c_void => rejecting_empty;
+    fn open(=> path, flags: c_int, mode: mode_t) -> c_int => as_in_sysfs;
+    fn open64(=> path, flags: c_int, mode: mode_t) -> c_int => as_in_sysfs;
+    fn openat(directory: c_int, => path, flags: c_int, mode: mode_t) -> c_int => as_in_sysfs;
+    fn openat64(directory: c_int, => path, flags: c_int, mode: mode_t) -> c_int => as_in_sysfs;
+    fn __open_2(=> path, flags: c_int) -> c_int => as_in_sysfs;
+    fn __open64_2(=> path, flags: c_int) -> c_int => as_in_sysfs;
+    fn __openat_2(directory: c_int, => path, flags: c_int) -> c_int => as_in_sysfs;
+    fn __openat64_2(directory: c_int, => path, flags: c_int) -> c_int => as_in_sysfs;
+    fn fopen(=> path, mode: *const c_char) -> *mut c_void => as_in_sysfs;
+    fn fopen64(=> path, mode: *const c_char) -> *mut c_void => as_in_sysfs;
 
     fn stat(=> path, result: *mut c_void) -> c_int;
     fn stat64(=> path, result: *mut c_void) -> c_int;
@@ -121,4 +124,39 @@ interposed! {
     fn lgetxattr(=> path, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t;
     fn listxattr(=> path, list: *mut c_char, size: size_t) -> ssize_t;
     fn llistxattr(=> path, list: *mut c_char, size: size_t) -> ssize_t;
+}
+
+/// Defines one function for each row that reads from a descriptor. A row is the C declaration, and where the read begins if
+/// the caller says it.
+macro_rules! reading {
+    ($(fn $name:ident($($argument:ident: $type:ty),+) $(from $offset:ident)?;)+) => {$(
+        /// # Safety
+        /// The requirements of the function of this name in the C library.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(descriptor: c_int $(, $argument: $type)+) -> ssize_t {
+            type Function = unsafe extern "C" fn(c_int $(, $type)+) -> ssize_t;
+            static REAL: Real = Real::new(name(concat!(stringify!($name), "\0")));
+            let address = REAL.address();
+            if address.is_null() {
+                return missing();
+            }
+            #[allow(unused_mut, unused_assignments, reason = "only some rows have an offset")]
+            let mut offset: Option<i64> = None;
+            $(offset = Some($offset);)?
+            counter_files::before_read(descriptor, offset);
+            // SAFETY: the function of this name, whose declaration the row repeats.
+            let real = unsafe { transmute::<*mut c_void, Function>(address) };
+            // SAFETY: the caller's promises.
+            unsafe { real(descriptor $(, $argument)+) }
+        }
+    )+};
+}
+
+reading! {
+    fn read(buffer: *mut c_void, size: size_t);
+    fn __read_chk(buffer: *mut c_void, size: size_t, room: size_t);
+    fn pread(buffer: *mut c_void, size: size_t, at: i64) from at;
+    fn pread64(buffer: *mut c_void, size: size_t, at: i64) from at;
+    fn __pread_chk(buffer: *mut c_void, size: size_t, at: i64, room: size_t) from at;
+    fn __pread64_chk(buffer: *mut c_void, size: size_t, at: i64, room: size_t) from at;
 }

@@ -6,6 +6,8 @@
 //! such paths to the tree, and passes on every other call unchanged. Without the variable it
 //! does nothing.
 //!
+//! Counter files have the values of the moment when they are read (`counter_files`).
+//!
 //! When a program sets `LD_PRELOAD` for programs that it starts, this library stays in the list.
 //!
 //! A program must not notice this library: nothing here locks, prints or panics, and an ordinary call costs only a
@@ -18,7 +20,12 @@
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 #[cfg_attr(test, expect(dead_code, reason = "its callers are left out of tests"))]
+mod counter_files;
+mod device_counters;
+#[cfg_attr(test, expect(dead_code, reason = "its callers are left out of tests"))]
 mod path_redirects;
+mod system_calls;
+mod text;
 // In unit tests, these must not replace the functions that the tests use.
 #[cfg(not(test))]
 mod corrected_results;

@@ -27,6 +27,16 @@ pub(crate) unsafe fn is_shown(path: *const c_char) -> bool {
     })
 }
 
+/// Whether a path is relative.
+///
+/// # Safety
+/// The pointer is that of a text with a zero at its end, or lies in the first page.
+#[inline]
+pub(crate) unsafe fn is_relative(path: *const c_char) -> bool {
+    // SAFETY: not in the first page, so a text.
+    path.addr() >= FIRST_PAGE && !unsafe { begins_with(path, b"/") }
+}
+
 /// Whether a text begins with `prefix`. Reads up to the first byte that differs.
 ///
 /// # Safety
@@ -67,7 +77,7 @@ pub(crate) fn behind_tree(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// The tree's directory, as the environment named it at the first use.
-fn tree() -> Option<&'static CStr> {
+pub(crate) fn tree() -> Option<&'static CStr> {
     /// Null before the first use.
     static TREE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
     let mut known = TREE.load(Ordering::Acquire);

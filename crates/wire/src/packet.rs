@@ -131,6 +131,14 @@ impl<'a> Packet<'a> {
         })
     }
 
+    /// The length of the datagram: headers, payload, pad and ICRC.
+    #[inline]
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let data = self.payload.len() + usize::from(self.pad);
+        BTH_LENGTH + self.extensions.len() + data + ICRC_LENGTH
+    }
+
     /// The remote address, key and length.
     #[inline]
     pub fn reth(&self) -> Option<&'a Reth> {
@@ -341,6 +349,7 @@ mod tests {
         let packet = Packet::parse(&bytes).expect("a packet");
         assert_eq!(packet.payload, [1, 2, 3, 4, 5]);
         assert_eq!(packet.pad, 3);
+        assert_eq!(packet.length(), bytes.len());
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod device;
 mod link;
 mod record;
 mod resource;
+mod statistic;
 
 use std::process::ExitCode;
 
@@ -20,7 +21,7 @@ use record::{Record, printed};
 
 const USAGE: &str = "\
 Usage: rdma [ OPTIONS ] OBJECT { COMMAND | help }
-where  OBJECT := { dev | link | resource | system | help }
+where  OBJECT := { dev | link | resource | system | statistic | help }
        OPTIONS := { -V[ersion] | -d[etails] | -j[son] | -p[retty] }
 ";
 
@@ -191,11 +192,7 @@ impl Call {
             Some("link") => link::answer(rest, self.format),
             Some("resource") => resource::answer(rest),
             Some("system") => Ok(system(rest)),
-            Some("statistic") => Ok(Answer::Rejected(
-                "rdma: each process has its own counters, so there are no statistics of a device; \
-                 run the program under `roci run --explain`, or capture its packets with --pcap"
-                    .to_owned(),
-            )),
+            Some("statistic") => statistic::answer(rest),
             Some("monitor") => Ok(Answer::Rejected(
                 "rdma: `rdma monitor` is not supported for these devices; `rdma link` shows their state"
                     .to_owned(),

@@ -14,5 +14,6 @@ mod ping;
 mod run;
 mod sandbox;
 mod stand_in;
+mod stat;
 mod torture;
 mod words;

@@ -22,7 +22,7 @@ assert libc.prctl(22, 2, ctypes.create_string_buffer(program)) == 0
 os.execv(command[0], command)";
 
 /// The command under such a filter; nothing if the test does not know this machine's numbers.
-fn without(call: [&str; 3], at: u8, words: &[&str]) -> Option<Outcome> {
+pub(crate) fn without(call: [&str; 3], at: u8, words: &[&str]) -> Option<Outcome> {
     let python = ["run", "--", "python3", "-c", FORBID];
     let command = [env!("CARGO_BIN_EXE_roci")];
     let words = [&python[..], &call, &command, words].concat();
@@ -33,7 +33,9 @@ fn without(call: [&str; 3], at: u8, words: &[&str]) -> Option<Outcome> {
 
 const SO_REUSEPORT: [&str; 3] = ["setsockopt", "2", "15"];
 const SO_ATTACH_REUSEPORT_CBPF: [&str; 3] = ["setsockopt", "2", "51"];
-const MEMFD: [&str; 3] = ["memfd_create", "0", "-1"];
+pub(crate) const MEMFD: [&str; 3] = ["memfd_create", "0", "-1"];
+
+const SOCKET_IPV6: [&str; 3] = ["socket", "0", "10"];
 
 /// What the doctor finds, and how often it said so on stderr as every program does. It is not so bad that
 /// nothing works.
@@ -61,6 +63,7 @@ fn limits_of_a_sandbox_are_reported_once() {
             "(SO_ATTACH_REUSEPORT_CBPF)",
         ),
         (MEMFD, 213, "peers get no notice", "allow memfd_create"),
+        (SOCKET_IPV6, 214, "only IPv4 addresses", "socket(AF_INET6)"),
     ] {
         let Some((found, said)) = finding(call, at) else {
             return println!("left out: other numbers of system calls");

@@ -144,7 +144,7 @@ fn a_device_of_the_kernel_is_left_to_the_kernels_tool() {
 #[test]
 fn kernel_only_queries_fail_with_a_sentence() {
     let kernel_only = [
-        &["statistic"][..],
+        &["statistic", "qp"][..],
         &["res"],
         &["res", "show", "qp"],
         &["monitor"],

@@ -13,6 +13,7 @@ const MAX_UNSENDABLE: usize = 64;
 
 impl DeviceState {
     pub(super) fn note_unsent(&mut self, transmit: &Transmit, error: SendError) {
+        self.statistics.send_errors += 1;
         if let Some(unsendable) = &mut self.unsendable
             && unsendable.len() < MAX_UNSENDABLE
         {

@@ -197,6 +197,7 @@ impl DeviceState {
     }
 
     fn serve_timers(&mut self, now: Instant) {
+        self.publish_statistics(now);
         self.connections.release_due(now);
         self.host.handle_timeout(now);
         let due = self.alarms.take_due(now);
@@ -243,6 +244,7 @@ impl DeviceState {
         let due = earliest(due, self.next_release());
         let due = earliest(due, self.alarms.next());
         let due = earliest(due, self.ports.retry_at());
+        let due = earliest(due, self.statistics.deadline(self.host.device()));
         earliest(due, self.ports.maintenance_at())
     }
 

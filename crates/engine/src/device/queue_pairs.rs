@@ -168,11 +168,12 @@ impl QueuePairs {
 
     /// The numbers of all queue pairs.
     pub(super) fn numbers(&self) -> impl Iterator<Item = Qpn> {
-        self.slots
-            .iter()
-            .filter_map(Option::as_deref)
-            .chain(self.management.as_deref())
-            .map(QueuePair::number)
+        self.iter().map(QueuePair::number)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &QueuePair> {
+        let numbered = self.slots.iter().filter_map(Option::as_deref);
+        numbered.chain(self.management.as_deref())
     }
 
     #[inline]

@@ -150,6 +150,8 @@ impl QueuePair {
                 gid: route.flow.source.into(),
             }),
         };
+        self.counters.messages_received += 1;
+        shared.counters.receives_completed += 1;
         shared.complete(receiving.completions, completion, packet.solicited);
     }
 

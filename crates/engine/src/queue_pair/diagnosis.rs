@@ -134,7 +134,9 @@ impl QueuePair {
         Some((flow.source, peer(flow.destination, link.peer)))
     }
 
-    pub(super) fn peer(&self) -> Option<Peer> {
+    /// The queue pair that it is connected to.
+    #[must_use]
+    pub fn peer(&self) -> Option<Peer> {
         self.path().map(|(_, peer)| peer)
     }
 

@@ -351,6 +351,7 @@ impl QueuePair {
         let after = requester.cursor + piece.span;
         if requester.cursor.since(requester.next) < 0 {
             shared.counters.retransmitted += 1;
+            self.counters.retransmitted += 1;
         }
         if awaited {
             requester.awaited.push_back(after - 1);

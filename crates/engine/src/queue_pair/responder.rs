@@ -158,6 +158,7 @@ impl QueuePair {
     /// Sends one sequence NAK per gap, and no further one until the expected packet arrives.
     fn report_gap(&mut self, shared: &mut Shared) {
         shared.counters.out_of_sequence += 1;
+        self.counters.out_of_sequence += 1;
         if self.responder.nak_sent {
             return;
         }
@@ -178,6 +179,7 @@ impl QueuePair {
         match rejection {
             Rejection::NotReady => {
                 shared.counters.rnr_naks_sent += 1;
+                self.counters.rnr_naks_sent += 1;
                 let timer = self.attributes.rnr_timer.unwrap_or_default();
                 shared
                     .observations

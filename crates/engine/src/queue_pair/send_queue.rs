@@ -203,6 +203,10 @@ impl QueuePair {
         // An error is reported even for an unsignaled request.
         let completes = status != Status::Success || self.send.is_signaled(&ended.request);
         let (id, work, length) = (ended.request.id, ended.work().kind(), ended.length);
+        if status == Status::Success {
+            self.counters.messages_sent += 1;
+            shared.counters.sends_completed += u64::from(work == CompletedWork::Send);
+        }
         if shared.observations.are_recorded() {
             self.observe_end(ended, status, completes, shared);
         }

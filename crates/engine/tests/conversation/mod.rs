@@ -277,6 +277,12 @@ impl Conversation {
             .expect("the change is legal");
     }
 
+    /// The queue pair.
+    pub(crate) fn queue_pair(&self) -> &engine::QueuePair {
+        let queue_pair = self.device.queue_pair(self.number);
+        queue_pair.expect("the queue pair exists")
+    }
+
     /// The counters of the device.
     pub(crate) fn counters(&self) -> &Counters {
         self.device.counters()

@@ -6,6 +6,7 @@ mod conversation;
 mod acknowledgement;
 mod batches;
 mod completion;
+mod counters;
 mod drain;
 mod flow_control;
 mod posting;

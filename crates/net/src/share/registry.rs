@@ -312,7 +312,8 @@ fn name(address: IpAddr) -> String {
     format!("{address}@{:x}.{:x}", namespace("net"), namespace("pid"))
 }
 
-fn namespace(kind: &str) -> u64 {
+/// The inode of a namespace of this process.
+pub(super) fn namespace(kind: &str) -> u64 {
     fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |found| found.ino())
 }
 

@@ -1,6 +1,7 @@
 //! Receiving, forwarding and sending packets of a member.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use wire::{Qpn, Route, destination_queue_pair};
@@ -55,6 +56,12 @@ impl Member {
     pub fn has_local_peer(&self) -> bool {
         let shortcuts = self.shortcuts.as_ref();
         shortcuts.is_some_and(|shortcuts| shortcuts.has_local_peer())
+    }
+
+    /// Whether packets to a queue pair go through shared memory.
+    pub fn sends_through_memory(&self, address: IpAddr, number: Qpn) -> bool {
+        let shortcuts = self.shortcuts.as_ref();
+        shortcuts.is_some_and(|shortcuts| shortcuts.has_ring((address, number)))
     }
 
     /// Sends packets of `segment_size` bytes each; see [`Sender::send`](crate::socket::Sender::send). If they have

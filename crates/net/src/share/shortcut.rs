@@ -210,6 +210,13 @@ impl Shortcuts {
         (*at == address && route.block.contains(number)).then_some(route)
     }
 
+    /// Whether packets to a queue pair go through a ring.
+    pub(super) fn has_ring(&self, (address, number): Destination) -> bool {
+        let mut below = self.routes.range(..=(address, number.value()));
+        let route = below.next_back().filter(|((at, _), _)| *at == address);
+        route.is_some_and(|(_, route)| route.block.contains(number) && route.ring.is_some())
+    }
+
     fn find_route(&mut self, to: Destination, registry: &Registry) {
         let (address, number) = to;
         if self.routes.len() >= MAX_ROUTES {

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use super::registry::{Registry, visible_ending};
 use super::short_path::with_short_path;
+use super::statistics;
 
 /// The minimum time between two removals in a directory.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
@@ -33,6 +34,7 @@ pub(super) fn remove_if_due(directory: &Path) {
 }
 
 fn remove_now(directory: &Path) {
+    statistics::retire_dead(directory);
     let visible = visible_ending();
     for (name, mailboxes) in registries(directory) {
         let registry = Arc::new(Registry::named(directory, &name));

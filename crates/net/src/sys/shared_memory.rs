@@ -57,9 +57,11 @@ impl SharedMemory {
         Self::map(file, length)
     }
 
-    fn map(file: &File, length: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place that the kernel chooses touches no other memory. The file
-        // has this length and is sealed against losing it, so every byte stays accessible.
+    /// Maps a file of this length. The caller makes sure that no process shortens it: a file in memory is sealed
+    /// against that, and one in the runtime directory belongs to this user alone.
+    pub(crate) fn map(file: &File, length: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at a place that the kernel chooses touches no other memory. If the file
+        // were shortened, an access would end the process, and would not touch other memory.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),

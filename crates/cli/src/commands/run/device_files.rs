@@ -34,6 +34,9 @@ const DRIVER_VERSION: u32 = 2;
 /// The version of the interface of the kernel's connection manager.
 const CONNECTIONS_VERSION: u32 = 4;
 
+/// The model of the card. Tools print it.
+const BOARD: &str = "rocinante";
+
 /// An existing character device, because programs check the file type.
 const CHARACTER_DEVICE: &str = "/dev/null";
 
@@ -119,6 +122,7 @@ fn add_device(contents: &mut Contents, number: usize, device: &Device) {
         ("node_guid", &guid),
         ("sys_image_guid", &guid),
         ("fw_ver", env!("CARGO_PKG_VERSION")),
+        ("board_id", BOARD),
         ("parent", parent.unwrap_or_default()),
     ];
     for (name, value) in facts {

@@ -52,7 +52,7 @@ fn show(words: &[&str], format: Format) -> anyhow::Result<Answer> {
 }
 
 /// Whether the text names the device or its only port.
-fn is_at(device: &Device, port: &str) -> bool {
+pub(super) fn is_at(device: &Device, port: &str) -> bool {
     let rest = port.strip_prefix(&device.name);
     rest.is_some_and(|rest| ["", "/", "/1"].contains(&rest))
 }

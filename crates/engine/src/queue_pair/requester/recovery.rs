@@ -125,6 +125,7 @@ impl QueuePair {
 
     pub(in crate::queue_pair) fn acknowledgement_timed_out(&mut self, shared: &mut Shared) {
         shared.counters.timeouts += 1;
+        self.counters.timeouts += 1;
         self.requester.timeouts += 1;
         self.retry(shared);
         self.requester.retransmitted_at = None;
@@ -132,6 +133,7 @@ impl QueuePair {
 
     fn retry(&mut self, shared: &mut Shared) {
         if self.requester.retries_left == 0 && !shared.planted.is(Bug::RetriesForEver) {
+            shared.counters.retries_exhausted += 1;
             return self.fail_send(Status::RetriesExhausted, shared);
         }
         self.requester.retries_left = self.requester.retries_left.saturating_sub(1);

@@ -71,6 +71,7 @@ impl QueuePair {
             Syndrome::ReceiverNotReady(timer) => self.wait_for_receiver(now, timer, shared),
             Syndrome::Negative(NakCode::SequenceError) => {
                 shared.counters.sequence_naks_received += 1;
+                self.counters.sequence_naks_received += 1;
                 self.recover_loss(shared);
             }
             Syndrome::Negative(code) => {
@@ -228,8 +229,12 @@ impl QueuePair {
             return;
         }
         shared.counters.rnr_naks_received += 1;
+        self.counters.rnr_naks_received += 1;
         match self.requester.rnr_retries_left {
-            0 => return self.fail_send(Status::ReceiverNotReady, shared),
+            0 => {
+                shared.counters.rnr_retries_exhausted += 1;
+                return self.fail_send(Status::ReceiverNotReady, shared);
+            }
             // 7 means no limit.
             7 => {}
             _ => self.requester.rnr_retries_left -= 1,

@@ -79,7 +79,7 @@ impl QueuePair {
         let Some(Message::Send(receiving)) = self.responder.message.take() else {
             return Err(Rejection::INVALID);
         };
-        self.responder.count_message();
+        self.count_message();
         let length = receiving.filled;
         self.complete_receive(&receiving, CompletedWork::Receive, length, packet, shared);
         Ok(())
@@ -118,7 +118,7 @@ impl QueuePair {
             return Ok(());
         }
         self.responder.message = None;
-        self.responder.count_message();
+        self.count_message();
         if packet.immediate().is_none() {
             return Ok(());
         }
@@ -145,6 +145,11 @@ impl QueuePair {
         }
     }
 
+    fn count_message(&mut self) {
+        self.responder.count_message();
+        self.counters.messages_received += 1;
+    }
+
     fn complete_receive(
         &mut self,
         receiving: &Receiving,
@@ -163,6 +168,7 @@ impl QueuePair {
             invalidated: packet.invalidate(),
             source: None,
         };
+        shared.counters.receives_completed += 1;
         shared.complete(receiving.completions, completion, packet.solicited);
     }
 
@@ -175,7 +181,7 @@ impl QueuePair {
         let length = reth.dma_length();
         self.observe_access(RemoteAccessKind::Read, key, address, length, shared);
         let packets = in_packets(reth.dma_length(), link.mtu);
-        self.responder.count_message();
+        self.count_message();
         self.save_response(SavedResponse::read(packet.psn, packets, reth));
         let completed = self.responder.completed;
         let reply = Reply::read(self.accessor(), packet.psn, packets, reth, completed);
@@ -295,7 +301,7 @@ impl QueuePair {
     }
 
     fn answer(&mut self, packet: &Packet<'_>, result: Result64) {
-        self.responder.count_message();
+        self.count_message();
         self.save_response(SavedResponse::result(packet.psn, result));
         let completed = self.responder.completed;
         self.responder

@@ -71,6 +71,7 @@ impl QueuePair {
 
     pub(super) fn handle_duplicate(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
         shared.counters.duplicate_requests += 1;
+        self.counters.duplicate_requests += 1;
         match packet.opcode.operation() {
             Operation::Send | Operation::Write => self.acknowledge_again(packet, shared),
             Operation::ReadRequest => self.send_read_again(packet),

@@ -1,28 +1,10 @@
 //! The only port of a device.
 
 use net::interface::{Device, GidEntry, LinkState};
+use statistics::{GENERAL, HARDWARE};
 
 use super::Contents;
 use crate::commands::devices::gid_in_full;
-
-/// The counters of `rdma_rxe`, all zero: every process has its own counters, and a file has one content.
-const COUNTERS: [&str; 15] = [
-    "ack_deferred",
-    "completer_retry_err",
-    "duplicate_request",
-    "link_downed",
-    "out_of_seq_request",
-    "rcvd_pkts",
-    "rcvd_rnr_err",
-    "rcvd_seq_err",
-    "rdma_recvs",
-    "rdma_sends",
-    "retry_exceeded_err",
-    "retry_rnr_exceeded_err",
-    "send_err",
-    "send_rnr_err",
-    "sent_pkts",
-];
 
 /// For how many milliseconds the kernel keeps counters that it has read.
 const COUNTER_LIFESPAN: u32 = 12;
@@ -64,8 +46,11 @@ pub(super) fn add(contents: &mut Contents, directory: &str, device: &Device) {
 }
 
 fn add_counters(contents: &mut Contents, directory: &str) {
-    for name in COUNTERS {
-        contents.line(format!("{directory}/hw_counters/{name}"), 0);
+    // The preloaded library replaces the zero by the present value.
+    for (group, files) in [("counters", &GENERAL[..]), ("hw_counters", &HARDWARE[..])] {
+        for file in files {
+            contents.line(format!("{directory}/{group}/{}", file.name), 0);
+        }
     }
     let lifespan = format!("{directory}/hw_counters/lifespan");
     contents.changeable(lifespan, COUNTER_LIFESPAN);

@@ -1,0 +1,179 @@
+//! The counters of devices: as files, as `rdma statistic` and as `roci stat` show them.
+
+use crate::run::{Roci, Running, address, roci};
+use crate::sandbox::{MEMFD, without};
+
+/// A server and a client of `roci ping` at one address, in two processes.
+struct Pair {
+    address: String,
+    devices: String,
+}
+
+impl Pair {
+    fn new(host: u8) -> Self {
+        let address = address(host);
+        let devices = format!("rxe0={address}");
+        Self { address, devices }
+    }
+
+    fn command(&self, words: &[&str]) -> Roci {
+        roci(words).env("ROCI_DEVICES", &self.devices)
+    }
+
+    fn server(&self) -> Running {
+        let server = self.command(&["ping", "-s", "-d", "-a", &self.address, "-p", "7392"]);
+        let mut server = server.start();
+        while server.line() != "rdma_listen" {}
+        server.read_on();
+        server
+    }
+
+    /// Two processes exchange five messages.
+    fn exchange(&self) {
+        let server = self.server();
+        let words = ["ping", "-c", "-a", &self.address, "-p", "7392", "-C", "5"];
+        self.command(&words).run().success();
+        server.end().success();
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let path = format!("/sys/class/infiniband/rxe0/ports/1/{name}");
+        let value = self.command(&["run", "--", "cat", &path]).run().success();
+        value.trim().parse().expect("a number")
+    }
+}
+
+#[test]
+fn counter_files_add_up_all_processes_and_do_not_decrease() {
+    let pair = Pair::new(204);
+    let before = pair.counter("counters/port_xmit_packets");
+    let received = pair.counter("hw_counters/rdma_recvs");
+    pair.exchange();
+    let after = pair.counter("counters/port_xmit_packets");
+    // The client sends ten messages, and reads and writes; the server sends as many.
+    assert!(after >= before + 40, "{before} {after}");
+    assert!(pair.counter("hw_counters/rdma_recvs") >= received + 20);
+    assert_eq!(pair.counter("hw_counters/sent_pkts"), after);
+    // Every packet has at least 16 bytes.
+    assert!(pair.counter("counters/port_xmit_data") >= after * 4);
+    assert_eq!(pair.counter("counters/symbol_error"), 0);
+    let statistic = pair.command(&[
+        "run",
+        "--",
+        "rdma",
+        "-j",
+        "statistic",
+        "show",
+        "link",
+        "rxe0/1",
+    ]);
+    let statistic = statistic.run().json();
+    assert_eq!(statistic[0]["sent_pkts"], after);
+    assert_eq!(statistic[0]["ifname"], "rxe0");
+    let text = pair
+        .command(&["run", "--", "rdma", "statistic"])
+        .run()
+        .success();
+    let start = format!("link rxe0/1 sent_pkts {after} rcvd_pkts ");
+    assert!(text.starts_with(&start), "{text}");
+}
+
+#[test]
+fn counter_files_have_their_values_where_files_in_memory_are_forbidden() {
+    let pair = Pair {
+        devices: format!("a={}", address(207)),
+        address: address(207),
+    };
+    pair.exchange();
+    let path = "/sys/class/infiniband/a/ports/1/counters/port_xmit_packets";
+    let words = ["run", "--", "cat", path];
+    let Some(outcome) = without(MEMFD, 207, &words) else {
+        return println!("left out: other numbers of system calls");
+    };
+    let value: u64 = outcome.stdout.trim().parse().expect("a number");
+    assert!(value >= 40, "{outcome:?}");
+}
+
+/// As perftest does it: it reads the files before and after its work through the same descriptors.
+#[test]
+fn an_open_counter_file_is_read_again_with_its_present_value() {
+    let pair = Pair::new(205);
+    let script = "
+import os, subprocess, sys
+roci, address = sys.argv[1:]
+directory = '/sys/class/infiniband/rxe0/ports/1/'
+os.chdir(directory + 'hw_counters')
+files = [os.open(directory + 'counters/port_xmit_packets', os.O_RDONLY), os.open('sent_pkts', os.O_RDONLY)]
+def values():
+    return [int(os.pread(file, 64, 0)) for file in files]
+before = values()
+first = int(os.read(files[0], 64))
+assert os.read(files[0], 64) == b'', 'the end of the file'
+server = subprocess.Popen([roci, 'ping', '-s', '-d', '-a', address, '-p', '7393'], stdout=subprocess.PIPE)
+while server.stdout.readline().strip() != b'rdma_listen': pass
+subprocess.run([roci, 'ping', '-c', '-a', address, '-p', '7393', '-C', '5'], check=True, stdout=subprocess.DEVNULL)
+server.communicate()
+after = values()
+assert first == before[0] and after[0] >= before[0] + 40, (before, first, after)
+assert after[0] == after[1], after
+os.lseek(files[0], 0, os.SEEK_SET)
+assert int(os.read(files[0], 64)) == after[0]
+print(os.fstat(files[1]).st_size > 0)";
+    let roci = env!("CARGO_BIN_EXE_roci");
+    let words = ["run", "--", "python3", "-c", script, roci, &pair.address];
+    assert_eq!(pair.command(&words).run().success(), "True\n");
+}
+
+#[test]
+fn stat_shows_processes_and_their_queue_pairs_while_they_run() {
+    let pair = Pair::new(206);
+    let server = pair.server();
+    let words = ["ping", "-c", "-a", &pair.address, "-p", "7392"];
+    let client = pair.command(&words).start();
+    let find = |id: u32| {
+        let report = pair.command(&["stat", "rxe0", "--json"]).run().json();
+        let devices = report["devices"].as_array().expect("a list").clone();
+        devices.into_iter().find(|device| device["pid"] == id)
+    };
+    // Each process publishes what has happened within a tenth of a second.
+    let await_traffic = |id: u32| {
+        loop {
+            let device = find(id).filter(|it| it["counters"]["sends_completed"] != 0);
+            if let Some(device) = device {
+                return device;
+            }
+        }
+    };
+    let device = await_traffic(client.id());
+    assert_eq!(device["program"], "roci");
+    assert_eq!(device["device"], "rxe0");
+    assert_eq!(device["address"], pair.address);
+    let queue_pair = &device["queue_pairs"][0];
+    assert_eq!(
+        (&queue_pair["type"], &queue_pair["state"]),
+        (&"RC".into(), &"RTS".into())
+    );
+    assert_eq!(queue_pair["peer"]["address"], pair.address);
+    assert_ne!(queue_pair["counters"]["messages_sent"], 0);
+    let opposite = await_traffic(server.id());
+    assert_eq!(
+        queue_pair["peer"]["number"],
+        opposite["queue_pairs"][0]["number"]
+    );
+    let table = pair.command(&["stat", "rxe0"]).run().success();
+    assert!(table.contains(&client.id().to_string()), "{table}");
+    let text = pair.command(&["stat", "--prometheus"]).run().success();
+    let label = format!(
+        "roci_queue_pair_messages_sent_total{{pid=\"{}\"",
+        client.id()
+    );
+    assert!(text.contains(&label), "{text}");
+    let repeated = pair.command(&["stat", "-i", "0.1", "-c", "2", "--json", "rxe0"]);
+    let repeated = repeated.run().success();
+    assert_eq!(repeated.lines().count(), 2, "{repeated}");
+    client.interrupt();
+    client.end();
+    server.end();
+    let id = || find(std::process::id());
+    assert!(id().is_none(), "this process has no device");
+}

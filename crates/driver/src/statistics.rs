@@ -1,0 +1,179 @@
+//! Publishes the counters of a device, for other processes.
+//!
+//! Whoever holds the device's lock copies the counters into the statistics page, at most every
+//! [`PUBLISH_INTERVAL`]. If nobody calls the device after a change, its thread does it at the latest after
+//! [`MAX_DELAY`].
+
+use std::time::{Duration, Instant};
+
+use engine::{Device, QueuePair, QueuePairType};
+use net::interface::LinkState;
+use net::share::StatisticsPage;
+use statistics::{DEVICE_COUNTERS, DeviceCounters, PacketPath, QueuePairRecord};
+use wire::Gid;
+
+use crate::clock::now;
+use crate::port::Ports;
+use crate::simulation;
+
+/// How often the page is written while the device is used. Copying a hundred queue pairs takes some microseconds.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
+
+/// After what time a change is published if the device is not used any more. It wakes the device's thread.
+const MAX_DELAY: Duration = Duration::from_millis(100);
+
+/// What a device publishes.
+pub(crate) struct Statistics {
+    /// `None` in a simulation, or if no file can be created. Then other processes see nothing of this device.
+    page: Option<StatisticsPage>,
+    opened_at: Instant,
+    /// When the page was last written.
+    published_at: Option<Instant>,
+    /// The sum of what had happened then.
+    published: u64,
+    /// How often the device was called.
+    calls: u64,
+    /// How many packets the system refused to send.
+    pub(crate) send_errors: u64,
+    /// How often all interfaces of the device went down.
+    link_downed: u64,
+    link_up: bool,
+}
+
+impl Statistics {
+    pub(crate) fn new(device: &net::interface::Device) -> Self {
+        // Simulated devices are no devices of this machine.
+        let simulated = simulation::now().is_some();
+        let first = device.gids.first().filter(|_| !simulated);
+        let page = first.and_then(|first| {
+            let gid: Gid = first.gid;
+            StatisticsPage::create(&device.name, gid.bytes()).ok()
+        });
+        Self {
+            page,
+            opened_at: now(),
+            published_at: None,
+            published: 0,
+            calls: 0,
+            send_errors: 0,
+            link_downed: 0,
+            link_up: device.state == LinkState::Active,
+        }
+    }
+
+    /// Notes that objects of the device may have changed.
+    pub(crate) fn note_call(&mut self) {
+        self.calls += 1;
+    }
+
+    /// Notes whether one of the device's interfaces is up.
+    pub(crate) fn note_link(&mut self, up: bool) {
+        self.link_downed += u64::from(self.link_up && !up);
+        self.link_up = up;
+    }
+
+    /// A number that changes with everything that is published.
+    fn activity(&self, device: &Device) -> u64 {
+        let counters = device.counters();
+        let packets = counters.packets_sent + counters.packets_received;
+        packets + counters.timeouts + self.calls + self.send_errors + self.link_downed
+    }
+
+    /// When the page must be written at the latest.
+    pub(crate) fn deadline(&self, device: &Device) -> Option<Instant> {
+        let changed = self.page.is_some() && self.activity(device) != self.published;
+        self.published_at
+            .filter(|_| changed)
+            .map(|at| at + MAX_DELAY)
+    }
+
+    /// Whether the last writing is long enough ago. This is checked for each packet.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        let recently = |at: Instant| now < at + PUBLISH_INTERVAL;
+        self.page.is_some() && !self.published_at.is_some_and(recently)
+    }
+
+    /// Writes the page.
+    pub(crate) fn publish(&mut self, now: Instant, device: &Device, ports: &Ports) {
+        let activity = self.activity(device);
+        let Some(page) = &self.page else { return };
+        self.published_at = Some(now);
+        if activity == self.published {
+            return;
+        }
+        self.published = activity;
+        let own = [self.send_errors, self.link_downed];
+        // Queue pair 1 is the last. Programs do not see it.
+        let numbered = device.queue_pairs().filter(|it| is_visible(it));
+        let records = numbered.map(|queue_pair| record(queue_pair, ports));
+        let count = device.queue_pair_count().saturating_sub(1);
+        let time = now.saturating_duration_since(self.opened_at);
+        page.write(time.as_nanos() as u64, &values(device, own), count, records);
+    }
+}
+
+fn is_visible(queue_pair: &QueuePair) -> bool {
+    queue_pair.init().kind != QueuePairType::Management
+}
+
+/// The counters of the engine and those of the driver, in the order of the page.
+fn values(device: &Device, own: [u64; 2]) -> DeviceCounters {
+    let mut values = DeviceCounters([0; DEVICE_COUNTERS.len()]);
+    let counters = device.counters().iter().map(|(_, value)| value).chain(own);
+    for (place, value) in values.0.iter_mut().zip(counters) {
+        *place = value;
+    }
+    values
+}
+
+fn record(queue_pair: &QueuePair, ports: &Ports) -> QueuePairRecord {
+    let peer = queue_pair.peer();
+    let mut counters = [0; _];
+    for (place, (_, value)) in counters.iter_mut().zip(queue_pair.counters().iter()) {
+        *place = value;
+    }
+    QueuePairRecord {
+        number: queue_pair.number().value(),
+        kind: kind_number(queue_pair.init().kind),
+        state: queue_pair.state() as u8,
+        path: peer.map_or(PacketPath::None, |peer| {
+            ports.packet_path(peer.address, peer.queue_pair)
+        }),
+        peer_number: peer.map_or(0, |peer| peer.queue_pair.value()),
+        peer_gid: peer.map_or([0; 16], |peer| Gid::from(peer.address).bytes()),
+        outstanding: queue_pair.outstanding_sends() as u64,
+        counters,
+    }
+}
+
+/// The numbers of `ibv_qp_type`.
+fn kind_number(kind: QueuePairType) -> u8 {
+    match kind {
+        QueuePairType::Management => 1,
+        QueuePairType::Rc => 2,
+        QueuePairType::Uc => 3,
+        QueuePairType::Ud => 4,
+        QueuePairType::XrcInitiator => 9,
+        QueuePairType::XrcTarget => 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Counters, QueuePairCounters};
+    use statistics::QUEUE_PAIR_COUNTERS;
+
+    use super::*;
+
+    #[test]
+    fn the_page_has_the_engines_counters_in_their_order() {
+        let engine = Counters::default();
+        let names = engine.iter().map(|(name, _)| name);
+        let names: Vec<_> = names.chain(["send_errors", "link_downed"]).collect();
+        assert_eq!(names, DEVICE_COUNTERS);
+        let queue_pair = QueuePairCounters::default();
+        let names: Vec<_> = queue_pair.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, QUEUE_PAIR_COUNTERS);
+    }
+}

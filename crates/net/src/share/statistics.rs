@@ -1,0 +1,558 @@
+//! Statistics pages: what open devices publish about themselves, for other processes.
+//!
+//! Each open device has a file in the runtime directory, which it maps and writes; see the crate `statistics` for the
+//! format. The file is not kept open, because a program may close any descriptor. When a device is closed, its
+//! counters are added to those of other closed devices at the same address, so that the counters of an address do not
+//! decrease. The page of a process that was killed counts as it is, until [`retire_dead`] does the same for it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+use statistics::layout::{self, HEADER_WORDS, PAGE_WORDS};
+use statistics::{DEVICE_COUNTERS, DeviceCounters, QueuePairRecord};
+
+use super::directory::{DirectoryError, RuntimeDirectory};
+use super::process::Identity;
+use super::registry::namespace;
+use crate::sys::shared_memory::SharedMemory;
+
+/// How many bytes a word has.
+const WORD: usize = size_of::<u64>();
+
+/// How often a reader reads a page that is being changed. A writer that dies meanwhile leaves it so.
+const READ_ATTEMPTS: usize = 64;
+
+/// How often a device that is being closed tries to lock the file of closed devices: about two milliseconds.
+const LOCK_ATTEMPTS: usize = 20;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(100);
+
+/// How long the counters of closed devices are kept without a change: in this network namespace, and in others, which may
+/// not exist any more.
+const CLOSED_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+const FOREIGN_CLOSED_LIFETIME: Duration = Duration::from_secs(60 * 60);
+
+/// How long a page of another process namespace is kept. Its process can't be checked.
+const FOREIGN_PAGE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The page of one open device. Dropping it adds its counters to those of closed devices.
+#[derive(Debug)]
+pub struct StatisticsPage {
+    memory: SharedMemory,
+    path: PathBuf,
+    process: Identity,
+}
+
+impl StatisticsPage {
+    /// Creates the page of a device with this name and this first GID, in the user's runtime directory.
+    pub fn create(name: &str, gid: [u8; 16]) -> io::Result<Self> {
+        let directory = RuntimeDirectory::of_user().map_err(io::Error::other)?;
+        Self::create_in(&directory, name, gid)
+    }
+
+    /// As [`create`](Self::create), in this runtime directory.
+    pub fn create_in(directory: &RuntimeDirectory, name: &str, gid: [u8; 16]) -> io::Result<Self> {
+        let process = Identity::current();
+        let path = directory.path().join(next_name(process));
+        let file = new_file(&path)?;
+        // Writing reserves the space: a mapped page that has none ends the process.
+        let mapped = (&file)
+            .write_all(&[0; PAGE_WORDS * WORD])
+            .and_then(|()| SharedMemory::map(&file, PAGE_WORDS * WORD));
+        let memory = mapped.inspect_err(|_| {
+            let _ = fs::remove_file(&path);
+        })?;
+        let page = Self {
+            memory,
+            path,
+            process,
+        };
+        page.set(layout::PROCESS, u64::from(process.pid));
+        page.set(layout::PROCESS_START, process.start);
+        page.set_all(layout::NAME, &layout::name_words(name));
+        page.set_all(layout::GID, &layout::gid_words(gid));
+        page.set(layout::MAGIC, layout::MAGIC_VALUE);
+        Ok(page)
+    }
+
+    /// Writes the counters of the device, and the records of as many of its queue pairs as have a place. `time` is in
+    /// nanoseconds since the device was opened.
+    pub fn write(
+        &self,
+        time: u64,
+        counters: &DeviceCounters,
+        queue_pairs: usize,
+        records: impl Iterator<Item = QueuePairRecord>,
+    ) {
+        let sequence = self.memory.word(layout::SEQUENCE * WORD);
+        let before = sequence.load(Ordering::Relaxed);
+        sequence.store(before | 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.set_all(layout::COUNTERS, &counters.0);
+        let mut count = 0;
+        for record in records.take(layout::MAX_RECORDS) {
+            let words = record.words();
+            self.set_all(HEADER_WORDS + count * words.len(), &words);
+            count += 1;
+        }
+        self.set(layout::QUEUE_PAIRS, queue_pairs as u64);
+        self.set(layout::RECORDS, count as u64);
+        self.set(layout::WRITTEN_AT, time);
+        sequence.store((before | 1) + 1, Ordering::Release);
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        self.memory
+            .word(word * WORD)
+            .store(value, Ordering::Relaxed);
+    }
+
+    fn set_all(&self, first: usize, values: &[u64]) {
+        for (value, word) in values.iter().zip(first..) {
+            self.set(word, *value);
+        }
+    }
+}
+
+impl Drop for StatisticsPage {
+    fn drop(&mut self) {
+        // A forked child has a copy. The device stays with the parent.
+        if self.process.is_current() {
+            // If this fails, `retire_dead` does it later.
+            let _ = retire(&self.path);
+        }
+    }
+}
+
+/// A file that exists already is one of a process that had this process id before.
+fn new_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).mode(0o600);
+    match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            retire(path).or_else(|_| fs::remove_file(path))?;
+            options.create_new(true).open(path)
+        }
+        result => result,
+    }
+}
+
+fn next_name(process: Identity) -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let (network, processes) = (namespace("net"), namespace("pid"));
+    let pid = process.pid;
+    format!(
+        "{}{network:x}.{processes:x}.{pid}.{number}",
+        layout::PAGE_PREFIX
+    )
+}
+
+/// The parts of a page's name.
+#[derive(Debug, PartialEq, Eq)]
+struct PageName {
+    network: u64,
+    processes: u64,
+}
+
+impl PageName {
+    fn parse(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let mut parts = name.strip_prefix(layout::PAGE_PREFIX)?.split('.');
+        let network = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let processes = u64::from_str_radix(parts.next()?, 16).ok()?;
+        Some(Self { network, processes })
+    }
+}
+
+/// A page as it was at one time.
+#[derive(Debug, Clone)]
+pub struct StatisticsSnapshot {
+    words: Vec<u64>,
+    /// Whether it is the page of a device that is open in this network namespace.
+    is_here: bool,
+}
+
+impl StatisticsSnapshot {
+    /// The process id; only valid in the process namespace of the process.
+    pub fn pid(&self) -> u32 {
+        self.words[layout::PROCESS] as u32
+    }
+
+    /// Whether the device is open in this network namespace.
+    pub fn is_here(&self) -> bool {
+        self.is_here
+    }
+
+    /// The name of the device.
+    pub fn device(&self) -> String {
+        let words = &self.words[layout::NAME..layout::NAME + layout::NAME_WORDS];
+        let name: Vec<u8> = layout::name_bytes(words).collect();
+        String::from_utf8_lossy(&name).into_owned()
+    }
+
+    /// The first GID of the device.
+    pub fn gid(&self) -> [u8; 16] {
+        layout::gid_bytes([self.words[layout::GID], self.words[layout::GID + 1]])
+    }
+
+    /// When it was written, in nanoseconds since the device was opened.
+    pub fn time(&self) -> u64 {
+        self.words[layout::WRITTEN_AT]
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> DeviceCounters {
+        let mut counters = DeviceCounters::default();
+        counters.add(&self.words[layout::COUNTERS..HEADER_WORDS]);
+        counters
+    }
+
+    /// How many queue pairs the device has.
+    pub fn queue_pair_count(&self) -> u64 {
+        self.words[layout::QUEUE_PAIRS]
+    }
+
+    /// The queue pairs that have a record.
+    pub fn queue_pairs(&self) -> impl Iterator<Item = QueuePairRecord> + '_ {
+        QueuePairRecord::of_page(&self.words)
+    }
+}
+
+/// The devices that running processes of this user have open.
+pub fn statistics() -> Result<Vec<StatisticsSnapshot>, DirectoryError> {
+    Ok(statistics_in(&RuntimeDirectory::of_user()?))
+}
+
+fn statistics_in(directory: &RuntimeDirectory) -> Vec<StatisticsSnapshot> {
+    let (network, processes) = (namespace("net"), namespace("pid"));
+    let open = |path: PathBuf| {
+        let name = PageName::parse(&path)?;
+        let words = read(&path).ok()?;
+        let dead = name.processes == processes && !process_of(&words).is_alive();
+        (words.len() == PAGE_WORDS && !dead).then_some(StatisticsSnapshot {
+            words,
+            is_here: name.network == network,
+        })
+    };
+    files(directory.path()).filter_map(open).collect()
+}
+
+/// The counters of all devices, open and closed, that have one of these GIDs as their first, in this network
+/// namespace.
+pub fn counters_of(gids: &[[u8; 16]]) -> Result<DeviceCounters, DirectoryError> {
+    Ok(counters_in(&RuntimeDirectory::of_user()?, gids))
+}
+
+fn counters_in(directory: &RuntimeDirectory, gids: &[[u8; 16]]) -> DeviceCounters {
+    let network = namespace("net");
+    let closed: Vec<_> = (gids.iter())
+        .map(|gid| directory.path().join(closed_name(network, *gid)))
+        .collect();
+    let sequences = || {
+        let sequence = |path: &PathBuf| read(path).map_or(0, |words| words[layout::SEQUENCE]);
+        closed.iter().map(sequence).collect::<Vec<_>>()
+    };
+    let mut sum = DeviceCounters::default();
+    for _ in 0..READ_ATTEMPTS {
+        sum = DeviceCounters::default();
+        let before = sequences();
+        let open = files(directory.path())
+            .filter(|path| PageName::parse(path).is_some_and(|name| name.network == network));
+        for words in open
+            .chain(closed.iter().cloned())
+            .flat_map(|path| read(&path))
+        {
+            let gid = layout::gid_bytes([words[layout::GID], words[layout::GID + 1]]);
+            if words[layout::RETIRED] == 0 && gids.contains(&gid) {
+                sum.add(&words[layout::COUNTERS..HEADER_WORDS]);
+            }
+        }
+        // A device was closed meanwhile, and may be counted twice or not at all.
+        if before == sequences() {
+            break;
+        }
+    }
+    sum
+}
+
+/// Adds the counters of processes that ended without closing their devices to those of closed devices, and removes files that
+/// are not needed any more.
+pub(super) fn retire_dead(directory: &Path) {
+    let (network, processes) = (namespace("net"), namespace("pid"));
+    let ours = format!("{}{network:x}.", layout::CLOSED_PREFIX);
+    for path in files(directory) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if let Some(page) = PageName::parse(&path) {
+            let dead = if page.processes == processes {
+                read(&path).is_ok_and(|words| !process_of(&words).is_alive())
+            } else {
+                is_older_than(&path, FOREIGN_PAGE_LIFETIME)
+            };
+            if dead {
+                let _ = retire(&path);
+            }
+        } else if name.starts_with(layout::CLOSED_PREFIX) {
+            let lifetime = if name.starts_with(&ours) {
+                CLOSED_LIFETIME
+            } else {
+                FOREIGN_CLOSED_LIFETIME
+            };
+            if is_older_than(&path, lifetime) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+}
+
+fn files(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
+}
+
+fn process_of(words: &[u64]) -> Identity {
+    Identity {
+        pid: words[layout::PROCESS] as u32,
+        start: words[layout::PROCESS_START],
+    }
+}
+
+fn is_older_than(path: &Path, age: Duration) -> bool {
+    let changed = fs::metadata(path).and_then(|found| found.modified());
+    changed.is_ok_and(|at| SystemTime::now() > at + age)
+}
+
+fn closed_name(network: u64, gid: [u8; 16]) -> String {
+    let gid = u128::from_be_bytes(gid);
+    format!("{}{network:x}.{gid:032x}", layout::CLOSED_PREFIX)
+}
+
+/// Adds the counters of a page to the file of closed devices, and removes the page. A reader sees by the sequence
+/// number of that file that something changes.
+fn retire(path: &Path) -> io::Result<()> {
+    let name = PageName::parse(path).ok_or(ErrorKind::InvalidInput)?;
+    let gid = {
+        let words = read(path)?;
+        layout::gid_bytes([words[layout::GID], words[layout::GID + 1]])
+    };
+    let closed_path = path.with_file_name(closed_name(name.network, gid));
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let closed = options.mode(0o600).open(&closed_path)?;
+    lock(&closed)?;
+    // Another process may have done it meanwhile; then the page is gone.
+    let page = OpenOptions::new().write(true).open(path)?;
+    let words = read(path)?;
+    let mut sum = read(&closed_path).unwrap_or_else(|_| vec![0; HEADER_WORDS]);
+    let last = layout::COUNTERS + DEVICE_COUNTERS.len();
+    for (sum, value) in sum.iter_mut().zip(&words).take(last).skip(layout::COUNTERS) {
+        *sum = sum.wrapping_add(*value);
+    }
+    sum[layout::MAGIC] = layout::MAGIC_VALUE;
+    for place in
+        (layout::NAME..layout::NAME + layout::NAME_WORDS).chain([layout::GID, layout::GID + 1])
+    {
+        sum[place] = words[place];
+    }
+    sum[layout::SEQUENCE] |= 1;
+    write_words(&closed, 0, &sum)?;
+    write_words(&page, layout::RETIRED, &[1])?;
+    fs::remove_file(path)?;
+    write_words(&closed, layout::SEQUENCE, &[sum[layout::SEQUENCE] + 1])
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    for _ in 0..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => sleep(LOCK_RETRY_INTERVAL),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(ErrorKind::WouldBlock.into())
+}
+
+fn write_words(file: &File, first: usize, words: &[u64]) -> io::Result<()> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    file.write_all_at(&bytes, (first * WORD) as u64)
+}
+
+/// The words of a page, as they were at one time.
+fn read(path: &Path) -> io::Result<Vec<u64>> {
+    let file = File::open(path)?;
+    let mut bytes = vec![0; PAGE_WORDS * WORD];
+    let mut words = Vec::new();
+    for _ in 0..READ_ATTEMPTS {
+        let before = read_word(&file, layout::SEQUENCE)?;
+        let length = file.read_at(&mut bytes, 0)?;
+        let (whole, _) = bytes[..length].as_chunks::<WORD>();
+        words = whole.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        if before.is_multiple_of(2) && read_word(&file, layout::SEQUENCE)? == before {
+            break;
+        }
+    }
+    if words.len() < HEADER_WORDS || words[layout::MAGIC] != layout::MAGIC_VALUE {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    Ok(words)
+}
+
+fn read_word(file: &File, word: usize) -> io::Result<u64> {
+    let mut bytes = [0; WORD];
+    file.read_exact_at(&mut bytes, (word * WORD) as u64)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use statistics::{DeviceCounter, PacketPath};
+
+    use super::*;
+
+    const GID: [u8; 16] = *b"0123456789abcdef";
+
+    fn scratch(name: &str) -> RuntimeDirectory {
+        let name = format!("roci-statistics-{name}-{}", std::process::id());
+        RuntimeDirectory::at(std::env::temp_dir().join(name)).unwrap()
+    }
+
+    fn sent(packets: u64) -> DeviceCounters {
+        let mut counters = DeviceCounters::default();
+        counters.0[DeviceCounter::PacketsSent as usize] = packets;
+        counters
+    }
+
+    fn write(page: &StatisticsPage, packets: u64) {
+        page.write(7, &sent(packets), 0, std::iter::empty());
+    }
+
+    fn total(directory: &RuntimeDirectory) -> u64 {
+        counters_in(directory, &[GID]).get(DeviceCounter::PacketsSent)
+    }
+
+    #[test]
+    fn counters_of_open_and_closed_devices_are_added() {
+        let directory = scratch("closed");
+        let first = StatisticsPage::create_in(&directory, "one", GID).unwrap();
+        let second = StatisticsPage::create_in(&directory, "two", GID).unwrap();
+        let other = StatisticsPage::create_in(&directory, "other", [1; 16]).unwrap();
+        write(&first, 10);
+        write(&second, 20);
+        write(&other, 400);
+        assert_eq!(total(&directory), 30);
+        write(&second, 21);
+        drop(second);
+        assert_eq!(total(&directory), 31, "counters never decrease");
+        drop(first);
+        assert_eq!(total(&directory), 31);
+        drop(StatisticsPage::create_in(&directory, "one", GID).unwrap());
+        assert_eq!(total(&directory), 31);
+        drop(other);
+        let left: Vec<_> = files(directory.path()).collect();
+        assert_eq!(left.len(), 2, "one file for each address: {left:?}");
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn the_page_of_a_dead_process_counts_and_is_retired() {
+        let directory = scratch("dead");
+        let page = StatisticsPage::create_in(&directory, "one", GID).unwrap();
+        write(&page, 5);
+        retire_dead(directory.path());
+        assert!(page.path.exists(), "its process runs");
+        page.set(layout::PROCESS_START, page.process.start + 1);
+        assert_eq!(total(&directory), 5);
+        assert!(statistics_in(&directory).is_empty(), "it is not open");
+        retire_dead(directory.path());
+        assert!(!page.path.exists());
+        assert_eq!(total(&directory), 5);
+        drop(page);
+        assert_eq!(total(&directory), 5, "not twice");
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn counters_of_closed_devices_are_removed_after_a_while() {
+        let directory = scratch("old");
+        drop(StatisticsPage::create_in(&directory, "one", GID).unwrap());
+        let here = directory.path().join(closed_name(namespace("net"), GID));
+        let elsewhere = directory.path().join(closed_name(1, GID));
+        fs::copy(&here, &elsewhere).unwrap();
+        let age = |path: &Path, age: Duration| {
+            let file = File::open(path).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        };
+        age(&here, 2 * FOREIGN_CLOSED_LIFETIME);
+        age(&elsewhere, 2 * FOREIGN_CLOSED_LIFETIME);
+        retire_dead(directory.path());
+        assert!(here.exists() && !elsewhere.exists());
+        age(&here, 2 * CLOSED_LIFETIME);
+        retire_dead(directory.path());
+        assert!(!here.exists());
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_reader_gets_the_records_of_queue_pairs() {
+        let directory = scratch("records");
+        let page = StatisticsPage::create_in(&directory, "one", GID).unwrap();
+        let record = |number| QueuePairRecord {
+            number,
+            kind: 2,
+            state: 3,
+            path: PacketPath::Sockets,
+            peer_number: 9,
+            peer_gid: GID,
+            outstanding: 1,
+            counters: [3; _],
+        };
+        page.write(1, &sent(1), 1000, (0..1000).map(record));
+        let read = statistics_in(&directory);
+        let [snapshot] = &read[..] else {
+            panic!("{read:?}")
+        };
+        assert_eq!(
+            (snapshot.pid(), snapshot.is_here()),
+            (std::process::id(), true)
+        );
+        assert_eq!((&*snapshot.device(), snapshot.gid()), ("one", GID));
+        assert_eq!(snapshot.queue_pair_count(), 1000);
+        assert_eq!(snapshot.queue_pairs().count(), layout::MAX_RECORDS);
+        assert_eq!(snapshot.queue_pairs().nth(70), Some(record(70)));
+        drop(page);
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_reader_never_sees_a_half_written_page() {
+        let directory = scratch("torn");
+        let page = StatisticsPage::create_in(&directory, "one", GID).unwrap();
+        let path = page.path.clone();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (done, page) = (&done, page);
+            scope.spawn(move || {
+                for value in 1.. {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let counters = DeviceCounters([value; _]);
+                    page.write(0, &counters, 0, std::iter::empty());
+                    // A device writes every few milliseconds.
+                    sleep(Duration::from_micros(1));
+                }
+            });
+            for _ in 0..2000 {
+                let words = read(&path).unwrap();
+                let counters = &words[layout::COUNTERS..][..DEVICE_COUNTERS.len()];
+                assert!(counters.iter().all(|it| *it == counters[0]), "{counters:?}");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+}

@@ -1,0 +1,158 @@
+//! What a page says about one queue pair.
+
+/// How many words a record takes.
+pub(crate) const RECORD_WORDS: usize = 24;
+
+/// The names of a queue pair's counters, in the order of the record. They are those of the engine.
+pub const QUEUE_PAIR_COUNTERS: [&str; 13] = [
+    "messages_sent",
+    "messages_received",
+    "packets_sent",
+    "packets_received",
+    "bytes_sent",
+    "bytes_received",
+    "retransmitted",
+    "timeouts",
+    "sequence_naks_received",
+    "rnr_naks_sent",
+    "rnr_naks_received",
+    "duplicate_requests",
+    "out_of_sequence",
+];
+
+/// Where the counters are in a record.
+const COUNTERS: usize = 6;
+
+const _: () = assert!(COUNTERS + QUEUE_PAIR_COUNTERS.len() <= RECORD_WORDS);
+
+/// How the packets of a queue pair reach the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacketPath {
+    /// There is no peer.
+    None,
+    /// Through sockets.
+    Sockets,
+    /// Through memory that two processes share.
+    SharedMemory,
+    /// The peer is a queue pair of the same device.
+    SameDevice,
+}
+
+impl PacketPath {
+    const ALL: [Self; 4] = [
+        Self::None,
+        Self::Sockets,
+        Self::SharedMemory,
+        Self::SameDevice,
+    ];
+
+    /// A word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Sockets => "sockets",
+            Self::SharedMemory => "memory",
+            Self::SameDevice => "device",
+        }
+    }
+}
+
+/// One queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueuePairRecord {
+    /// Its number.
+    pub number: u32,
+    /// Its type, as `ibv_qp_type` numbers it.
+    pub kind: u8,
+    /// Its state, as `ibv_qp_state` numbers it.
+    pub state: u8,
+    /// The path of its packets.
+    pub path: PacketPath,
+    /// The number of its peer; 0 if it has none.
+    pub peer_number: u32,
+    /// The GID of its peer; zero if it has none.
+    pub peer_gid: [u8; 16],
+    /// How many send requests are outstanding.
+    pub outstanding: u64,
+    /// The counters.
+    pub counters: [u64; QUEUE_PAIR_COUNTERS.len()],
+}
+
+impl QueuePairRecord {
+    /// The record as words.
+    #[must_use]
+    pub fn words(&self) -> [u64; RECORD_WORDS] {
+        let mut words = [0; RECORD_WORDS];
+        words[0] = u64::from(self.number);
+        words[1] = u64::from(self.kind) | u64::from(self.state) << 8 | (self.path as u64) << 16;
+        words[2] = u64::from(self.peer_number);
+        words[3..5].copy_from_slice(&crate::layout::gid_words(self.peer_gid));
+        words[5] = self.outstanding;
+        words[COUNTERS..COUNTERS + self.counters.len()].copy_from_slice(&self.counters);
+        words
+    }
+
+    /// The record from its words.
+    fn from_words(words: &[u64; RECORD_WORDS]) -> Self {
+        let [kind, state, path, ..] = words[1].to_le_bytes();
+        let mut counters = [0; QUEUE_PAIR_COUNTERS.len()];
+        counters.copy_from_slice(&words[COUNTERS..COUNTERS + QUEUE_PAIR_COUNTERS.len()]);
+        Self {
+            number: words[0] as u32,
+            kind,
+            state,
+            path: *PacketPath::ALL
+                .get(usize::from(path))
+                .unwrap_or(&PacketPath::None),
+            peer_number: words[2] as u32,
+            peer_gid: crate::layout::gid_bytes([words[3], words[4]]),
+            outstanding: words[5],
+            counters,
+        }
+    }
+
+    /// The records of a whole page.
+    pub fn of_page(page: &[u64]) -> impl Iterator<Item = Self> + '_ {
+        let count = page.get(crate::layout::RECORDS).copied().unwrap_or(0) as usize;
+        let records = page.get(crate::layout::HEADER_WORDS..).unwrap_or_default();
+        let (records, _) = records.as_chunks::<RECORD_WORDS>();
+        records.iter().take(count).map(Self::from_words)
+    }
+
+    /// The value of a counter by its name; 0 if there is none of that name.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> u64 {
+        let place = QUEUE_PAIR_COUNTERS.iter().position(|it| *it == name);
+        place.map_or(0, |place| self.counters[place])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let record = QueuePairRecord {
+            number: 0x12_3456,
+            kind: 2,
+            state: 3,
+            path: PacketPath::SharedMemory,
+            peer_number: 0x65_4321,
+            peer_gid: *b"0123456789abcdef",
+            outstanding: 7,
+            counters: std::array::from_fn(|index| index as u64 + 100),
+        };
+        let mut page = vec![0; layout::PAGE_WORDS];
+        page[layout::RECORDS] = 1;
+        page[layout::HEADER_WORDS..][..RECORD_WORDS].copy_from_slice(&record.words());
+        let read: Vec<_> = QueuePairRecord::of_page(&page).collect();
+        assert_eq!(read, [record]);
+        assert_eq!(record.counter("bytes_sent"), 104);
+        page[layout::RECORDS] = u64::MAX;
+        let most = QueuePairRecord::of_page(&page).count();
+        assert_eq!(most, layout::MAX_RECORDS);
+    }
+}
