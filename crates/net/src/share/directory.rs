@@ -72,8 +72,12 @@ impl RuntimeDirectory {
             Err(source) => return Err(DirectoryError::Unusable { path, source }),
         }
         match is_private(&path, user()) {
-            Ok(true) => Ok(Self { path }),
-            Ok(false) => Err(DirectoryError::NotPrivate { path, user: user() }),
+            Ok(true) => {}
+            Ok(false) => return Err(DirectoryError::NotPrivate { path, user: user() }),
+            Err(source) => return Err(DirectoryError::Unusable { path, source }),
+        }
+        match create_and_remove_file(&path) {
+            Ok(()) => Ok(Self { path }),
             Err(source) => Err(DirectoryError::Unusable { path, source }),
         }
     }
@@ -120,9 +124,10 @@ impl CandidatePaths {
         if let Some(named) = self.named {
             return RuntimeDirectory::at(named);
         }
-        let mut others = self.others.iter();
-        if let Some(path) = others.find(|path| is_private(path, user()).unwrap_or(false)) {
-            return RuntimeDirectory::at(path);
+        let existing = self.others.iter();
+        let mut existing = existing.filter(|path| is_private(path, user()).unwrap_or(false));
+        if let Some(directory) = existing.find_map(|path| RuntimeDirectory::at(path).ok()) {
+            return Ok(directory);
         }
         let mut rejection = None;
         for path in self.others {
@@ -176,6 +181,14 @@ fn suits(base: &Path, user: u32) -> bool {
 fn is_in_cache(path: &Path) -> bool {
     path.parent()
         .is_some_and(|parent| parent.ends_with(".cache"))
+}
+
+/// Fails if nothing can be written into a directory, as in a container whose `/dev/shm` is read-only.
+fn create_and_remove_file(directory: &Path) -> io::Result<()> {
+    let path = directory.join(format!(".probe-{}", std::process::id()));
+    fs::File::create(&path)?;
+    let _ = fs::remove_file(&path);
+    Ok(())
 }
 
 fn is_private(path: &Path, user: u32) -> io::Result<bool> {
@@ -246,6 +259,14 @@ mod tests {
             others: vec!["/proc/roci".into(), base.0.join("second")],
         };
         assert_eq!(candidates.choose().unwrap().path(), base.0.join("second"));
+        // It exists and is private, as a directory of this user on a file system that is read-only now.
+        let candidates = CandidatePaths {
+            named: None,
+            others: vec!["/proc/self/fd".into(), base.0.join("second")],
+        };
+        assert!(is_private(&candidates.others[0], user()).unwrap());
+        assert_eq!(candidates.choose().unwrap().path(), base.0.join("second"));
+        RuntimeDirectory::at("/proc/self/fd").unwrap_err();
     }
 
     #[test]
