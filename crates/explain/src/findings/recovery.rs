@@ -123,7 +123,7 @@ impl Recovery {
     pub(super) fn is_silent_at(&self, end: u64) -> bool {
         /// Other work may delay an attempt.
         const DELAY: u64 = 10_000_000;
-        end.saturating_sub(self.last) > 4 * self.longest_pause + DELAY
+        end.saturating_sub(self.last) > self.longest_pause.saturating_mul(4).saturating_add(DELAY)
     }
 
     /// Whether data is missing.
