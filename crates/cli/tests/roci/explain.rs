@@ -1,5 +1,8 @@
 //! `roci explain` describes a capture.
 
+use std::fs;
+use std::io::Write;
+
 use crate::run::{Directory, roci};
 
 /// A capture of the demo, in a directory of its own.
@@ -54,7 +57,7 @@ fn html_page_is_written_and_its_path_printed() {
     let name = page.display().to_string();
     let text = roci(["explain", &path, "--html", &name]).run().success();
     assert!(text.contains(&name), "{text}");
-    let page = std::fs::read_to_string(page).expect("the page is there");
+    let page = fs::read_to_string(page).expect("the page is there");
     assert!(page.contains("<h1>demo.pcapng</h1>"));
 }
 
@@ -102,6 +105,31 @@ fn capture_is_read_from_stdin() {
         .expect("a shell");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(text.contains("Ladder of connection 1"), "{text}");
+}
+
+#[test]
+fn follow_tells_each_message_once_while_the_capture_grows() {
+    let (directory, path) = captured("explain-follow");
+    let text = roci(["explain", &path, "--messages", "1000"])
+        .run()
+        .success();
+    let messages = text.lines().filter(|line| line.ends_with("done")).count();
+    let whole = fs::read(&path).expect("a capture");
+    let growing = directory.path().join("growing.pcapng");
+    // In the middle of a packet.
+    let (begin, rest) = whole.split_at(whole.len() / 2 + 3);
+    fs::write(&growing, begin).expect("a file");
+    let arguments = ["explain", "--follow", growing.to_str().expect("text")];
+    let mut following = roci(arguments).start();
+    let mut told = vec![following.line()];
+    let mut file = fs::OpenOptions::new().append(true).open(&growing);
+    let written = file.as_mut().expect("a file").write_all(rest);
+    written.expect("room");
+    told.resize_with(messages, || following.line());
+    following.interrupt();
+    let more = following.end().stdout;
+    assert!(told.iter().all(|line| line.ends_with("done")), "{told:?}");
+    assert_eq!(more, "", "told twice");
 }
 
 #[test]
