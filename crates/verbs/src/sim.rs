@@ -20,9 +20,11 @@
 //!     let memory = domain.register(64, Access::LOCAL_WRITE)?;
 //!     let prepared = request.prepare(domain.queue_pair(&completions))?;
 //!     prepared.post_receive(1, [memory.all()])?;
-//!     let _connection = prepared.accept_async(b"").await?;
+//!     let connection = prepared.accept_async(b"").await?;
 //!     let received = completions.next().await.ok()?;
 //!     assert_eq!(memory.to_vec(..received.length as usize), b"hello");
+//!     // Without this, the connection ends here, and the client fails if the acknowledgement was lost.
+//!     connection.disconnected().await;
 //!     Ok(())
 //! }
 //!
@@ -39,7 +41,7 @@
 //!
 //! let report = Simulation::seed(42)
 //!     .faults("loss=1%")
-//!     .host("server", server)
+//!     .service("server", server)
 //!     .host("client", client)
 //!     .run();
 //! assert!(report.packets > 0);
