@@ -27,7 +27,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 pub(crate) use options::Options;
 
@@ -36,6 +36,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.local {
         // Check the options before a server is started.
         options.plan()?;
+        if options.gid_index.is_some() && options.device.is_none() {
+            bail!(
+                "-x chooses an address of a device, and --local uses loopback: name the device with -d, or leave out -x"
+            );
+        }
         let (_server, address) = start_server(options)?;
         return client::run(options, &address.ip().to_string(), address.port());
     }

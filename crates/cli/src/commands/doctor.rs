@@ -79,6 +79,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     findings.extend(system::ports());
     findings.push(system::kernel_module());
     findings.push(system::runtime_directory());
+    findings.push(system::libraries());
     findings.extend(system::limits());
     findings.push(system::watcher());
     findings.push(network::receive_buffer());

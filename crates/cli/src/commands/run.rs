@@ -12,6 +12,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
@@ -19,7 +20,13 @@ use clap::Args;
 use crate::output::{complain, remark};
 use device_files::Reader;
 use environment::{Environment, Settings};
+use libraries::Libraries;
 use program::{Program, ProgramError};
+
+/// The directory with the libraries that programs load.
+pub(crate) fn find_libraries() -> anyhow::Result<PathBuf> {
+    Ok(Libraries::find()?.directory)
+}
 
 /// The exit codes of `env`, `nohup` and `timeout` when they fail themselves.
 const FAILED: u8 = 125;

@@ -1,6 +1,6 @@
 //! Looking at devices and GIDs, and at the machine.
 
-use crate::run::{address, roci};
+use crate::run::{Directory, address, roci};
 
 #[test]
 fn devices_are_listed() {
@@ -119,6 +119,22 @@ fn the_doctor_runs_every_check() {
         let found = found.unwrap_or_else(|| panic!("no {check} in {findings:?}"));
         assert_ne!(found["verdict"], "fail", "{found}");
     }
+}
+
+#[test]
+fn the_doctor_warns_if_the_libraries_for_other_programs_are_missing() {
+    let directory = Directory::new("alone");
+    let alone = directory.path().join("roci");
+    std::fs::copy(env!("CARGO_BIN_EXE_roci"), &alone).expect("a copy");
+    let output = std::process::Command::new(&alone)
+        .args(["doctor", "--json"])
+        .env("ROCI_DEVICES", format!("a={}", address(8)))
+        .output()
+        .expect("it starts");
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let findings = findings.as_array().expect("a list");
+    let found = findings.iter().find(|it| it["check"] == "libraries");
+    assert_eq!(found.expect("a check")["verdict"], "warn", "{findings:?}");
 }
 
 #[test]

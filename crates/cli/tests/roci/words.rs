@@ -47,6 +47,7 @@ fn impossible_measurements_are_rejected() {
             &["send-bw", "--local", "-c", "UD", "-s", "64K"],
             "-s 4096 or less",
         ),
+        (&["send-lat", "--local", "-x", "9"], "leave out -x"),
     ] {
         let complaint = rejected(arguments);
         assert!(complaint.contains(hint), "{complaint}");

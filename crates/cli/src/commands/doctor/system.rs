@@ -14,8 +14,25 @@ use rocinante::{Context, OpenOptions};
 use wire::ROCE_PORT;
 
 use super::Finding;
+use crate::commands::run;
 use crate::device;
 use crate::output::count;
+
+/// The libraries for programs that `roci run` starts. Other commands work without them.
+pub(super) fn libraries() -> Finding {
+    const CHECK: &str = "libraries";
+    match run::find_libraries() {
+        Ok(directory) => Finding::ok(
+            CHECK,
+            format!("`roci run` uses those in {}", directory.display()),
+        ),
+        Err(error) => Finding::warn(
+            CHECK,
+            error.to_string(),
+            "`roci run` and `roci env` fail without them",
+        ),
+    }
+}
 
 /// The devices and their MTUs.
 pub(super) fn devices() -> Vec<Finding> {
