@@ -54,6 +54,8 @@ pub(crate) struct DeviceState {
     /// Whether the last receive returned several packets. Then there are probably more, and one system call
     /// takes them all.
     dense: bool,
+    /// Whether the first packets of a message have arrived, and its last has not.
+    in_message: bool,
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
@@ -154,6 +156,7 @@ impl DeviceState {
             },
             small_inbox: Inbox::new(1),
             dense: false,
+            in_message: false,
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
             unsent: false,
@@ -292,14 +295,11 @@ impl DeviceState {
         if !self.packet_wakeups.has_promise_open() {
             return self.take_packets(now, scope);
         }
-        let waited = self.packet_wakeups.packets_wait();
         let reads = self.ports.descriptor_reads();
         let arrived = self.take_packets(now, scope);
-        // A packet may have arrived after the check above. Packets that this device drops may have woken the
-        // program, too.
-        let read = self.ports.descriptor_reads() != reads;
-        let taken = || scope == PollScope::AllSockets || !self.packet_wakeups.packets_wait();
-        if read || waited && (arrived > 0 || taken()) {
+        // Packets that this device drops may have woken the program, too. After packets through shared memory the
+        // descriptor may still be readable: the wake-up is then read by the program.
+        if self.ports.descriptor_reads() != reads {
             self.dispatch_events();
             self.packet_wakeups.note_taken();
         }
@@ -314,6 +314,7 @@ impl DeviceState {
             inbox,
             small_inbox,
             dense,
+            in_message,
             ..
         } = self;
         let inbox = match scope {
@@ -321,6 +322,10 @@ impl DeviceState {
             PollScope::LastActive | PollScope::AllSockets => inbox,
         };
         let arrived = ports.receive(now, scope, inbox, |it| {
+            if let Some(position) = wire::position(it.packet) {
+                // A message of one packet, or an acknowledgement, may arrive between the packets of a longer one.
+                *in_message = !position.ends() || *in_message && position.starts();
+            }
             if is_management(it.packet) && host.hold_for_lookup(&it.route, it.packet, it.forwarded)
             {
                 return;

@@ -519,10 +519,12 @@ impl Driver {
         if self.is_inherited() || !notifier.has_packets() {
             return None;
         }
-        let now = now();
         let oldest = notifier.take_after(|| {
+            let awaited = Awaited::Notification(notifier);
             let mut state = self.shared.lock();
-            state.progress_outside(now, &Awaited::Notification(notifier));
+            state.receive_outside(now());
+            let (mut state, now) = self.shared.receive_message(state, &awaited);
+            state.finish_outside(now, &awaited);
             self.shared.note_poll(now);
             self.shared.schedule_unsent(&state, now);
         });

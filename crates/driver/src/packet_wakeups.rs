@@ -92,11 +92,6 @@ impl PacketWakeups {
             .is_some_and(|notifier| notifier.has_promise_open())
     }
 
-    /// Whether the sockets are readable.
-    pub(crate) fn packets_wait(&self) -> bool {
-        self.channel.as_ref().is_some_and(|(_, it)| it.is_ready())
-    }
-
     /// Reports that packets were received that may have woken the program, and their events dispatched.
     pub(crate) fn note_taken(&mut self) {
         if let Some(notifier) = self.notifier() {
@@ -183,7 +178,11 @@ mod tests {
 
     /// Whether a packet may have woken a program that must get a notification.
     fn owes(wakeups: &PacketWakeups) -> bool {
-        wakeups.has_promise_open() && wakeups.packets_wait()
+        let packets_wait = wakeups
+            .channel
+            .as_ref()
+            .is_some_and(|(_, it)| it.is_ready());
+        wakeups.has_promise_open() && packets_wait
     }
 
     /// A descriptor at which a packet waits.
@@ -285,6 +284,28 @@ mod tests {
         wakeups.offer(&channel, AtReadable::Anything, packets);
         packet.wake();
         assert_eq!(look(&mut wakeups), None, "it has seen that, and goes on");
+    }
+
+    /// Anyone may send such a datagram. The thread of the device may read it before the program does.
+    #[test]
+    fn a_datagram_without_a_packet_brings_the_promised_notification() {
+        let driver = crate::Driver::open("127.58.94.1", &crate::OpenOptions::default());
+        let driver = driver.expect("a loopback address");
+        let channel = channel();
+        channel.notify(7);
+        assert_eq!(driver.take_notification(&channel), Some(7));
+        driver.promise_packet_wakeups(&channel, || true);
+        assert!(!readable(&channel));
+        let anyone = std::net::UdpSocket::bind("127.58.94.2:0").expect("a loopback address");
+        anyone
+            .send_to(&[], "127.58.94.1:4791")
+            .expect("the device listens");
+        let interest = Interest::readable(channel.expose());
+        let timeout = Duration::from_secs(20);
+        let ready = wait(&[interest], Some(timeout)).expect("a descriptor");
+        assert!(!ready.is_empty());
+        assert_eq!(driver.take_notification(&channel), Some(7));
+        assert_eq!(driver.take_notification(&channel), None);
     }
 
     #[test]

@@ -380,10 +380,11 @@ impl Ports {
         }
         for receiver in self.groups.iter().flat_map(|group| &group.receivers) {
             let Ok(batches) = receiver.receive(inbox) else {
+                self.group_reads += 1;
                 continue;
             };
+            self.group_reads += batches.reads() as u64;
             for batch in batches {
-                self.group_reads += 1;
                 for packet in batch.packets() {
                     take(ReceivedPacket {
                         route: batch.route,

@@ -29,6 +29,12 @@ pub(crate) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 /// microseconds; going to sleep and waking up takes longer.
 pub(crate) const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
 
+/// How long a thread that was woken by the first packets of a message waits for each further part without sleeping.
+const MESSAGE_SPIN_TIME: Duration = Duration::from_micros(15);
+
+/// How long it does that for one message. The sender of a longer one needs acknowledgements to continue.
+const MAX_MESSAGE_SPIN_TIME: Duration = Duration::from_micros(50);
+
 /// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
 pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -234,15 +240,46 @@ impl Shared {
             let woken = sleeper.was_woken();
             // This thread is awake, so it needs no wake-up through the descriptor.
             drop(sleeper);
-            let now = now();
             let mut state = self.lock();
-            state.progress_until(now, awaited);
+            state.receive_until(now());
+            let (mut state, now) = self.receive_message(state, awaited);
+            state.finish_until(now, awaited);
             self.schedule_unsent(&state, now);
             if interrupted || woken {
                 return Ok(interrupted);
             }
         }
         Ok(false)
+    }
+
+    /// Receives the rest of a message whose first packets have just arrived, and returns the present time.
+    ///
+    /// The rest usually arrives within microseconds. To sleep until then and to acknowledge the first part takes
+    /// longer. The lock is free between the attempts.
+    pub(crate) fn receive_message<'s>(
+        &'s self,
+        mut state: Locked<'s>,
+        awaited: &Awaited<'_>,
+    ) -> (Locked<'s>, Instant) {
+        let begin = now();
+        let mut last_arrival = begin;
+        loop {
+            let now = now();
+            if !state.is_in_message(awaited)
+                || now > last_arrival + MESSAGE_SPIN_TIME
+                || now > begin + MAX_MESSAGE_SPIN_TIME
+            {
+                state.end_message();
+                return (state, now);
+            }
+            if state.receive_more(now) > 0 {
+                last_arrival = now;
+                continue;
+            }
+            drop(state);
+            std::hint::spin_loop();
+            state = self.lock();
+        }
     }
 
     /// Spins on the shared-memory rings for a short time, because a reply through a ring often arrives before

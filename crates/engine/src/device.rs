@@ -586,7 +586,12 @@ impl Device {
             });
             let generator = &mut self.icrc_generator;
             let generator = (!self.icrc_left_out).then_some(generator);
-            let mut batch = Batch::new(buffer, generator, self.batch, own_delivery);
+            let limits = if queue_pair.is_at_rest() {
+                self.batch.first()
+            } else {
+                self.batch
+            };
+            let mut batch = Batch::new(buffer, generator, limits, own_delivery);
             queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
             let sent = batch.packets() as u64;
             let to_self = batch.is_to_self();

@@ -241,6 +241,11 @@ impl QueuePair {
         matches!(self.init.kind, QueuePairType::Uc | QueuePairType::Ud)
     }
 
+    /// Whether the peer acknowledges packets and none is in flight, so that it probably waits for the next ones.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.is_paced() && self.requester.in_flight() == 0
+    }
+
     /// Adds packets to one send until it is full.
     pub(crate) fn transmit(
         &mut self,

@@ -168,13 +168,18 @@ impl Signal {
 
     /// Makes it also readable while a descriptor of the set is.
     pub fn include(&self, set: &PollSet) -> io::Result<()> {
-        sys::poll::epoll_add(self.epoll.as_fd(), set.as_fd())
+        let mut descriptors = set.0.iter();
+        let included =
+            descriptors.try_for_each(|it| sys::poll::epoll_add(self.epoll.as_fd(), it.as_fd()));
+        included.inspect_err(|_| self.exclude(set))
     }
 
     /// Ends the effect of [`include`](Self::include).
     pub fn exclude(&self, set: &PollSet) {
-        // Removing a set that was not included has no effect.
-        let _ = sys::poll::epoll_remove(self.epoll.as_fd(), set.as_fd());
+        for descriptor in &set.0 {
+            // Removing one that was not included has no effect.
+            let _ = sys::poll::epoll_remove(self.epoll.as_fd(), descriptor.as_fd());
+        }
     }
 
     /// Makes it readable. Each call is an edge for a program that waits for edges (`EPOLLET`).
@@ -194,30 +199,30 @@ impl AsFd for Signal {
     }
 }
 
-/// One descriptor for several: readable while one of them is.
+/// Descriptors that a [`Signal`] can include.
+///
+/// It has its own copies of them. A signal lists a descriptor until it is removed under the same number, or until every
+/// copy of it is closed: by its own copies, the set can always remove itself. An epoll descriptor over them could be
+/// included as one, but each packet would wake its program 1 µs later.
 #[derive(Debug)]
-pub struct PollSet(OwnedFd);
+pub struct PollSet(Vec<OwnedFd>);
 
 impl PollSet {
-    /// A set of these descriptors. A descriptor that is closed leaves the set.
+    /// A set of copies of these descriptors.
     pub fn over<'f>(descriptors: impl IntoIterator<Item = BorrowedFd<'f>>) -> io::Result<Self> {
-        let epoll = sys::poll::epoll()?;
-        for descriptor in descriptors {
-            sys::poll::epoll_add(epoll.as_fd(), descriptor)?;
-        }
-        Ok(Self(epoll))
+        let copies = descriptors
+            .into_iter()
+            .map(|descriptor| descriptor.try_clone_to_owned());
+        Ok(Self(copies.collect::<io::Result<_>>()?))
     }
 
-    /// Whether it is readable now.
+    /// Whether one of them is readable now.
     pub fn is_ready(&self) -> bool {
-        let ready = wait(&[Interest::readable(self.as_fd())], Some(Duration::ZERO));
-        ready.is_ok_and(|ready| !ready.is_empty())
-    }
-}
-
-impl AsFd for PollSet {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.chunks(MAX_DESCRIPTORS).any(|some| {
+            let interests = some.iter().map(|it| Interest::readable(it.as_fd()));
+            let interests: Vec<_> = interests.collect();
+            wait(&interests, Some(Duration::ZERO)).is_ok_and(|ready| !ready.is_empty())
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::header::{
 };
 use crate::icrc::ICRC_LENGTH;
 use crate::number::{Key, PartitionKey, Psn, Qpn, Srqn};
-use crate::opcode::Opcode;
+use crate::opcode::{Opcode, Position};
 
 pub use head::PacketHead;
 
@@ -317,6 +317,14 @@ pub fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
     Some(Qpn::new(u32::from_be_bytes([0, high, middle, low])))
 }
 
+/// The position of a packet in its message, read without parsing the packet; `None` if its opcode is unknown.
+#[inline]
+#[must_use]
+pub fn position(packet: &[u8]) -> Option<Position> {
+    let opcode = packet.first().and_then(|byte| Opcode::from_byte(*byte))?;
+    Some(opcode.position())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,6 +337,20 @@ mod tests {
 
     fn head(opcode: Opcode) -> PacketHead {
         PacketHead::new(opcode, Qpn::new(0x11), Psn::new(1234))
+    }
+
+    #[test]
+    fn position_is_read_without_parsing() {
+        for (opcode, expected) in [
+            (Opcode::RcSendFirst, Position::First),
+            (Opcode::UcWriteMiddle, Position::Middle),
+            (Opcode::RcSendLast, Position::Last),
+            (Opcode::RcAcknowledge, Position::Only),
+        ] {
+            assert_eq!(position(head(opcode).bytes()), Some(expected));
+        }
+        assert_eq!(position(&[0xff]), None);
+        assert_eq!(position(&[]), None);
     }
 
     #[test]

@@ -131,17 +131,44 @@ impl DeviceState {
         None
     }
 
-    /// Makes progress for a program that was woken at the descriptor of a channel, perhaps by a packet. It
-    /// waits there again if there is no notification.
-    pub(crate) fn progress_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
-        if self.receive(now, PollScope::LastActive) == 0 {
+    /// Receives packets for a program that was woken at the descriptor of a channel, perhaps by a packet.
+    pub(crate) fn receive_outside(&mut self, now: Instant) {
+        let reads = self.ports.descriptor_reads();
+        self.receive(now, PollScope::LastActive);
+        if self.ports.descriptor_reads() == reads {
+            // Another socket woke the program, or a wake-up for packets that were received before.
             self.ports.poll_mailboxes();
             self.receive(now, PollScope::AllSockets);
         }
         self.serve_timers(now);
+        self.dispatch_events();
+    }
+
+    /// Whether a message is arriving whose end may complete what a thread waits for.
+    pub(crate) fn is_in_message(&mut self, awaited: &Awaited<'_>) -> bool {
+        self.in_message && !awaited.is_ready(self)
+    }
+
+    /// Stops waiting for the rest of a message.
+    pub(crate) fn end_message(&mut self) {
+        self.in_message = false;
+    }
+
+    /// Receives more of a message that is arriving. Returns how many packets arrived.
+    pub(crate) fn receive_more(&mut self, now: Instant) -> usize {
+        let arrived = self.receive(now, PollScope::LastActive);
+        if arrived > 0 {
+            self.dispatch_events();
+        }
+        arrived
+    }
+
+    /// Ends the progress for a program that waits at a descriptor again if there is no notification.
+    pub(crate) fn finish_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.finish_until(now, awaited);
         if !awaited.is_ready(self) && self.ports.prepare_sleep() {
-            self.progress_until(now, awaited);
+            self.receive_until(now);
+            self.finish_until(now, awaited);
         }
     }
 
@@ -168,20 +195,21 @@ impl DeviceState {
         awaited.is_ready(self)
     }
 
-    /// Makes progress for a thread that sleeps until something is ready.
-    ///
-    /// When it is, responses are deferred to the thread's next call, as in
-    /// [`progress_for`](Self::progress_for).
-    pub(crate) fn progress_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
+    /// Receives packets for a thread that sleeps until something is ready.
+    pub(crate) fn receive_until(&mut self, now: Instant) {
         // Usually one packet has arrived, at the same socket as the last one.
         if self.receive(now, PollScope::LastActive) == 0 {
             self.receive(now, PollScope::AllSockets);
         }
         self.serve_timers(now);
-        self.finish_until(now, awaited);
+        self.dispatch_events();
     }
 
-    fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
+    /// Ends the progress for a thread that sleeps until something is ready.
+    ///
+    /// When it is, responses are deferred to the thread's next call, as in
+    /// [`progress_for`](Self::progress_for).
+    pub(crate) fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.dispatch_events();
         if awaited.is_ready(self) && !self.host.manager().has_output() {
             self.defer_responses();

@@ -144,7 +144,8 @@ impl Requester {
         self.start(self.cursor + 1);
     }
 
-    fn in_flight(&self) -> u32 {
+    /// How many packets are sent and not acknowledged.
+    pub(super) fn in_flight(&self) -> u32 {
         self.cursor.ahead_of(self.oldest)
     }
 }

@@ -66,8 +66,18 @@ fn batch_respects_the_packet_and_byte_limits_of_the_socket() {
         bytes: 3_200,
     };
     let (mut peer, outbox) = with_limits(limits);
-    peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(0, 10_240)]));
-    assert_eq!(sizes(&mut peer), [3, 3, 3, 1]);
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(0, 9_216)]));
+    assert_eq!(sizes(&mut peer), [1, 3, 3, 2]);
+}
+
+#[test]
+fn first_batch_to_a_peer_that_waits_is_half_as_long() {
+    let (mut peer, outbox) = with_limits(BatchLimits::default());
+    let message = || SendRequest::new(1, Work::Send).with([outbox.segment(0, 65_000)]);
+    peer.posts(message());
+    assert_eq!(sizes(&mut peer), [31, 33], "it wakes up during the second");
+    peer.posts(message());
+    assert_eq!(sizes(&mut peer), [62, 2], "it is still awake");
 }
 
 #[test]

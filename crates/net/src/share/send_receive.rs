@@ -178,8 +178,8 @@ impl Member {
         shortcuts.is_some_and(|shortcuts| shortcuts.has_sources())
     }
 
-    /// How often something was read from one of the [descriptors](Self::fds). A thread that waits for them may have
-    /// been woken by that.
+    /// How often something was read from one of the [descriptors](Self::fds), or an error. A thread that waits for
+    /// them may have been woken by that.
     pub fn descriptor_reads(&self) -> u64 {
         self.descriptor_reads
     }
@@ -196,12 +196,16 @@ impl Member {
         take: &mut impl FnMut(ReceivedPacket<'_>),
     ) -> io::Result<Received> {
         let mut received = Received::default();
-        for batch in self.receiver.receive(inbox)? {
+        let batches = self.receiver.receive(inbox).inspect_err(|_| {
+            // The error made the descriptor readable, and is gone.
+            self.descriptor_reads += 1;
+        })?;
+        self.descriptor_reads += batches.reads() as u64;
+        for batch in batches {
             if received.datagrams == 0 {
                 received.packets += self.receive_older_by_shortcut(take);
             }
             received.datagrams += 1;
-            self.descriptor_reads += 1;
             received.packets += self.sort_out(&batch, take);
         }
         Ok(received)
@@ -381,9 +385,9 @@ impl Member {
     ) -> io::Result<usize> {
         let mut taken = 0;
         for _ in 0..MAILBOX_BATCH {
-            let message = self.mailbox.next()?;
-            self.descriptor_reads += u64::from(message.is_some());
-            match message {
+            let message = self.mailbox.next();
+            self.descriptor_reads += u64::from(!matches!(message, Ok(None)));
+            match message? {
                 Some(MailboxMessage::Packets(batch)) => {
                     let (route, segment_size) = (batch.route, batch.segment_size);
                     let has_icrc = batch.has_icrc;

@@ -26,6 +26,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -119,6 +120,8 @@ struct Outlet {
     block: NumberBlock,
     reader: Identity,
     mailbox: PathBuf,
+    /// Sends wake-ups to the mailbox. `None` if the process has no descriptor left.
+    wake_ups: Option<UnixDatagram>,
     /// The reader's position at the last maintenance.
     unread: Option<u64>,
     /// How many bytes were written until the last maintenance, and for how many rounds none were added.
@@ -413,8 +416,11 @@ impl Outlet {
         }
         self.full_since = None;
         if self.writer.reader_sleeps() {
-            // If this fails, the reader is dead, or wakes up by its own timer.
-            let _ = mailbox.send(&self.mailbox, &[]);
+            // If this fails, the reader is dead, has unread messages, or wakes up by its own timer.
+            let _ = match &self.wake_ups {
+                Some(socket) => socket.send(&[]).map(drop),
+                None => mailbox.send(&self.mailbox, &[]),
+            };
         }
         Outcome::Sent
     }
@@ -463,11 +469,13 @@ fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) ->
         from: us,
         descriptor: writer.file()?.as_raw_fd(),
     };
+    let path = registry.mailbox(block);
     let outlet = Outlet {
         writer,
         block,
         reader,
-        mailbox: registry.mailbox(block),
+        wake_ups: Mailbox::connect(&path).ok(),
+        mailbox: path,
         unread: None,
         written: 0,
         unused_rounds: 0,
@@ -553,6 +561,7 @@ mod tests {
             block: entry().block,
             reader,
             mailbox: PathBuf::new(),
+            wake_ups: None,
             unread: None,
             written: 0,
             unused_rounds: 0,

@@ -98,6 +98,8 @@ impl Receiver {
         }
         // Old kernels don't join datagrams: then each arrives alone.
         let _ = option::set(socket.as_fd(), UDP_GRO, 1);
+        // Without it, a program that packets wake may rarely find none.
+        let _ = option::verify_checksums_early(socket.as_fd());
         enlarge(&socket)?;
         let buffer = socket.recv_buffer_size()?;
         socket.bind(&socket_address(
@@ -247,6 +249,13 @@ impl fmt::Debug for Inbox {
 pub struct Batches<'i> {
     slots: std::slice::Iter<'i, Slot>,
     local: SocketAddr,
+}
+
+impl Batches<'_> {
+    /// How many reads they stand for, including those of datagrams without a usable source address.
+    pub fn reads(&self) -> usize {
+        self.slots.len()
+    }
 }
 
 impl<'i> Iterator for Batches<'i> {

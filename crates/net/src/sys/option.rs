@@ -86,6 +86,25 @@ const _: () = assert!(align_of::<Instruction>() == align_of::<libc::sock_filter>
 
 /// Attaches the program that chooses among the sockets that share this one's port.
 pub(crate) fn attach_steering(fd: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+/// Makes the kernel verify the UDP checksum of a datagram before it enters the socket's queue.
+///
+/// Usually it does that when a program reads the datagram. The socket is then readable for a datagram that a read
+/// drops, and nobody can tell afterwards that it was there. The kernel verifies earlier if a filter may look at the
+/// datagram; this one accepts everything.
+pub(crate) fn verify_checksums_early(fd: BorrowedFd<'_>) -> io::Result<()> {
+    const ACCEPT: Instruction = Instruction {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jump_true: 0,
+        jump_false: 0,
+        operand: u32::MAX,
+    };
+    attach(fd, libc::SO_ATTACH_FILTER, &[ACCEPT])
+}
+
+fn attach(fd: BorrowedFd<'_>, name: libc::c_int, program: &[Instruction]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as libc::c_ushort,
         // The kernel copies the program and never writes to it.
@@ -97,7 +116,7 @@ pub(crate) fn attach_steering(fd: BorrowedFd<'_>, program: &[Instruction]) -> io
         libc::setsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
+            name,
             (&raw const program).cast(),
             size_of_val(&program) as libc::socklen_t,
         )
