@@ -17,6 +17,11 @@ impl PerMessage {
         self.0.get(index).copied().unwrap_or_default()
     }
 
+    /// All counters, in the order of the attribute IDs: REQ, MRA, REJ, REP, RTU, DREQ, DREP, SIDR REQ, SIDR REP, LAP, APR.
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        self.0.into_iter()
+    }
+
     /// The sum over all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
@@ -41,7 +46,7 @@ pub struct Counters {
     /// Messages received that had been received before.
     pub duplicates: PerMessage,
     /// Messages retransmitted because no answer came.
-    pub repeated: u64,
+    pub repeated: PerMessage,
     /// Messages that match no connection, or not in its phase.
     pub unmatched: u64,
     /// Messages for a connection from an address that is not the peer's.

@@ -223,7 +223,7 @@ impl DeviceState {
     /// Publishes the counters if that is due.
     pub(crate) fn publish_statistics(&mut self, now: Instant) {
         if self.statistics.is_due(now) {
-            (self.statistics).publish(now, self.host.device(), &self.ports);
+            (self.statistics).publish(now, &self.host, &self.ports);
         }
     }
 
@@ -533,7 +533,7 @@ impl DeviceState {
             capture_and_faults.send_delayed(now, &mut self.ports);
         }
         self.ports.flush_stalled(now);
-        (self.statistics).publish(now, self.host.device(), &self.ports);
+        (self.statistics).publish(now, &self.host, &self.ports);
     }
 
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {
@@ -568,7 +568,7 @@ impl Drop for DeviceState {
         self.flush_before_exit(now());
         self.ports.withdraw();
         self.receive(now(), PollScope::AllSockets);
-        (self.statistics).publish(now(), self.host.device(), &self.ports);
+        (self.statistics).publish(now(), &self.host, &self.ports);
         if let Some((check, findings)) = self.take_findings() {
             check.report(findings);
         }

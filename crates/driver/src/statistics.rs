@@ -7,9 +7,10 @@
 use std::time::{Duration, Instant};
 
 use engine::{Device, QueuePair, QueuePairType};
+use host::Host;
 use net::interface::LinkState;
 use net::share::StatisticsPage;
-use statistics::{DEVICE_COUNTERS, DeviceCounters, PacketPath, QueuePairRecord};
+use statistics::{DEVICE_COUNTERS, DeviceCounters, MessageCounter, PacketPath, QueuePairRecord};
 use wire::Gid;
 
 use crate::clock::now;
@@ -95,7 +96,8 @@ impl Statistics {
     }
 
     /// Writes the page.
-    pub(crate) fn publish(&mut self, now: Instant, device: &Device, ports: &Ports) {
+    pub(crate) fn publish(&mut self, now: Instant, host: &Host, ports: &Ports) {
+        let device = host.device();
         let activity = self.activity(device);
         let Some(page) = &self.page else { return };
         self.published_at = Some(now);
@@ -109,7 +111,7 @@ impl Statistics {
         let records = numbered.map(|queue_pair| record(queue_pair, ports));
         let count = device.queue_pair_count().saturating_sub(1);
         let time = now.saturating_duration_since(self.opened_at);
-        page.write(time.as_nanos() as u64, &values(device, own), count, records);
+        page.write(time.as_nanos() as u64, &values(host, own), count, records);
     }
 }
 
@@ -117,12 +119,21 @@ fn is_visible(queue_pair: &QueuePair) -> bool {
     queue_pair.init().kind != QueuePairType::Management
 }
 
-/// The counters of the engine and those of the driver, in the order of the page.
-fn values(device: &Device, own: [u64; 2]) -> DeviceCounters {
+/// The counters of the engine, those of the driver and those of the connection manager, in the order of the page.
+fn values(host: &Host, own: [u64; 2]) -> DeviceCounters {
     let mut values = DeviceCounters([0; DEVICE_COUNTERS.len()]);
-    let counters = device.counters().iter().map(|(_, value)| value).chain(own);
-    for (place, value) in values.0.iter_mut().zip(counters) {
+    let engine = host.device().counters().iter().map(|(_, value)| value);
+    for (place, value) in values.0.iter_mut().zip(engine.chain(own)) {
         *place = value;
+    }
+    let messages = host.connection_counters();
+    for (counter, messages) in [
+        (MessageCounter::Sent, messages.sent),
+        (MessageCounter::Retransmitted, messages.repeated),
+        (MessageCounter::Received, messages.received),
+        (MessageCounter::Duplicates, messages.duplicates),
+    ] {
+        values.set_messages(counter, messages.iter());
     }
     values
 }
@@ -171,7 +182,9 @@ mod tests {
         let engine = Counters::default();
         let names = engine.iter().map(|(name, _)| name);
         let names: Vec<_> = names.chain(["send_errors", "link_downed"]).collect();
-        assert_eq!(names, DEVICE_COUNTERS);
+        assert_eq!(names, DEVICE_COUNTERS[..names.len()]);
+        let next = DEVICE_COUNTERS[names.len()];
+        assert_eq!(next, "cm_sent_req", "the messages follow");
         let queue_pair = QueuePairCounters::default();
         let names: Vec<_> = queue_pair.iter().map(|(name, _)| name).collect();
         assert_eq!(names, QUEUE_PAIR_COUNTERS);

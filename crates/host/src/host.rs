@@ -63,6 +63,12 @@ impl Host {
         &mut self.manager
     }
 
+    /// The counters of the connection manager.
+    #[must_use]
+    pub fn connection_counters(&self) -> &cm::Counters {
+        self.manager.counters()
+    }
+
     /// The device and the connection manager, to borrow both at once.
     pub fn parts(&mut self) -> (&mut Device, &mut Manager) {
         (&mut self.device, &mut self.manager)

@@ -8,7 +8,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use statistics::{CounterFile, GENERAL, HARDWARE};
+use statistics::{CounterFile, GENERAL, HARDWARE, MESSAGES};
 
 use crate::device_counters;
 use crate::path_redirects::tree;
@@ -52,8 +52,9 @@ pub(crate) unsafe fn may_be_counter(path: *const c_char) -> bool {
             }
         }
     }
-    let is_named = |file: &CounterFile| Some(file.name.as_bytes()) == name.get(..length);
-    GENERAL.iter().any(is_named) || HARDWARE.iter().any(is_named)
+    let is_named = |file: &str| Some(file.as_bytes()) == name.get(..length);
+    let is_of = |files: &[CounterFile]| files.iter().any(|file| is_named(file.name));
+    is_of(&GENERAL) || is_of(&HARDWARE) || MESSAGES.iter().any(|message| is_named(message))
 }
 
 /// Gives a descriptor the present value if its file is a counter file of the tree.
@@ -153,6 +154,7 @@ mod tests {
     #[test]
     fn only_names_of_counters_are_looked_at() {
         assert!(may_be(c"sent_pkts") && may_be(c"../counters/port_xmit_data"));
+        assert!(may_be(c"cm_tx_msgs/req") && !may_be(c"cm_tx_msgs"));
         assert!(!may_be(c"sent_pkts/") && !may_be(c"") && !may_be(c"sent"));
         assert!(!may_be(
             c"sent_pkts/x_with_a_very_long_name_that_has_no_end_in_sight"

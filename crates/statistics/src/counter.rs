@@ -2,18 +2,18 @@
 
 macro_rules! device_counters {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)*) => {
-        /// A counter of a device. Its number is its place on the page.
+        /// A counter of a device that is not one of messages. Its number is its place on the page.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum DeviceCounter {
             $($(#[doc = $doc])+ $name,)*
         }
 
-        /// The names of all counters, in the order of the page.
-        pub const DEVICE_COUNTERS: [&str; [$($text),*].len()] = [$($text),*];
+        const NAMES: [&str; [$($text),*].len()] = [$($text),*];
     };
 }
 
-// The names and their order are those of the engine's counters. The last ones are the driver's.
+// The names and their order are those of the engine's counters. The last ones are the driver's. Those of the connection
+// manager's messages follow on the page.
 device_counters! {
     /// Packets sent.
     PacketsSent = "packets_sent",
@@ -89,6 +89,74 @@ device_counters! {
     LinkDowned = "link_downed",
 }
 
+/// The messages of the connection manager, as the kernel names them, in the order of their attribute IDs.
+pub const MESSAGES: [&str; 11] = [
+    "req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep", "lap", "apr",
+];
+
+/// What is counted of each message of the connection manager, in the order of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageCounter {
+    /// Messages sent, including retransmissions.
+    Sent,
+    /// Messages retransmitted because no answer came.
+    Retransmitted,
+    /// Messages received.
+    Received,
+    /// Messages received that had been received before.
+    Duplicates,
+}
+
+/// The number of message counters.
+const MESSAGE_COUNTERS: usize = 4 * MESSAGES.len();
+
+/// The names of one kind of message counters.
+macro_rules! of_messages {
+    ($prefix:literal) => {
+        [
+            concat!($prefix, "req"),
+            concat!($prefix, "mra"),
+            concat!($prefix, "rej"),
+            concat!($prefix, "rep"),
+            concat!($prefix, "rtu"),
+            concat!($prefix, "dreq"),
+            concat!($prefix, "drep"),
+            concat!($prefix, "sidr_req"),
+            concat!($prefix, "sidr_rep"),
+            concat!($prefix, "lap"),
+            concat!($prefix, "apr"),
+        ]
+    };
+}
+
+/// The names of the message counters, in the order of [`MessageCounter`].
+const MESSAGE_NAMES: [[&str; MESSAGES.len()]; 4] = [
+    of_messages!("cm_sent_"),
+    of_messages!("cm_retransmitted_"),
+    of_messages!("cm_received_"),
+    of_messages!("cm_duplicate_"),
+];
+
+/// The names of all counters, in the order of the page.
+pub const DEVICE_COUNTERS: [&str; NAMES.len() + MESSAGE_COUNTERS] = {
+    let mut names = [""; _];
+    let mut place = 0;
+    while place < NAMES.len() {
+        names[place] = NAMES[place];
+        place += 1;
+    }
+    while place < names.len() {
+        names[place] = MESSAGE_NAMES.as_flattened()[place - NAMES.len()];
+        place += 1;
+    }
+    names
+};
+
+/// The place of the counter of a message, which is named by its place in [`MESSAGES`].
+const fn place(counter: MessageCounter, message: usize) -> usize {
+    NAMES.len() + counter as usize * MESSAGES.len() + message
+}
+
 /// The values of all counters, in the order of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceCounters(pub [u64; DEVICE_COUNTERS.len()]);
@@ -104,6 +172,20 @@ impl DeviceCounters {
     #[must_use]
     pub fn get(&self, counter: DeviceCounter) -> u64 {
         self.0[counter as usize]
+    }
+
+    /// The value of a counter of a message, which is named by its place in [`MESSAGES`].
+    #[must_use]
+    pub fn of_message(&self, counter: MessageCounter, message: usize) -> u64 {
+        self.0[place(counter, message)]
+    }
+
+    /// Sets the counters of all messages, in the order of [`MESSAGES`].
+    pub fn set_messages(&mut self, counter: MessageCounter, values: impl Iterator<Item = u64>) {
+        let first = place(counter, 0);
+        for (place, value) in self.0[first..][..MESSAGES.len()].iter_mut().zip(values) {
+            *place = value;
+        }
     }
 
     /// Adds the counters of another device, or of another page of the same device.
@@ -132,6 +214,26 @@ mod tests {
         sum.add(&page);
         sum.add(&page);
         assert_eq!(sum.get(DeviceCounter::Timeouts), 6);
-        assert_eq!(sum.iter().last(), Some(("link_downed", 2)));
+        assert!(sum.iter().any(|it| it == ("link_downed", 2)));
+    }
+
+    #[test]
+    fn a_counter_of_a_message_has_the_place_of_its_name() {
+        let mut page = [0; DEVICE_COUNTERS.len()];
+        let named = |name: &str| DEVICE_COUNTERS.iter().position(|it| *it == name);
+        page[named("cm_retransmitted_rep").expect("a counter")] = 7;
+        page[named("cm_duplicate_apr").expect("a counter")] = 8;
+        let counters = DeviceCounters(page);
+        let message = |name: &str| MESSAGES.iter().position(|it| *it == name);
+        let rep = message("rep").expect("a message");
+        let apr = message("apr").expect("a message");
+        assert_eq!(counters.of_message(MessageCounter::Retransmitted, rep), 7);
+        assert_eq!(counters.of_message(MessageCounter::Duplicates, apr), 8);
+        assert_eq!(counters.of_message(MessageCounter::Sent, rep), 0);
+        let mut same = DeviceCounters::default();
+        let only = |message, value| (0..11).map(move |it| if it == message { value } else { 0 });
+        same.set_messages(MessageCounter::Retransmitted, only(rep, 7));
+        same.set_messages(MessageCounter::Duplicates, only(apr, 8));
+        assert_eq!(same, counters);
     }
 }

@@ -1,35 +1,57 @@
 //! The counter files of a port, and how each is computed.
 //!
 //! `counters` has the files that the kernel has for the port counters of a card, and `hw_counters` those of `rdma_rxe`. Some
-//! names of common cards are added, because tools ask for them. What this device can't have is zero.
+//! names of common cards are added, because tools ask for them. What this device can't have is zero. `cm_tx_msgs` and the
+//! other three directories of [`MESSAGE_FILES`] are those of the kernel's connection manager.
 
-use crate::counter::{DeviceCounter as C, DeviceCounters};
+use crate::counter::{DeviceCounter as C, DeviceCounters, MESSAGES, MessageCounter};
 
 /// One file.
 #[derive(Debug, Clone, Copy)]
 pub struct CounterFile {
     /// Its name.
     pub name: &'static str,
-    /// The sum of these counters is its content.
-    sum_of: &'static [C],
-    /// What is subtracted.
-    without: &'static [C],
+    /// Where its content comes from.
+    source: Source,
     /// What the result is divided by.
     unit: u64,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// The sum of some counters, less the sum of others.
+    Counters {
+        sum_of: &'static [C],
+        without: &'static [C],
+    },
+    /// The counter of a message, which is named by its place in the list of messages.
+    Message(MessageCounter, usize),
+}
+
 impl CounterFile {
     const fn new(name: &'static str, sum_of: &'static [C]) -> Self {
+        Self::sum(name, sum_of, &[])
+    }
+
+    /// The sum of some counters, less the sum of others.
+    const fn sum(name: &'static str, sum_of: &'static [C], without: &'static [C]) -> Self {
         Self {
             name,
-            sum_of,
-            without: &[],
+            source: Source::Counters { sum_of, without },
             unit: 1,
         }
     }
 
-    const fn without(self, without: &'static [C]) -> Self {
-        Self { without, ..self }
+    /// The files of all messages.
+    const fn of_messages(counter: MessageCounter) -> [Self; MESSAGES.len()] {
+        let mut files = [Self::new("", &[]); MESSAGES.len()];
+        let mut message = 0;
+        while message < files.len() {
+            files[message].name = MESSAGES[message];
+            files[message].source = Source::Message(counter, message);
+            message += 1;
+        }
+        files
     }
 
     const fn in_units_of(self, unit: u64) -> Self {
@@ -40,17 +62,24 @@ impl CounterFile {
     #[must_use]
     pub fn value(&self, counters: &DeviceCounters) -> u64 {
         let total = |list: &[C]| list.iter().map(|it| counters.get(*it)).sum::<u64>();
-        let sum = total(self.sum_of).saturating_sub(total(self.without));
-        sum / self.unit
+        let value = match self.source {
+            Source::Counters { sum_of, without } => total(sum_of).saturating_sub(total(without)),
+            Source::Message(counter, message) => counters.of_message(counter, message),
+        };
+        value / self.unit
     }
 
-    /// The file with this name in `counters` or `hw_counters`.
+    /// The file with this name in one of the directories with counters.
     #[must_use]
     pub fn find(directory: &[u8], name: &[u8]) -> Option<&'static Self> {
         let files: &[Self] = match directory {
             b"counters" => &GENERAL,
             b"hw_counters" => &HARDWARE,
-            _ => return None,
+            _ => {
+                let mut groups = MESSAGE_FILES.iter();
+                let (_, files) = groups.find(|(name, _)| name.as_bytes() == directory)?;
+                files
+            }
         };
         files.iter().find(|file| file.name.as_bytes() == name)
     }
@@ -80,12 +109,21 @@ pub static GENERAL: [CounterFile; 21] = [
     CounterFile::new("port_xmit_packets", &[C::PacketsSent]),
     CounterFile::new("port_xmit_wait", &[]),
     CounterFile::new("symbol_error", &[]),
-    CounterFile::new("unicast_rcv_packets", &[C::PacketsReceived]).without(&[C::MulticastReceived]),
-    CounterFile::new("unicast_xmit_packets", &[C::PacketsSent]).without(&[C::MulticastSent]),
+    CounterFile::sum(
+        "unicast_rcv_packets",
+        &[C::PacketsReceived],
+        &[C::MulticastReceived],
+    ),
+    CounterFile::sum(
+        "unicast_xmit_packets",
+        &[C::PacketsSent],
+        &[C::MulticastSent],
+    ),
 ];
 
 /// The files of `hw_counters`: those of `rdma_rxe`, and then those of common cards.
 pub static HARDWARE: [CounterFile; 24] = [
+    // The kernel counts responses that it leaves to a worker. Here, whoever receives a response handles it.
     CounterFile::new("ack_deferred", &[]),
     CounterFile::new(
         "completer_retry_err",
@@ -115,9 +153,42 @@ pub static HARDWARE: [CounterFile; 24] = [
     CounterFile::new("rx_icrc_encapsulated", &[C::BadChecksum]),
 ];
 
+/// The directories of the connection manager, and their files.
+pub static MESSAGE_FILES: [(&str, [CounterFile; MESSAGES.len()]); 4] = [
+    ("cm_tx_msgs", CounterFile::of_messages(MessageCounter::Sent)),
+    (
+        "cm_tx_retries",
+        CounterFile::of_messages(MessageCounter::Retransmitted),
+    ),
+    (
+        "cm_rx_msgs",
+        CounterFile::of_messages(MessageCounter::Received),
+    ),
+    (
+        "cm_rx_duplicates",
+        CounterFile::of_messages(MessageCounter::Duplicates),
+    ),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DEVICE_COUNTERS;
+
+    #[test]
+    fn messages_are_counted_in_the_directories_of_the_connection_manager() {
+        let mut counters = DeviceCounters::default();
+        let counter = |name: &str| DEVICE_COUNTERS.iter().position(|it| *it == name);
+        counters.0[counter("cm_sent_dreq").expect("a counter")] = 5;
+        let value = |directory: &str| {
+            let file = CounterFile::find(directory.as_bytes(), b"dreq");
+            file.expect("a file").value(&counters)
+        };
+        assert_eq!(value("cm_tx_msgs"), 5);
+        assert_eq!(value("cm_rx_msgs"), 0);
+        assert_eq!(value("cm_tx_retries"), 0);
+        assert!(CounterFile::find(b"hw_counters", b"dreq").is_none());
+    }
 
     #[test]
     fn data_is_counted_in_words_of_four_bytes_and_multicast_apart() {

@@ -14,6 +14,6 @@ mod file;
 pub mod layout;
 mod queue_pair;
 
-pub use counter::{DEVICE_COUNTERS, DeviceCounter, DeviceCounters};
-pub use file::{CounterFile, GENERAL, HARDWARE};
+pub use counter::{DEVICE_COUNTERS, DeviceCounter, DeviceCounters, MESSAGES, MessageCounter};
+pub use file::{CounterFile, GENERAL, HARDWARE, MESSAGE_FILES};
 pub use queue_pair::{PacketPath, QUEUE_PAIR_COUNTERS, QueuePairRecord};

@@ -1,5 +1,7 @@
 //! The counters of devices: as files, as `rdma statistic` and as `roci stat` show them.
 
+use std::collections::BTreeMap;
+
 use crate::run::{Roci, Running, address, roci};
 use crate::sandbox::{MEMFD, without};
 
@@ -76,6 +78,40 @@ fn counter_files_add_up_all_processes_and_do_not_decrease() {
         .success();
     let start = format!("link rxe0/1 sent_pkts {after} rcvd_pkts ");
     assert!(text.starts_with(&start), "{text}");
+}
+
+#[test]
+fn messages_of_the_connection_manager_are_counted_by_their_kind() {
+    let pair = Pair::new(208);
+    let counters = || {
+        let directory = "/sys/class/infiniband/rxe0/ports/1";
+        let script = format!("cd {directory} && grep -r . cm_*");
+        let text = pair.command(&["run", "--", "sh", "-c", &script]).run();
+        let numbers = text.success();
+        let numbers = numbers.lines().map(|line| {
+            let (name, number) = line.split_once(':').expect("a file and its content");
+            (name.to_owned(), number.parse().expect("a number"))
+        });
+        numbers.collect::<BTreeMap<String, u64>>()
+    };
+    let before = counters();
+    assert_eq!(before.len(), 44);
+    pair.exchange();
+    let mut more = counters();
+    for (name, number) in &mut more {
+        *number -= before[name];
+    }
+    // Both ends are at this address, and each message arrives once.
+    for message in ["req", "rep", "rtu", "drep"] {
+        let sent = more[&format!("cm_tx_msgs/{message}")];
+        assert_eq!(sent, more[&format!("cm_rx_msgs/{message}")], "{message}");
+        assert_eq!(sent, 1, "{message}");
+    }
+    assert_eq!(more["cm_tx_msgs/dreq"], more["cm_rx_msgs/dreq"]);
+    assert_ne!(more["cm_tx_msgs/dreq"], 0);
+    assert_eq!(more["cm_tx_msgs/sidr_req"], 0);
+    assert_eq!(more["cm_tx_retries/req"], 0);
+    assert_eq!(more["cm_rx_duplicates/req"], 0);
 }
 
 #[test]

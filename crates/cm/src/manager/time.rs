@@ -78,7 +78,7 @@ impl Manager {
         let again = in_flight.next(now);
         let datagram = *in_flight.datagram;
         let attribute = in_flight.attribute;
-        self.counters.repeated += 1;
+        self.counters.repeated.count_attribute(attribute);
         self.counters.sent.count_attribute(attribute);
         self.enqueue(peer, &datagram);
         self.set_timer(id, again);

@@ -186,7 +186,10 @@ fn unanswered_request_is_sent_sixteen_times() {
     assert_eq!(conversation.manager.state(id), Some(State::Connect));
     assert_eq!(conversation.manager.phase(id), None);
     assert_eq!(conversation.manager.poll_timeout(), None);
-    assert_eq!(conversation.manager.counters().repeated, 15);
+    let counters = conversation.manager.counters();
+    assert_eq!(counters.repeated.of(ConnectRequest::ATTRIBUTE), 15);
+    assert_eq!(counters.repeated.total(), 15);
+    assert_eq!(counters.sent.of(ConnectRequest::ATTRIBUTE), 16);
 }
 
 #[test]

@@ -1,24 +1,13 @@
 //! The only port of a device.
 
 use net::interface::{Device, GidEntry, LinkState};
-use statistics::{GENERAL, HARDWARE};
+use statistics::{GENERAL, HARDWARE, MESSAGE_FILES};
 
 use super::Contents;
 use crate::commands::devices::gid_in_full;
 
 /// For how many milliseconds the kernel keeps counters that it has read.
 const COUNTER_LIFESPAN: u32 = 12;
-
-/// The counters of the kernel's connection manager, and the messages that it counts.
-const MESSAGE_COUNTERS: [&str; 4] = [
-    "cm_rx_duplicates",
-    "cm_rx_msgs",
-    "cm_tx_msgs",
-    "cm_tx_retries",
-];
-const MESSAGES: [&str; 11] = [
-    "apr", "drep", "dreq", "lap", "mra", "rej", "rep", "req", "rtu", "sidr_rep", "sidr_req",
-];
 
 pub(super) fn add(contents: &mut Contents, directory: &str, device: &Device) {
     let (state, physical) = match device.state {
@@ -47,18 +36,17 @@ pub(super) fn add(contents: &mut Contents, directory: &str, device: &Device) {
 
 fn add_counters(contents: &mut Contents, directory: &str) {
     // The preloaded library replaces the zero by the present value.
-    for (group, files) in [("counters", &GENERAL[..]), ("hw_counters", &HARDWARE[..])] {
+    let general = [("counters", &GENERAL[..]), ("hw_counters", &HARDWARE[..])];
+    let messages = MESSAGE_FILES
+        .iter()
+        .map(|(group, files)| (*group, &files[..]));
+    for (group, files) in general.into_iter().chain(messages) {
         for file in files {
             contents.line(format!("{directory}/{group}/{}", file.name), 0);
         }
     }
     let lifespan = format!("{directory}/hw_counters/lifespan");
     contents.changeable(lifespan, COUNTER_LIFESPAN);
-    for group in MESSAGE_COUNTERS {
-        for message in MESSAGES {
-            contents.line(format!("{directory}/{group}/{message}"), 0);
-        }
-    }
 }
 
 /// The kernel has files for every index. Those of empty indexes are hard links to one file, which take no
