@@ -29,7 +29,8 @@ const SMALLEST: usize = 26;
 #[command(group = ArgGroup::new("side").required(true).args(["server", "client"]))]
 #[command(after_help = "\
 The peer may also be rping, on RDMA hardware or the kernel's Soft-RoCE. A client without -C pings
-until Ctrl-C. A server without -P exits when its client disconnects.
+until Ctrl-C. It exits with 1 if the server ends or dies before that. A server without -P exits
+when its client disconnects.
 
 Examples:
   roci ping -s                             wait for a client on all addresses

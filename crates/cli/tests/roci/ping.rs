@@ -46,7 +46,13 @@ fn expect_good_bye(client: Running) {
             .stderr
             .starts_with("client DISCONNECT EVENT...\nwait for RDMA_")
     );
-    outcome.success();
+    // Nobody has asked the client to end.
+    assert_eq!(outcome.code, Some(1));
+    let complaint = outcome.stderr.lines().last().expect("a complaint");
+    assert!(
+        complaint.contains("ended the connection after") && !complaint.contains(" of "),
+        "{complaint}"
+    );
 }
 
 /// The data that a server has printed, without the steps between.
@@ -226,7 +232,6 @@ fn an_interrupted_server_disconnects() {
     assert_eq!(endless.line(), format!("ping data: {FIRST}"));
     server.interrupt();
     assert_eq!(server.end().code, Some(130));
-    // Without a count the end of the server is no error; with a count it is.
     expect_good_bye(endless);
 }
 

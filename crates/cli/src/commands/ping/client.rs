@@ -19,11 +19,14 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let left = matches!(outcome, Err(Stop::Left(_)));
     let server = session.peer();
     session.end(outcome)?;
+    let of = match options.count {
+        0 => String::new(),
+        count => format!(" of {count}"),
+    };
     ensure!(
-        !left || options.count == 0,
-        "{server} ended the connection after {pings} of {} pings; \
-         a server that is rping needs the same -S as its client",
-        options.count
+        !left || interrupt::is_asked(),
+        "{server} ended the connection after {pings}{of} pings; \
+         a server that is rping needs the same -S as its client"
     );
     Ok(())
 }
