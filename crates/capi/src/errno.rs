@@ -4,11 +4,9 @@ use std::error::Error;
 use std::ffi::c_int;
 use std::io;
 
-use driver::OpenError;
+use driver::{OpenError, system_error};
 use engine::{AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError};
 use net::interface::DeviceError;
-use net::share::{DirectoryError, JoinError};
-use net::socket::SocketError;
 
 /// An error number of `<errno.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,33 +117,12 @@ impl Errno {
     pub(crate) fn from_open_error(error: &OpenError) -> Self {
         eprintln!("roci: {error}");
         let otherwise = match error {
-            OpenError::Join(error) => Self::from_join_error(error),
             OpenError::System(_) => Self(libc::EIO),
             OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,
             // A capture or a fault that cannot be used.
             _ => Self::INVALID,
         };
-        Self::from_system(error).unwrap_or(otherwise)
-    }
-
-    /// The number for an address that can't be joined, unless the system's own error says more.
-    fn from_join_error(error: &JoinError) -> Self {
-        Self(match error {
-            JoinError::TooManyFiles { .. } => libc::EMFILE,
-            JoinError::SystemOutOfFiles => libc::ENFILE,
-            JoinError::Socket(SocketError::NotLocal(_)) | JoinError::NotUnicast(_) => {
-                libc::EADDRNOTAVAIL
-            }
-            JoinError::Socket(SocketError::PortTaken { .. })
-            | JoinError::Full { .. }
-            | JoinError::BlockTaken => libc::EADDRINUSE,
-            JoinError::Directory(DirectoryError::NotPrivate { .. }) => libc::EACCES,
-            JoinError::Registry(_) => libc::EBUSY,
-            JoinError::Directory(DirectoryError::Unusable { .. })
-            | JoinError::Socket(SocketError::Refused { .. })
-            | JoinError::Steering { .. }
-            | JoinError::Mailbox(_) => libc::EIO,
-        })
+        error.os_error().map_or(otherwise, Self)
     }
 
     /// The number for a failed list of devices.
@@ -155,21 +132,14 @@ impl Errno {
 
     /// The number of the system error at the root of it, if there is one: too many open files, for example.
     pub(crate) fn from_system(error: &(dyn Error + 'static)) -> Option<Self> {
-        let mut cause = Some(error);
-        while let Some(error) = cause {
-            let said = error.downcast_ref::<io::Error>();
-            if let Some(number) = said.and_then(io::Error::raw_os_error) {
-                return Some(Self(number));
-            }
-            cause = error.source();
-        }
-        None
+        system_error(error).map(Self)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use net::share::RegistryError;
+    use net::share::{DirectoryError, JoinError, RegistryError};
+    use net::socket::SocketError;
 
     use super::*;
 

@@ -51,7 +51,7 @@ pub use devices::{device, device_at, devices};
 pub use diagnostics::{Misuse, enable_explanations};
 pub use driver::Driver;
 pub use notifier::Notifier;
-pub use options::{OpenError, OpenOptions};
+pub use options::{OpenError, OpenOptions, system_error};
 pub use shared::Awaited;
 pub use shortcut::Shortcut;
 pub use wait_set::WaitSet;

@@ -1,5 +1,6 @@
 //! The options to open a device, and why it cannot be opened.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -108,6 +109,31 @@ pub enum OpenError {
     /// A system call failed.
     #[error("the system does not provide a thread, a descriptor or random numbers: {0}")]
     System(#[source] io::Error),
+}
+
+impl OpenError {
+    /// The number of the system error at its root, or the one that describes it best; `None` if no number does.
+    #[must_use]
+    pub fn os_error(&self) -> Option<i32> {
+        system_error(self).or_else(|| match self {
+            Self::Join(error) => Some(error.os_error()),
+            _ => None,
+        })
+    }
+}
+
+/// The number of the system error at the root of an error, if there is one: too many open files, for example.
+#[must_use]
+pub fn system_error(error: &(dyn Error + 'static)) -> Option<i32> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let said = error.downcast_ref::<io::Error>();
+        if let Some(number) = said.and_then(io::Error::raw_os_error) {
+            return Some(number);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn remedy(known: &[String]) -> String {

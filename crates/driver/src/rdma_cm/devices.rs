@@ -158,6 +158,7 @@ fn lock() -> MutexGuard<'static, Vec<Weak<Driver>>> {
 pub(super) fn failure(error: &CmError) -> Failure {
     let number = match error {
         CmError::NoRoute { source, .. } => source.raw_os_error(),
+        CmError::Open(error) => error.os_error(),
         _ => None,
     };
     number.map_or(Failure::NoDevice, Failure::Os)
@@ -165,12 +166,32 @@ pub(super) fn failure(error: &CmError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use net::share::JoinError;
+
     use super::*;
+    use crate::options::OpenError;
 
     fn device(name: &str, addresses: &str) -> Device {
         let specification = format!("{name}={addresses}");
         let devices = net::interface::devices(Some(&specification)).expect("loopback addresses");
         devices.into_iter().next().expect("one")
+    }
+
+    #[test]
+    fn a_device_that_cant_be_opened_is_reported_with_its_reason() {
+        const EMFILE: i32 = 24;
+        let full = io::Error::from_raw_os_error(EMFILE);
+        let errors = [
+            OpenError::Join(JoinError::TooManyFiles { limit: 64 }),
+            OpenError::System(full),
+        ];
+        for error in errors {
+            assert_eq!(failure(&CmError::Open(error)), Failure::Os(EMFILE));
+        }
+        let nowhere = CmError::NoDevice([192, 0, 2, 1].into());
+        assert_eq!(failure(&nowhere), Failure::NoDevice);
     }
 
     #[test]

@@ -74,6 +74,25 @@ pub enum JoinError {
 }
 
 impl JoinError {
+    /// The error number that describes it best, where no error of the system is at its root.
+    #[must_use]
+    pub fn os_error(&self) -> i32 {
+        match self {
+            Self::TooManyFiles { .. } => libc::EMFILE,
+            Self::SystemOutOfFiles => libc::ENFILE,
+            Self::Socket(SocketError::NotLocal(_)) | Self::NotUnicast(_) => libc::EADDRNOTAVAIL,
+            Self::Socket(SocketError::PortTaken { .. }) | Self::Full { .. } | Self::BlockTaken => {
+                libc::EADDRINUSE
+            }
+            Self::Directory(DirectoryError::NotPrivate { .. }) => libc::EACCES,
+            Self::Registry(_) => libc::EBUSY,
+            Self::Directory(DirectoryError::Unusable { .. })
+            | Self::Socket(SocketError::Refused { .. })
+            | Self::Steering { .. }
+            | Self::Mailbox(_) => libc::EIO,
+        }
+    }
+
     /// Replaces the error by a more specific one if a limit of open files was reached.
     pub(super) fn with_limit(self) -> Self {
         let source = match &self {
