@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Instant;
 
 use cm::Manager;
-use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id, Notify};
+use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id, IdleFlag, Notify};
 use net::interface::Monitor;
 use net::poll::Waker;
 use net::share::ServiceError;
@@ -28,7 +28,7 @@ use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::AtReadable;
 use crate::port::Ports;
-use crate::shared::{Awaited, CLOSED_PAUSE, Shared};
+use crate::shared::{Awaited, CLOSED_PAUSE, Locked, Shared};
 use crate::simulation;
 use crate::thread::Thread;
 use crate::wait_set::WaitSet;
@@ -53,6 +53,20 @@ pub struct Driver {
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Driver").field(&self.device.name).finish()
+    }
+}
+
+/// A completion queue, for a thread that polls it.
+#[derive(Debug, Clone)]
+pub struct PolledQueue {
+    id: Id<CompletionQueue>,
+    idle: IdleFlag,
+}
+
+impl PolledQueue {
+    /// Its number in the engine.
+    pub fn id(&self) -> Id<CompletionQueue> {
+        self.id
     }
 }
 
@@ -341,7 +355,7 @@ impl Driver {
 
     /// The oldest completion. If there is none, receives packets first. If there is still none, yields the
     /// CPU from time to time.
-    pub fn poll(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+    pub fn poll(&self, queue: &PolledQueue) -> Option<Completion> {
         let completion = self.poll_without_yield(queue);
         if completion.is_none() {
             simulation::note_idle_poll();
@@ -351,47 +365,63 @@ impl Driver {
     }
 
     /// As [`poll`](Self::poll), for a thread that sleeps next if there is no completion.
-    pub fn poll_without_yield(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+    pub fn poll_without_yield(&self, queue: &PolledQueue) -> Option<Completion> {
+        let mut state = self.lock_to_poll(queue)?;
+        state.note_polled(queue.id);
+        if let Some(completion) = state.poll_completion(queue.id) {
+            return Some(completion);
+        }
+        self.shared.progress_for(&mut state, queue.id)
+    }
+
+    /// Takes the lock for a poll, unless the queue is empty and another thread has the lock: that thread makes
+    /// progress.
+    ///
+    /// If the queue is armed, a poll waits for the lock: the program sleeps next and must not miss a completion.
+    fn lock_to_poll(&self, queue: &PolledQueue) -> Option<Locked<'_>> {
         if self.is_inherited() {
             return None;
         }
-        let Some(mut state) = self.shared.try_lock() else {
-            // Another thread makes progress. Do not return `None` while there is a completion: a program
-            // that arms, polls and then sleeps would miss it.
-            let mut state = self.shared.lock();
-            state.note_polled(queue);
-            return state.poll_completion(queue);
-        };
-        state.note_polled(queue);
-        if let Some(completion) = state.poll_completion(queue) {
-            return Some(completion);
+        let free = self.shared.try_lock();
+        if free.is_none() && queue.idle.is_set() {
+            return None;
         }
-        self.shared.progress_for(&mut state, queue)
+        Some(free.unwrap_or_else(|| self.shared.lock()))
+    }
+
+    /// The handle for polling a completion queue.
+    pub fn polled_queue(&self, id: Id<CompletionQueue>) -> PolledQueue {
+        let idle = self.call_without_transmit(|device| {
+            let queue = device.completion_queue(id);
+            queue.map(CompletionQueue::idle_flag).unwrap_or_default()
+        });
+        PolledQueue { id, idle }
     }
 
     /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives packets
     /// first.
     pub fn poll_many(
         &self,
-        queue: Id<CompletionQueue>,
+        queue: &PolledQueue,
         limit: usize,
         mut take: impl FnMut(Completion),
     ) -> usize {
-        if self.is_inherited() || limit == 0 {
+        if limit == 0 {
             return 0;
         }
-        let mut state = self.shared.lock();
-        state.note_polled(queue);
-        let known = state.poll_completion(queue);
-        let first = known.or_else(|| self.shared.progress_for(&mut state, queue));
-        let Some(first) = first else {
-            drop(state);
+        let polled = self.lock_to_poll(queue).and_then(|mut state| {
+            state.note_polled(queue.id);
+            let known = state.poll_completion(queue.id);
+            let first = known.or_else(|| self.shared.progress_for(&mut state, queue.id))?;
+            Some((state, first))
+        });
+        let Some((mut state, first)) = polled else {
             simulation::note_idle_poll();
             self.shared.yielding.note_empty_poll();
             return 0;
         };
         take(first);
-        let more = std::iter::from_fn(|| state.poll_completion(queue));
+        let more = std::iter::from_fn(|| state.poll_completion(queue.id));
         1 + more.take(limit - 1).map(take).count()
     }
 

@@ -49,7 +49,7 @@ mod yielding;
 pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices};
 pub use diagnostics::{Misuse, enable_explanations};
-pub use driver::Driver;
+pub use driver::{Driver, PolledQueue};
 pub use notifier::Notifier;
 pub use options::{OpenError, OpenOptions, system_error};
 pub use shared::Awaited;

@@ -289,23 +289,25 @@ mod tests {
     /// Anyone may send such a datagram. The thread of the device may read it before the program does.
     #[test]
     fn a_datagram_without_a_packet_brings_the_promised_notification() {
-        let driver = crate::Driver::open("127.58.94.1", &crate::OpenOptions::default());
+        let driver = crate::Driver::open("127.58.95.1", &crate::OpenOptions::default());
         let driver = driver.expect("a loopback address");
         let channel = channel();
         channel.notify(7);
         assert_eq!(driver.take_notification(&channel), Some(7));
         driver.promise_packet_wakeups(&channel, || true);
-        assert!(!readable(&channel));
-        let anyone = std::net::UdpSocket::bind("127.58.94.2:0").expect("a loopback address");
+        // The device may have sent itself packets to check its steering.
+        while readable(&channel) {
+            assert_eq!(driver.take_notification(&channel), Some(7));
+        }
+        let anyone = std::net::UdpSocket::bind("127.58.95.2:0").expect("a loopback address");
         anyone
-            .send_to(&[], "127.58.94.1:4791")
+            .send_to(&[], "127.58.95.1:4791")
             .expect("the device listens");
         let interest = Interest::readable(channel.expose());
         let timeout = Duration::from_secs(20);
         let ready = wait(&[interest], Some(timeout)).expect("a descriptor");
         assert!(!ready.is_empty());
         assert_eq!(driver.take_notification(&channel), Some(7));
-        assert_eq!(driver.take_notification(&channel), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::{Gid, Key, Qpn};
 
@@ -185,11 +187,33 @@ pub enum Notify {
 #[derive(Debug)]
 pub struct CompletionQueue {
     ring: VecDeque<Completion>,
+    idle: IdleFlag,
     capacity: u32,
     armed: Option<Notify>,
     watched: bool,
     overrun: bool,
     pub(crate) users: u32,
+}
+
+/// Whether a poll of a queue would find it empty and not armed. It can be read without access to the device.
+///
+/// A thread that polls such a queue needs no lock that another thread holds.
+#[derive(Debug, Clone)]
+pub struct IdleFlag(Arc<AtomicBool>);
+
+impl IdleFlag {
+    /// Whether the queue is empty and not armed.
+    #[inline]
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Default for IdleFlag {
+    fn default() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
 }
 
 /// The effect of adding a completion to the queue.
@@ -208,6 +232,7 @@ impl CompletionQueue {
         Self {
             // Grows on demand: a large capacity costs no memory until it is used.
             ring: VecDeque::new(),
+            idle: IdleFlag::default(),
             capacity,
             armed: None,
             watched: false,
@@ -228,6 +253,18 @@ impl CompletionQueue {
         self.ring.len()
     }
 
+    /// Whether it is empty and not armed, for threads without access to the device.
+    #[must_use]
+    pub fn idle_flag(&self) -> IdleFlag {
+        self.idle.clone()
+    }
+
+    #[inline]
+    fn update_idle(&self) {
+        let idle = self.ring.is_empty() && self.armed.is_none();
+        self.idle.0.store(idle, Ordering::Release);
+    }
+
     /// Whether all completions have been polled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -244,6 +281,7 @@ impl CompletionQueue {
         }
         let failed = completion.status != Status::Success;
         self.ring.push_back(completion);
+        self.update_idle();
         let wanted = match self.armed {
             None => false,
             Some(Notify::Any) => true,
@@ -257,11 +295,15 @@ impl CompletionQueue {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Completion> {
-        self.ring.pop_front()
+        let oldest = self.ring.pop_front()?;
+        self.update_idle();
+        Some(oldest)
     }
 
     pub(crate) fn pop_newest(&mut self) -> Option<Completion> {
-        self.ring.pop_back()
+        let newest = self.ring.pop_back()?;
+        self.update_idle();
+        Some(newest)
     }
 
     pub(crate) fn arm(&mut self, notify: Notify) {
@@ -269,6 +311,7 @@ impl CompletionQueue {
         if self.armed != Some(Notify::Any) {
             self.armed = Some(notify);
         }
+        self.update_idle();
     }
 
     /// Whether the next completion may trigger a notification.
@@ -307,6 +350,7 @@ impl CompletionQueue {
     /// Removes the completions of a queue pair that is destroyed or reset.
     pub(crate) fn purge(&mut self, queue_pair: Qpn) {
         self.ring.retain(|entry| entry.queue_pair != queue_pair);
+        self.update_idle();
     }
 }
 
@@ -325,6 +369,27 @@ mod tests {
             invalidated: None,
             source: None,
         }
+    }
+
+    #[test]
+    fn idle_flag_follows_every_change_of_the_queue() {
+        let mut queue = CompletionQueue::new(8);
+        let flag = queue.idle_flag();
+        assert!(flag.is_set());
+        let done = completion(Status::Success);
+        let mut after = |change: fn(&mut CompletionQueue, Completion)| {
+            change(&mut queue, done);
+            flag.is_set()
+        };
+        assert!(!after(|queue, done| _ = queue.push(done, false)));
+        assert!(!after(|queue, done| _ = queue.push(done, false)));
+        assert!(!after(|queue, _| _ = queue.pop()));
+        assert!(after(|queue, _| _ = queue.pop_newest()));
+        assert!(!after(|queue, _| queue.arm(Notify::Any)));
+        assert!(!after(|queue, done| _ = queue.push(done, false)));
+        assert!(after(|queue, _| _ = queue.pop()), "it was notified");
+        assert!(!after(|queue, done| _ = queue.push(done, false)));
+        assert!(after(|queue, done| queue.purge(done.queue_pair)));
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod work;
 
 pub use address::{Address, AddressError, SourcePort};
 pub use completion::{
-    CompletedWork, Completion, CompletionQueue, Notify, Source, Status, WorkError,
+    CompletedWork, Completion, CompletionQueue, IdleFlag, Notify, Source, Status, WorkError,
 };
 pub use counters::{Counters, QueuePairCounters};
 pub use device::{Config, Device, MulticastError, ObjectError};

@@ -8,7 +8,7 @@ use engine::{Completion, Id, Notify, ObjectError};
 
 use crate::channel::QueueToken;
 use crate::context::Context;
-use driver::{Awaited, Driver, Notifier, WaitSet};
+use driver::{Awaited, Driver, Notifier, PolledQueue, WaitSet};
 
 /// A queue of completions, oldest first.
 ///
@@ -19,7 +19,7 @@ pub struct CompletionQueue(Arc<Owner>);
 
 struct Owner {
     context: Context,
-    id: Id<engine::CompletionQueue>,
+    queue: PolledQueue,
     waiting: Arc<WaitSet>,
 }
 
@@ -41,7 +41,7 @@ impl CompletionQueue {
         }
         Ok(Self(Arc::new(Owner {
             context: context.clone(),
-            id,
+            queue: driver.polled_queue(id),
             waiting,
         })))
     }
@@ -49,13 +49,13 @@ impl CompletionQueue {
     /// The oldest completion, if there is one now.
     #[must_use]
     pub fn poll(&self) -> Option<Completion> {
-        self.driver().poll(self.0.id)
+        self.driver().poll(&self.0.queue)
     }
 
     /// Appends at most `limit` completions that are available now. Returns how many.
     pub fn poll_many(&self, into: &mut Vec<Completion>, limit: usize) -> usize {
         let take = |completion| into.push(completion);
-        self.driver().poll_many(self.0.id, limit, take)
+        self.driver().poll_many(&self.0.queue, limit, take)
     }
 
     /// Waits for the oldest completion: polls first, then sleeps.
@@ -77,7 +77,7 @@ impl CompletionQueue {
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {
         let awake_until = driver::clock::spin_until(SPIN);
         loop {
-            if let Some(completion) = self.driver().poll_without_yield(self.0.id) {
+            if let Some(completion) = self.driver().poll_without_yield(&self.0.queue) {
                 return Some(completion);
             }
             let now = driver::clock::now();
@@ -91,25 +91,25 @@ impl CompletionQueue {
     }
 
     fn awaited(&self) -> Awaited<'_> {
-        Awaited::Completion(self.0.id, &self.0.waiting)
+        Awaited::Completion(self.0.queue.id(), &self.0.waiting)
     }
 
     /// The token of this queue in the notifications of its channel.
     #[must_use]
     pub fn token(&self) -> QueueToken {
-        QueueToken(token(self.0.id))
+        QueueToken(token(self.0.queue.id()))
     }
 
     /// Arms the queue: the next completion adds one notification to the channel.
     ///
     /// Completions that are already in the queue do not count, so poll once more afterwards.
     pub fn notify(&self, notify: Notify) {
-        self.driver().arm(self.0.id, notify);
+        self.driver().arm(self.0.queue.id(), notify);
     }
 
     /// Changes the capacity.
     pub fn resize(&self, capacity: u32) -> Result<(), ObjectError> {
-        let id = self.0.id;
+        let id = self.0.queue.id();
         self.driver()
             .call(|device| device.resize_completion_queue(id, capacity))
     }
@@ -117,7 +117,7 @@ impl CompletionQueue {
     /// Its number in the engine, for the [driver](Context::driver).
     #[must_use]
     pub fn id(&self) -> Id<engine::CompletionQueue> {
-        self.0.id
+        self.0.queue.id()
     }
 
     pub(crate) fn driver(&self) -> &Driver {
@@ -138,14 +138,14 @@ pub(crate) fn token(queue: Id<engine::CompletionQueue>) -> u64 {
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("CompletionQueue")
-            .field(&self.0.id.index())
+            .field(&self.0.queue.id().index())
             .finish()
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let id = self.id;
+        let id = self.queue.id();
         let driver = self.context.driver();
         driver.remove_notifier(id);
         let _ = driver.call(|device| device.destroy_completion_queue(id));

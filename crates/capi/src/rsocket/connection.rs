@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use driver::Driver;
-use driver::Notifier;
 use driver::rdma_cm::CmId;
+use driver::{Notifier, PolledQueue};
 use engine::{
-    Attributes, Completion, CompletionQueue, Id, Notify, ProtectionDomain, ReceiveRequest,
-    RemoteMemory, SendRequest, Status, Work,
+    Attributes, Completion, Id, Notify, ProtectionDomain, ReceiveRequest, RemoteMemory,
+    SendRequest, Status, Work,
 };
 use wire::{Key, Qpn};
 
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     pub(super) driver: Arc<Driver>,
     pub(super) notifier: Arc<Notifier>,
     pub(super) domain: Id<ProtectionDomain>,
-    completions: Id<CompletionQueue>,
+    completions: PolledQueue,
     number: Qpn,
     pub(super) sizes: Sizes,
     /// The peer's connection data.
@@ -97,10 +97,10 @@ impl Connection {
         driver.set_notifier(made.completions, &notifier, 0);
         let half = sizes.receive_buffer / 2;
         let connection = Self {
+            completions: driver.polled_queue(made.completions),
             driver,
             notifier,
             domain: made.domain,
-            completions: made.completions,
             number: made.number,
             sizes,
             peer: ConnectionData::unknown(),
@@ -167,7 +167,7 @@ impl Connection {
     pub(super) fn progress(&mut self) {
         let mut done = Vec::new();
         self.driver
-            .poll_many(self.completions, usize::MAX, |it| done.push(it));
+            .poll_many(&self.completions, usize::MAX, |it| done.push(it));
         let mut receives = 0;
         for completion in &done {
             if !completion.work.is_receive() {
@@ -187,7 +187,7 @@ impl Connection {
 
     /// Requests a notification for the next completion.
     pub(super) fn arm(&self) {
-        let queue = self.completions;
+        let queue = self.completions.id();
         self.driver
             .call_without_transmit(|device| device.arm(queue, Notify::Any));
     }
@@ -325,7 +325,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let driver = &self.driver;
-        driver.remove_notifier(self.completions);
+        driver.remove_notifier(self.completions.id());
         // The peer waits for the acknowledgement of its last message.
         driver.call(|_| ());
         // In the child of a fork these calls fail: the objects belong to the parent.
@@ -334,7 +334,7 @@ impl Drop for Connection {
             for region in [&self.send.region, &self.receive.region, &self.descriptions] {
                 let _ = device.deregister(region.registration.local_key);
             }
-            let _ = device.destroy_completion_queue(self.completions);
+            let _ = device.destroy_completion_queue(self.completions.id());
             let _ = device.free_domain(self.domain);
         });
     }

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use driver::Driver;
-use driver::Notifier;
 use driver::rdma_cm::{CmId, EventChannel, PortSpace};
+use driver::{Notifier, PolledQueue};
 use engine::{
     Access, Buffer, CompletionQueue, Destination, Device, Id, Notify, PostError, ProtectionDomain,
     QueuePairInit, QueuePairType, ReceiveRequest, Registration, Segment, SendRequest, Status, Work,
@@ -29,7 +29,7 @@ pub(super) struct DatagramQueuePair {
     _cm_id: CmId,
     notifier: Arc<Notifier>,
     domain: Id<ProtectionDomain>,
-    completions: Id<CompletionQueue>,
+    completions: PolledQueue,
     number: Qpn,
     buffer: Arc<Buffer>,
     registration: Registration,
@@ -52,11 +52,11 @@ impl DatagramQueuePair {
             cm_id.send_attributes()?,
         ];
         let queue_pair = Self {
+            completions: driver.polled_queue(completions),
             driver,
             _cm_id: cm_id,
             notifier,
             domain,
-            completions,
             number,
             buffer,
             registration,
@@ -103,7 +103,7 @@ impl DatagramQueuePair {
         while self.notifier.take().is_some() {}
         let mut done = Vec::new();
         let driver = &self.driver;
-        driver.poll_many(self.completions, usize::MAX, |it| {
+        driver.poll_many(&self.completions, usize::MAX, |it| {
             done.push((it.id, it.status, it.length));
         });
         for (id, status, length) in done {
@@ -124,7 +124,7 @@ impl DatagramQueuePair {
     }
 
     pub(super) fn arm(&self) {
-        let queue = self.completions;
+        let queue = self.completions.id();
         self.driver
             .call_without_transmit(|device| device.arm(queue, Notify::Any));
     }
@@ -166,12 +166,12 @@ fn make(device: &mut Device, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
 impl Drop for DatagramQueuePair {
     fn drop(&mut self) {
         let driver = &self.driver;
-        driver.remove_notifier(self.completions);
+        driver.remove_notifier(self.completions.id());
         // In the child of a fork these calls fail: the objects belong to the parent.
         driver.call_without_transmit(|device| {
             let _ = device.destroy_queue_pair(self.number);
             let _ = device.deregister(self.registration.local_key);
-            let _ = device.destroy_completion_queue(self.completions);
+            let _ = device.destroy_completion_queue(self.completions.id());
             let _ = device.free_domain(self.domain);
         });
     }

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use driver::PolledQueue;
 use engine::{CompletedWork, Completion, CompletionQueue, Id, MAX_COMPLETIONS, Notify, Status};
 
 use super::completion_channel::Channel;
@@ -23,6 +24,7 @@ from_pointer!(abi::ibv_cq => Cq);
 pub(crate) struct Queue {
     pub(crate) open: Arc<OpenDevice>,
     pub(crate) id: Id<CompletionQueue>,
+    pub(super) polled: PolledQueue,
     /// Events about it that are not acknowledged.
     pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
     /// The state of `ibv_start_poll`.
@@ -91,7 +93,7 @@ entry! {
     op fn poll_cq(queue: &Cq, limit: c_int, into: Pointer<abi::ibv_wc>) -> Polled {
         let limit = usize::try_from(limit).map_err(|_| Errno::INVALID)?;
         let mut slot = into.0;
-        let count = queue.open.driver.poll_many(queue.id, limit, |completion| {
+        let count = queue.open.driver.poll_many(&queue.polled, limit, |completion| {
             // SAFETY: the program says that it has memory for `limit` completions, and this is called at most
             // that often.
             unsafe { slot.write(work_completion(&completion)) };
@@ -145,6 +147,7 @@ pub(super) fn create<'a>(
         Queue {
             open: Arc::clone(context),
             id,
+            polled: context.driver.polled_queue(id),
             unacknowledged: Arc::default(),
             current: Current::default(),
         },

@@ -60,7 +60,7 @@ entry! {
         let queue = queue.0;
         queue.current.begin();
         let mut first = None;
-        queue.open.driver.poll_many(queue.id, 1, |completion| first = Some(completion));
+        queue.open.driver.poll_many(&queue.polled, 1, |completion| first = Some(completion));
         if first.is_none() {
             queue.current.end();
         }

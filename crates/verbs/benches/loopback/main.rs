@@ -10,12 +10,18 @@ mod latency;
 mod memory;
 mod peer;
 mod spread;
+mod threads;
 
 use peer::Way;
 
 fn main() {
     if std::env::args().nth(1).as_deref() == Some("peer") {
         return peer::run();
+    }
+    if let [_, role, count, shared] = &std::env::args().collect::<Vec<_>>()[..]
+        && role == "target"
+    {
+        return threads::be_target(count, shared);
     }
     // Cargo adds flags of its own; names choose tables.
     let chosen: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +33,7 @@ fn main() {
         "busy",
         "memory",
         "process",
+        "threads",
     ]
     .into_iter()
     .any(named);
@@ -49,6 +56,9 @@ fn main() {
     }
     if all || named("process") {
         in_process::run();
+    }
+    if all || named("threads") {
+        threads::run();
     }
     if all || named("memory") {
         memory::run();
