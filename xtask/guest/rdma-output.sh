@@ -2,8 +2,8 @@
 # Prints the output and exit codes of iproute2's `rdma` for a device. The kernel's device and ours must give the
 # same output.
 #   rdma-output.sh DEVICE
-# Names and numbers that belong to one machine are replaced by words: NETDEV, NUMBER, GUID. What the
-# firmware and the capabilities are, each device says for itself.
+# Names and numbers that belong to one machine are replaced by words: NETDEV, NUMBER, GUID. So are the values of counters.
+# What the firmware and the capabilities are, each device says for itself.
 device=$1
 
 ask() {
@@ -11,6 +11,7 @@ ask() {
 	rdma "$@" 2>&1 | sed -E \
 		-e 's/netdev("?:? ?"?)[a-z0-9]+/netdev\1NETDEV/' \
 		-e 's/(netdev_index"?:? ?)[0-9]+/\1NUMBER/' \
+		-e 's/(_(pkts|request|err|deferred|downed|sends|recvs)"?:? ?)[0-9]+/\1NUMBER/g' \
 		-e 's/([0-9a-f]{4}:){3}[0-9a-f]{4}/GUID/g' \
 		-e 's/"fw":"[^"]*",//' -e '/^ *"fw": /d' -e 's/fw [^ ]+ //' \
 		-e 's/caps: <.*>/caps: <CAPS>/' -e 's/("caps": ?)\[.*\]/\1[CAPS]/'
@@ -46,3 +47,14 @@ ask link delete nosuch
 ask link delete
 ask link add
 ask link add rxe9 type
+ask statistic
+ask statistic show
+ask statistic show link
+ask statistic show link "$device/1"
+ask statistic show link "$device"
+ask statistic show link "$device/2"
+ask statistic show link nosuch
+ask statistic list link "$device/1" -j
+ask -j statistic
+ask -j -p statistic show link "$device/1"
+ask -j statistic show link nosuch

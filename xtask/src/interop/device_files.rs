@@ -1,6 +1,7 @@
 //! The device files of the kernel's device, and the output of `rdma` about it. The tests of `roci` compare
 //! ours with it.
 
+use std::env;
 use std::fs;
 use std::path::Path;
 
@@ -15,10 +16,14 @@ const COMMANDS: [(&str, &str); 2] = [
     ("rdma-output rxe0", "crates/cli/tests/roci/rxe-rdma.txt"),
 ];
 
-/// Fails if the output of the kernel's machine differs from what the tests of `roci` expect.
+/// Fails if the output of the kernel's machine differs from what the tests of `roci` expect. With `ROCI_BLESS=1`, they
+/// expect it from now on.
 pub(crate) fn check(root: &Path, machine: &mut Machine) -> Result<(), String> {
     for (command, file) in COMMANDS {
         let found = machine.must(command)?;
+        if env::var_os("ROCI_BLESS").is_some() {
+            fs::write(root.join(file), &found).map_err(|error| format!("{file}: {error}"))?;
+        }
         let known = fs::read_to_string(root.join(file));
         let known = known.map_err(|error| format!("{file}: {error}"))?;
         if let Some(line) = first_difference(&known, &found) {
