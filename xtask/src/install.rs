@@ -28,6 +28,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
 pub(crate) struct Built {
     pub(crate) command: PathBuf,
     pub(crate) libraries: PathBuf,
+    /// The libraries for programs that use the C library musl, if they were built.
+    pub(crate) musl: Option<PathBuf>,
 }
 
 impl Built {
@@ -36,6 +38,7 @@ impl Built {
         Self {
             command: directory.to_owned(),
             libraries: directory.to_owned(),
+            musl: None,
         }
     }
 }
@@ -65,16 +68,10 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
 pub(crate) fn copy_everything(built: &Built, prefix: &Path) -> io::Result<()> {
     let libraries = prefix.join("lib/rocinante");
     let command = prefix.join("bin/roci");
-    install_file(
-        &built.libraries.join("librocinante_c.so"),
-        &libraries.join(LIBRARY),
-        0o644,
-    )?;
-    for name in OTHER_NAMES {
-        link(LIBRARY, &libraries.join(name))?;
+    copy_libraries(&built.libraries, &libraries)?;
+    if let Some(musl) = &built.musl {
+        copy_libraries(musl, &libraries.join("musl"))?;
     }
-    let shim = "librocinante_preload.so";
-    install_file(&built.libraries.join(shim), &libraries.join(shim), 0o644)?;
     install_file(&built.command.join("roci"), &command, 0o755)?;
     for (shell, path) in COMPLETIONS {
         let script = Command::new(&command)
@@ -83,6 +80,15 @@ pub(crate) fn copy_everything(built: &Built, prefix: &Path) -> io::Result<()> {
         write(&prefix.join(path), &script.stdout)?;
     }
     write_manual(&command, &prefix.join(MANUAL))
+}
+
+fn copy_libraries(from: &Path, to: &Path) -> io::Result<()> {
+    install_file(&from.join("librocinante_c.so"), &to.join(LIBRARY), 0o644)?;
+    for name in OTHER_NAMES {
+        link(LIBRARY, &to.join(name))?;
+    }
+    let shim = "librocinante_preload.so";
+    install_file(&from.join(shim), &to.join(shim), 0o644)
 }
 
 fn write_manual(command: &Path, directory: &Path) -> io::Result<()> {

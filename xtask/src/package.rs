@@ -185,8 +185,12 @@ fn compress(file: &Path) -> io::Result<()> {
 
 /// Takes away what only debuggers read.
 fn strip(prefix: &Path) -> Result<(), String> {
+    strip_files(objects(prefix))
+}
+
+fn strip_files(files: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
     let mut command = Command::new("strip");
-    command.arg("--strip-unneeded").args(objects(prefix));
+    command.arg("--strip-unneeded").args(files);
     call(&mut command).map(drop)
 }
 

@@ -149,8 +149,10 @@ fn prepare(root: &Path, scratch: &Path, test: &str, archive: bool) -> Result<Pat
     let mut files = vec![package];
     if archive {
         let command = package::build_static(root, built, "")?;
-        let libraries = built.to_owned();
-        let built = Built { command, libraries };
+        let built = Built {
+            command,
+            ..Built::in_directory(built)
+        };
         files.push(package::make_tarball(root, &built, scratch)?);
     }
     for file in files {

@@ -2,6 +2,7 @@
 
 mod aarch64;
 mod console;
+pub(crate) mod musl;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -23,7 +24,8 @@ const TARGETS: [&str; 3] = [
 /// How much to do.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also run programs and tests on aarch64, in an emulated machine with Debian's kernel; this takes long
+    /// Also run C programs with musl, and programs and tests on aarch64, in an emulated machine with Debian's kernel;
+    /// this takes long
     #[arg(long)]
     full: bool,
 }
@@ -32,6 +34,7 @@ pub(crate) struct Options {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     check(root)?;
     if options.full {
+        musl::check(root)?;
         aarch64::check(root)?;
     }
     Ok(())

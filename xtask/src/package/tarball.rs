@@ -1,7 +1,7 @@
 //! One archive for every distribution, which works in whatever directory it is unpacked.
 //!
 //! The command is linked statically, with musl: it runs wherever the kernel does. The libraries are loaded
-//! into programs of the distribution, so they use its glibc.
+//! into programs of the distribution, so they use its C library: there are some for glibc, and some for musl.
 
 use std::env;
 use std::fs;
@@ -9,10 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{DIRECTORY, call, needed_libraries, newest_glibc, objects, remove, strip};
+use super::{DIRECTORY, call, needed_libraries, newest_glibc, objects, remove, strip, strip_files};
 use crate::install::{self, Built};
 use crate::programs::cargo;
 use crate::targets;
+use crate::targets::musl::target;
 
 /// The one directory in the archive.
 const TOP: &str = "rocinante";
@@ -28,7 +29,18 @@ pub(super) fn build_and_make(root: &Path) -> Result<(), String> {
     targets::provide(&target())?;
     let libraries = install::build(root)?;
     let command = build_static(root, &libraries, "--release")?;
-    let built = Built { command, libraries };
+    let musl = match targets::musl::missing() {
+        None => Some(targets::musl::build_libraries(root, "--release")?),
+        Some(missing) => {
+            println!("left out: the libraries for musl, because {missing}");
+            None
+        }
+    };
+    let built = Built {
+        command,
+        libraries,
+        musl,
+    };
     let archive = make(root, &built, &built.libraries.with_file_name(DIRECTORY))?;
     println!("the archive is {}", archive.display());
     Ok(())
@@ -47,17 +59,16 @@ pub(crate) fn build_static(root: &Path, built: &Path, options: &str) -> Result<P
     Ok(built.with_file_name(target).join(profile))
 }
 
-/// The compiler's name for this machine with musl.
-fn target() -> String {
-    format!("{}-unknown-linux-musl", env::consts::ARCH)
-}
-
 /// The archive of what was built, made below `directory`.
 pub(crate) fn make(root: &Path, built: &Built, directory: &Path) -> Result<PathBuf, String> {
     let tree = directory.join(TOP);
     fill(root, built, &tree)
         .map_err(|error| format!("{} can't be filled: {error}", tree.display()))?;
     strip(&tree)?;
+    let musl = tree.join("lib/rocinante/musl");
+    if musl.is_dir() {
+        strip_files(["libibverbs.so.1", "librocinante_preload.so"].map(|it| musl.join(it)))?;
+    }
     let [command, libraries @ ..] = objects(&tree);
     is_static(&command)?;
     let minor = glibc_of(&libraries).map_err(|error| error.to_string())?;

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::run::device_files::Reader;
 use super::run::environment::{Environment, Settings, without_ours};
+use super::run::usual_c_library;
 use crate::output::print;
 
 /// The options of `roci env`.
@@ -35,14 +36,15 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut script = String::new();
     if options.unset {
-        for (name, rest) in without_ours()? {
+        for (name, rest) in without_ours(usual_c_library())? {
             match rest {
                 Some(rest) => export(&mut script, name, &rest)?,
                 None => writeln!(script, "unset {name}")?,
             }
         }
     } else {
-        for (name, value) in Environment::new(&options.settings, Reader::Shell)?.set() {
+        let environment = Environment::new(&options.settings, Reader::Shell, usual_c_library())?;
+        for (name, value) in environment.set() {
             if options.lines {
                 line(&mut script, name, value)?;
             } else {

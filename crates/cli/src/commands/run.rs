@@ -19,13 +19,26 @@ use clap::Args;
 
 use crate::output::{complain, remark};
 use device_files::Reader;
+use elf::CLibrary;
 use environment::{Environment, Settings};
 use libraries::Libraries;
-use program::{Program, ProgramError};
+use program::{Loading, Program, ProgramError};
+
+/// The shell of every system: programs usually have its C library.
+const SHELL: &str = "/bin/sh";
 
 /// The directory with the libraries that programs load.
 pub(crate) fn find_libraries() -> anyhow::Result<PathBuf> {
-    Ok(Libraries::find()?.directory)
+    Ok(Libraries::find(usual_c_library())?.directory)
+}
+
+/// The C library of this system's programs.
+pub(crate) fn usual_c_library() -> CLibrary {
+    let shell = Program::at(SHELL.into());
+    match shell.and_then(|shell| shell.loading()) {
+        Ok(Loading::With(library)) => library,
+        _ => CLibrary::Glibc,
+    }
 }
 
 /// The exit codes of `env`, `nohup` and `timeout` when they fail themselves.
@@ -85,17 +98,21 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 
 fn start(options: &Options) -> anyhow::Result<Infallible> {
     let (name, arguments) = (&options.program[0], &options.program[1..]);
+    let mut c_library = None;
     let program = match stand_ins::named(name)? {
         Some(path) => Program::at(path)?,
         None => {
             let program = Program::find(name)?;
-            if let Some(note) = program.note()? {
-                remark(note);
+            match program.loading()? {
+                Loading::With(library) => c_library = Some(library),
+                Loading::Never(note) => remark(note),
+                Loading::Unknown => {}
             }
             program
         }
     };
-    let environment = Environment::new(&options.settings, Reader::Program)?;
+    let c_library = c_library.unwrap_or_else(usual_c_library);
+    let environment = Environment::new(&options.settings, Reader::Program, c_library)?;
     let mut command = Command::new(program.path());
     command.arg0(name).args(arguments).envs(environment.set());
     let failed = command.exec();

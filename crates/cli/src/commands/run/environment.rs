@@ -13,6 +13,7 @@ use net::fault::{FAULT_VARIABLE, Faults};
 use net::interface::{self, DEVICES_VARIABLE, Device};
 
 use super::device_files::{self, Reader};
+use super::elf::CLibrary;
 use super::libraries::Libraries;
 use super::stand_ins;
 use crate::device::NO_DEVICE;
@@ -164,7 +165,11 @@ pub(crate) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
     /// The variables that make programs use our libraries, with these settings.
-    pub(crate) fn new(settings: &Settings, reader: Reader) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        settings: &Settings,
+        reader: Reader,
+        needed: CLibrary,
+    ) -> anyhow::Result<Self> {
         settings.check_faults()?;
         let capture = settings.capture()?;
         let devices = settings.devices()?;
@@ -172,7 +177,7 @@ impl Environment {
             remark(NO_DEVICE);
         }
         let tree = device_files::write(&devices, reader)?;
-        let libraries = Libraries::find()?;
+        let libraries = Libraries::find(needed)?;
         let mut variables = vec![
             (
                 LIBRARY_PATH,
@@ -253,8 +258,10 @@ fn this_run() -> String {
 }
 
 /// The variables to change so that our libraries are no longer used: the rest of each value, or `None` to unset it.
-pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsString>)>> {
-    let libraries = Libraries::find()?;
+pub(crate) fn without_ours(
+    needed: CLibrary,
+) -> anyhow::Result<Vec<(&'static str, Option<OsString>)>> {
+    let libraries = Libraries::find(needed)?;
     let rest = |name, entries: &[PathBuf], separators| {
         let rest = without(&env::var_os(name).unwrap_or_default(), entries, separators);
         (name, Some(rest).filter(|rest| !rest.is_empty()))

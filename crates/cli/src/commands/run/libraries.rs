@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 
 use super::content_directory::Contents;
+use super::elf::CLibrary;
 
 /// The name of the shared object that cargo builds.
 const BUILT: &str = "librocinante_c.so";
@@ -38,13 +39,13 @@ pub(super) struct Libraries {
 }
 
 impl Libraries {
-    /// The libraries of this `roci`: built next to it, or installed with it.
-    pub(super) fn find() -> anyhow::Result<Self> {
+    /// The libraries of this `roci` for programs with that C library: built next to it, or installed with it.
+    pub(super) fn find(needed: CLibrary) -> anyhow::Result<Self> {
         let program = env::current_exe().context("the path of the roci executable is unknown")?;
         let here = program.parent().context("a program is in a directory")?;
         let libraries = match (built(here, BUILT), built(here, SHIM)) {
-            (Some(library), Some(shim)) => linked(&library, &shim)?,
-            _ => installed(here)?,
+            (Some(library), Some(shim)) if is_for(&library, needed) => linked(&library, &shim)?,
+            _ => installed(here, needed)?,
         };
         if suits_loader(&libraries.directory) {
             return Ok(libraries);
@@ -78,9 +79,29 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
-/// The files that `cargo xtask install` creates.
-fn installed(here: &Path) -> anyhow::Result<Libraries> {
-    let directory = here.parent().unwrap_or(here).join("lib/rocinante");
+/// Whether a library can be loaded into programs with that C library.
+fn is_for(library: &Path, needed: CLibrary) -> bool {
+    CLibrary::of_library(library).is_ok_and(|found| found == needed)
+}
+
+/// The files that `cargo xtask install` creates. Libraries for another C library than the usual one of this
+/// installation have a directory of their own.
+fn installed(here: &Path, needed: CLibrary) -> anyhow::Result<Libraries> {
+    let usual = here.parent().unwrap_or(here).join("lib/rocinante");
+    let own = usual.join(needed.name());
+    let directory = if own.is_dir() { own } else { usual };
+    let library = directory.join(NAMES[0]);
+    let others = [library, here.join(BUILT)]
+        .into_iter()
+        .find(|it| it.is_file());
+    if let Some(other) = others.filter(|it| !is_for(it, needed)) {
+        bail!(
+            "the program uses the C library {0}, and {1} is for another one; build the libraries for {0} \
+             with `cargo xtask package --tarball`, or use a build of the program for the other",
+            needed.name(),
+            other.display()
+        );
+    }
     let libraries = Libraries::in_directory(directory);
     for path in &libraries.preloaded {
         if !path.is_file() {

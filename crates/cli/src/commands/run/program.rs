@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::elf::Executable;
+use super::elf::{CLibrary, Executable};
 use super::environment::USUAL_PROGRAMS;
 
 /// The maximum number of nested script interpreters, as in the kernel.
@@ -35,11 +35,6 @@ pub(super) enum ProgramError {
         path.display(), env::consts::ARCH
     )]
     Foreign { path: PathBuf },
-    #[error(
-        "{} uses the C library musl, our libraries need glibc; use a build of it for glibc",
-        path.display()
-    )]
-    OtherLibc { path: PathBuf },
     #[error("{} can't be run: {source}", path.display())]
     Rejected { path: PathBuf, source: io::Error },
 }
@@ -80,18 +75,34 @@ impl Program {
         &self.path
     }
 
-    /// Fails if it can't load our libraries. Prints a note if only the programs that it starts can.
-    pub(super) fn note(&self) -> Result<Option<String>, ProgramError> {
+    /// How it loads libraries. Fails if it can't load ours.
+    pub(super) fn loading(&self) -> Result<Loading, ProgramError> {
         let mut path = self.path.clone();
         for _ in 0..DEEPEST_SCRIPT {
             match look_at(&path)? {
                 Executable::Script { interpreter } => path = interpreter.into(),
-                Executable::Native { loader: None } => return Ok(Some(static_note(&path))),
-                _ => return Ok(None),
+                Executable::Native { loader: None } => {
+                    return Ok(Loading::Never(static_note(&path)));
+                }
+                Executable::Native {
+                    loader: Some(loader),
+                } => return Ok(Loading::With(CLibrary::of_loader(&loader))),
+                _ => return Ok(Loading::Unknown),
             }
         }
-        Ok(None)
+        Ok(Loading::Unknown)
     }
+}
+
+/// How a program loads libraries.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Loading {
+    /// With this C library.
+    With(CLibrary),
+    /// It loads none, only programs that it starts do. The text says so to the user.
+    Never(String),
+    /// It is of a type that only the system knows.
+    Unknown,
 }
 
 /// The type of a file. One that can't be read may still be executable; then the type is unknown.
@@ -107,11 +118,6 @@ fn look_at(path: &Path) -> Result<Executable, ProgramError> {
         Executable::Script { .. } => {}
         Executable::Foreign => return Err(ProgramError::Foreign { path: of(path) }),
         _ if is_privileged(&found) => return Err(ProgramError::Privileged { path: of(path) }),
-        Executable::Native {
-            loader: Some(loader),
-        } if loader.contains("ld-musl") => {
-            return Err(ProgramError::OtherLibc { path: of(path) });
-        }
         _ => {}
     }
     Ok(executable)
