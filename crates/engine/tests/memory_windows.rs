@@ -179,6 +179,21 @@ fn addresses_of_a_zero_based_window_start_at_0() {
     }
 }
 
+// o10-36.2.2
+#[test]
+fn type_1_window_cannot_be_zero_based() {
+    let (mut peer, region) = with_region();
+    let window = window(&mut peer, WindowKind::One);
+    let mut zero_based = binding(&region);
+    zero_based.access |= Access::ZERO_BASED;
+    let work = Work::BindWindow {
+        window,
+        key: None,
+        binding: zero_based,
+    };
+    completes_with(&mut peer, work, Status::WindowBind);
+}
+
 #[test]
 fn window_can_be_bound_to_a_zero_based_region() {
     let mut peer = Conversation::new();

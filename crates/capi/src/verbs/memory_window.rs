@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use engine::{Binding, SendFlags, SendRequest, WindowKind, Work};
+use engine::{Access, Binding, SendFlags, SendRequest, WindowKind, Work};
 use wire::Key;
 
 use super::memory_region;
@@ -59,10 +59,15 @@ entry! {
     /// For windows of type 1: the device chooses the next key.
     op fn bind_mw(queue_pair: &Qp, window: &Mw, bind: Input<abi::ibv_mw_bind>) -> c_int {
         let bind = bind.0;
+        let binding = binding_of(&bind.bind_info)?;
+        // As the libraries of rxe and mlx5 do, before anything is posted.
+        if binding.access.contains(Access::ZERO_BASED) {
+            return Err(Errno::INVALID);
+        }
         let mut request = SendRequest::new(bind.wr_id, Work::BindWindow {
             window: window.key,
             key: None,
-            binding: binding_of(&bind.bind_info)?,
+            binding,
         });
         request.flags = SendFlags::from_bits_truncate(bind.send_flags);
         queue_pair

@@ -326,6 +326,15 @@ static void a_region_with_a_window_cannot_be_deregistered(void)
 	CHECK(ibv_dealloc_mw(mw) == 0);
 }
 
+static void a_type_1_window_cannot_be_zero_based(void)
+{
+	struct ibv_mw *mw = window(IBV_MW_TYPE_1);
+	struct ibv_mw_bind bind = { .bind_info = window_on_right() };
+	bind.bind_info.mw_access_flags |= IBV_ACCESS_ZERO_BASED;
+	RETURNS_ERROR(ibv_bind_mw(right.qp, mw, &bind), EINVAL);
+	CHECK(ibv_dealloc_mw(mw) == 0);
+}
+
 static void a_type_2_window_is_bound_by_a_request(void)
 {
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
@@ -407,6 +416,7 @@ static const struct test_case CASES[] = {
 	WITH_JOINED(a_write_through_a_window_succeeds),
 	WITH_JOINED(a_write_beyond_a_window_fails),
 	WITH_JOINED(a_region_with_a_window_cannot_be_deregistered),
+	WITH_JOINED(a_type_1_window_cannot_be_zero_based),
 	WITH_JOINED(a_type_2_window_is_bound_by_a_request),
 	WITH_JOINED(a_write_through_a_type_2_window_succeeds),
 	WITH_JOINED(a_write_through_an_invalidated_window_fails),

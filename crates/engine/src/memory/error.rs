@@ -54,6 +54,9 @@ pub enum BindError {
     /// This call does not bind this type of window.
     #[error("this type of window is not bound by this call")]
     WrongKind,
+    /// A type-1 window has the addresses of its region.
+    #[error("a type-1 window can't be zero-based: bind a type-2 window, or leave the flag out")]
+    ZeroBased,
     /// A type-2 window is already bound. It must be invalidated first.
     #[error("the window is already bound: invalidate it first")]
     AlreadyBound,

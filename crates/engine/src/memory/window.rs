@@ -26,7 +26,8 @@ pub struct Binding {
     pub address: u64,
     /// The length in bytes. Length 0 unbinds a type-1 window.
     pub length: u64,
-    /// The granted rights. With [`Access::ZERO_BASED`] the addresses of the window start at 0.
+    /// The granted rights. With [`Access::ZERO_BASED`] the addresses of the window start at 0; only a
+    /// type-2 window can have it.
     pub access: Access,
 }
 
@@ -103,6 +104,10 @@ impl Memory {
         let (kind, _) = self.window(accessor, window)?;
         if kind != WindowKind::One {
             return Err(BindError::WrongKind);
+        }
+        // o10-36.2.2: only a type-2 window can be zero-based.
+        if binding.access.contains(Access::ZERO_BASED) {
+            return Err(BindError::ZeroBased);
         }
         self.check_binding(accessor, &binding)?;
         let bound = (binding.length > 0).then_some(Bound {

@@ -64,7 +64,8 @@ impl Cluster {
             .rng
             .below(self.memories[target.memory].len() - length + 1);
         let mut access = Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS;
-        access.set(Access::ZERO_BASED, self.rng.percent(40));
+        let zero_based = self.rng.percent(40) && window.kind == WindowKind::Two;
+        access.set(Access::ZERO_BASED, zero_based);
         let chosen = (0..64)
             .map(|_| window.handle.value() & !0xff | self.rng.below(256) as u32)
             .map(Key::new)
