@@ -22,6 +22,10 @@ pub(crate) struct InFlight {
     pub(crate) datagram: Box<[u8; mad::LENGTH]>,
     pub(crate) attribute: u16,
     pub(crate) interval: Duration,
+    /// The repetitions after the first transmission that come before the end of the interval.
+    pub(crate) early: &'static [Duration],
+    /// When the interval began.
+    pub(crate) since: Instant,
     pub(crate) retries_left: u8,
     /// When to stop waiting, even if retries are left.
     pub(crate) until: Option<Instant>,
@@ -29,9 +33,29 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     /// When to retransmit, or to stop waiting.
-    pub(crate) fn next(&self, now: Instant) -> Instant {
-        let next = now + self.interval;
+    pub(crate) fn next(&self) -> Instant {
+        let early = self.early.first().filter(|early| **early < self.interval);
+        let next = self.since + *early.unwrap_or(&self.interval);
         self.until.map_or(next, |until| next.min(until))
+    }
+
+    /// Counts a repetition at this time. Returns false if the message is not repeated any more.
+    pub(crate) fn repeat(&mut self, now: Instant) -> bool {
+        if self.until.is_some_and(|until| until <= now) {
+            return false;
+        }
+        let is_early = now < self.since + self.interval;
+        if let ([_, later @ ..], true) = (self.early, is_early) {
+            self.early = later;
+            return true;
+        }
+        let Some(left) = self.retries_left.checked_sub(1) else {
+            return false;
+        };
+        self.retries_left = left;
+        self.early = &[];
+        self.since = now;
+        true
     }
 }
 

@@ -113,6 +113,8 @@ pub(crate) struct Endpoint {
     pub(crate) half_open: Option<Source>,
     pub(crate) memberships: Vec<Membership>,
     pub(crate) exchange: Option<Box<Exchange>>,
+    /// The application has destroyed the id. It is kept until its DREQ is answered.
+    pub(crate) destroyed: bool,
     /// When its timer expires.
     pub(crate) deadline: Option<Instant>,
     /// Its exit notice may have changed since the driver last asked.
@@ -138,6 +140,7 @@ impl Endpoint {
             half_open: None,
             memberships: Vec::new(),
             exchange: None,
+            destroyed: false,
             deadline: None,
             touched: false,
         }

@@ -33,6 +33,7 @@ use crate::service_type::ServiceType;
 use crate::tables::{
     FinalAnswers, HalfOpen, RecentIds, RemoteConnection, RemoteDevice, TimeWaitTable,
 };
+use crate::timing;
 use crate::transmit::Transmit;
 
 /// The addresses of a received datagram.
@@ -63,7 +64,7 @@ impl Addresses {
 /// The sizes of a manager's tables. All are zero in a new manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableSizes {
-    /// Ids.
+    /// Ids, and destroyed ids whose DREQ is not answered.
     pub ids: usize,
     /// Communication ids in use.
     pub communication_ids: usize,
@@ -98,6 +99,8 @@ pub struct Manager {
     config: Config,
     random: Random,
     endpoints: Endpoints,
+    /// How many of them the application has destroyed.
+    destroyed: usize,
     ids_given: u64,
     addresses: BTreeSet<IpAddr>,
     /// The ids of a port, by port space and port.
@@ -132,6 +135,7 @@ impl Manager {
             recent: RecentIds::default(),
             endpoints: Endpoints::new(config.exit_notices),
             config,
+            destroyed: 0,
             ids_given: 0,
             addresses: BTreeSet::new(),
             ports: BTreeMap::new(),
@@ -161,20 +165,20 @@ impl Manager {
 
     /// Creates an id, like `rdma_create_id`. [`ServiceType::of`] returns the default kind of a port space.
     pub fn create(&mut self, space: PortSpace, kind: ServiceType) -> Result<Id, TooManyIds> {
-        if self.endpoints.len() >= self.config.max_ids {
-            return Err(TooManyIds(self.endpoints.len()));
+        if self.ids() >= self.config.max_ids {
+            return Err(TooManyIds(self.ids()));
         }
         Ok(self.create_unchecked(space, kind))
     }
 
     /// The state of an id; none if it does not exist.
     pub fn state(&self, id: Id) -> Option<State> {
-        self.endpoints.get(id).map(|endpoint| endpoint.state)
+        Some(self.endpoint(id).ok()?.state)
     }
 
     /// The phase of an id's exchange with its peer; none if there is no exchange.
     pub fn phase(&self, id: Id) -> Option<Phase> {
-        self.endpoints.get(id)?.phase()
+        self.endpoint(id).ok()?.phase()
     }
 
     /// The port space and queue pair type of an id.
@@ -185,12 +189,12 @@ impl Manager {
 
     /// The local address of an id.
     pub fn local_address(&self, id: Id) -> Option<SocketAddr> {
-        self.endpoints.get(id)?.source
+        self.endpoint(id).ok()?.source
     }
 
     /// The peer's address of an id.
     pub fn peer_address(&self, id: Id) -> Option<SocketAddr> {
-        self.endpoints.get(id)?.destination
+        self.endpoint(id).ok()?.destination
     }
 
     /// Sets the traffic class (ToS) of everything that the id sends, like
@@ -289,12 +293,19 @@ impl Manager {
         id
     }
 
+    /// How many ids the application has.
+    fn ids(&self) -> usize {
+        self.endpoints.len() - self.destroyed
+    }
+
     fn endpoint(&self, id: Id) -> Result<&Endpoint, CallError> {
-        self.endpoints.get(id).ok_or(CallError::UnknownId)
+        let endpoint = self.endpoints.get(id).filter(|it| !it.destroyed);
+        endpoint.ok_or(CallError::UnknownId)
     }
 
     fn endpoint_mut(&mut self, id: Id) -> Result<&mut Endpoint, CallError> {
-        self.endpoints.get_mut(id).ok_or(CallError::UnknownId)
+        let endpoint = self.endpoints.get_mut(id).filter(|it| !it.destroyed);
+        endpoint.ok_or(CallError::UnknownId)
     }
 
     /// The endpoint of an id from one of the tables.
@@ -340,17 +351,25 @@ impl Manager {
         let no_retries = self.planted.is(Bug::NothingRepeated);
         let exchange = self.exchange(id);
         let interval = exchange.response_interval;
-        exchange.in_flight = Some(InFlight {
+        let in_flight = InFlight {
             datagram: Box::new(datagram),
             attribute: message.attribute(),
             interval,
+            early: if no_retries {
+                &[]
+            } else {
+                &timing::EARLY_REPETITIONS
+            },
+            since: now,
             retries_left: if no_retries { 0 } else { exchange.max_retries },
             until: None,
-        });
+        };
+        let next = in_flight.next();
+        exchange.in_flight = Some(in_flight);
         let peer = exchange.peer;
         self.counters.sent.count(&message);
         self.enqueue(peer, &datagram);
-        self.set_timer(id, now + interval);
+        self.set_timer(id, next);
     }
 
     fn stop_retransmitting(&mut self, id: Id) {

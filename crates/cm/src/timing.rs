@@ -66,6 +66,16 @@ pub(crate) const fn bounded_interval(code: u8, longest: u8) -> Duration {
 /// ends the old connection of the queue pair, which takes one round trip.
 pub(crate) const STALE_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// When a message is repeated for the first times, after it was sent. Linux waits for the whole
+/// response interval, four to six seconds. A peer answers an early copy as it answers a late one, so
+/// one lost message delays a connection by a second. All further repetitions are those of Linux.
+pub(crate) const EARLY_REPETITIONS: [Duration; 2] =
+    [Duration::from_secs(1), Duration::from_secs(3)];
+
+/// How long the DREQ of a destroyed id is repeated, as long as the watcher repeats that of a dead
+/// process. Linux sends it once.
+pub(crate) const DESTROYED_DREQ_TIME: Duration = Duration::from_secs(15);
+
 /// How many times a message is retransmitted before the peer counts as unreachable.
 pub(crate) const MAX_RETRIES: u8 = 15;
 

@@ -6,8 +6,8 @@
 //! table.
 //!
 //! The owner fills the table: a [`Notice`] is a datagram that is sent if the process ends while the
-//! notice exists. The watcher does not interpret them. It sends all at once, and again after 50 and
-//! 200 ms, because datagrams get lost. If the table is empty, it sends nothing and ends.
+//! notice exists. The watcher does not interpret them. It sends all at once, and again after 50 ms, 200 ms, 1, 3,
+//! 7 and 15 s, because datagrams get lost. If the table is empty, it sends nothing and ends.
 //!
 //! The end is the end of the process, by any signal, or `exec`, which closes the socket to the
 //! watcher. The child of a fork has no watcher until it makes its own connections.

@@ -10,6 +10,7 @@ mod listener;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use wire::cm::RejectReason;
@@ -87,6 +88,8 @@ pub struct Connection {
     queue_pair: QueuePair,
     channel: EventChannel,
     private_data: Vec<u8>,
+    /// Either side has disconnected, and the event is taken from the channel.
+    has_ended: AtomicBool,
 }
 
 impl Connection {
@@ -116,18 +119,30 @@ impl Connection {
     /// Waits until either side has disconnected, at most `timeout`. Returns whether it has.
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
         let deadline = driver::clock::now() + timeout;
-        while let Some(event) = self.channel.wait_until(Some(deadline)) {
-            if is_end(&event) {
-                return true;
-            }
+        while !self.has_ended.load(Ordering::Relaxed) {
+            let Some(event) = self.channel.wait_until(Some(deadline)) else {
+                return false;
+            };
+            self.note(&event);
         }
-        false
+        true
     }
 
     /// Completes when either side has disconnected.
     #[cfg(feature = "async")]
     pub async fn disconnected(&self) {
-        while !is_end(&self.channel.next().await) {}
+        while !self.has_ended.load(Ordering::Relaxed) {
+            self.note(&self.channel.next().await);
+        }
+    }
+
+    /// Remembers the end of the connection, if this event is the end.
+    fn note(&self, event: &Event) {
+        let is_end = matches!(
+            event.kind,
+            EventKind::Disconnected { .. } | EventKind::DeviceRemoval
+        );
+        self.has_ended.fetch_or(is_end, Ordering::Relaxed);
     }
 }
 
@@ -137,13 +152,6 @@ impl Deref for Connection {
     fn deref(&self) -> &QueuePair {
         &self.queue_pair
     }
-}
-
-fn is_end(event: &Event) -> bool {
-    matches!(
-        event.kind,
-        EventKind::Disconnected { .. } | EventKind::DeviceRemoval
-    )
 }
 
 /// Prepares a queue pair for a connection over this device.

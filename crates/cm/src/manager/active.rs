@@ -187,6 +187,7 @@ impl Manager {
         if let Some(in_flight) = &mut exchange.in_flight {
             *in_flight.datagram = datagram;
             in_flight.interval = interval;
+            in_flight.early = &[];
         }
         self.set_timer(id, now + timing::STALE_RETRY_DELAY);
         true

@@ -68,7 +68,7 @@ impl Manager {
 
     /// Binds an id to a local address and port. Port 0 chooses a free port. Returns the bound address.
     pub fn bind(&mut self, id: Id, address: SocketAddr) -> Result<SocketAddr, BindError> {
-        let endpoint = self.endpoints.get(id).ok_or(BindError::UnknownId)?;
+        let endpoint = self.endpoint(id).map_err(|_| BindError::UnknownId)?;
         if endpoint.state != State::Idle {
             return Err(BindError::WrongState(endpoint.state));
         }

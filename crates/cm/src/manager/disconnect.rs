@@ -7,10 +7,11 @@ use wire::cm::{DisconnectReply, DisconnectRequest, PrivateData, RejectReason};
 use crate::error::CallError;
 use crate::event::Instruction;
 use crate::exchange;
-use crate::id::{Id, State};
+use crate::id::{Endpoint, Id, State};
 use crate::manager::{Addresses, Manager};
 use crate::phase::Phase;
 use crate::planted_bug::Bug;
+use crate::timing;
 
 impl Manager {
     /// Ends a connection, or answers the peer's DREQ, like `rdma_disconnect`. Moves the queue pair to
@@ -35,6 +36,10 @@ impl Manager {
         Ok(())
     }
 
+    /// How many destroyed ids can wait for the answer to their DREQ, and not more than
+    /// [`Config::max_ids`](crate::Config::max_ids). The DREQ of further ones is sent once.
+    const MAX_DESTROYED: usize = 1024;
+
     /// Destroys an id, like `rdma_destroy_id`. If an exchange is in progress, the peer gets a message.
     /// Events of the id that were not fetched are lost.
     pub fn destroy(&mut self, now: Instant, id: Id) -> Result<(), CallError> {
@@ -45,9 +50,13 @@ impl Manager {
         }
         self.leave_backlog(id);
         self.leave_all_groups(id);
-        self.clear_timer(id);
         self.release_port(id);
-        self.endpoints.remove(id);
+        if self.known(id).phase() == Some(Phase::DisconnectSent) {
+            self.keep_until_answered(id);
+        } else {
+            self.clear_timer(id);
+            self.endpoints.remove(id);
+        }
         self.events.retain(|event| event.id != id);
         self.instructions.retain(|instruction| {
             !matches!(instruction,
@@ -163,8 +172,8 @@ impl Manager {
         self.send_to(peer, transaction, drep);
     }
 
-    /// Sends the last message of an exchange whose id is about to be destroyed. As on Linux, it is not
-    /// retransmitted, because the id does not exist any more.
+    /// Sends the last message of an exchange whose id is about to be destroyed. Only a DREQ is
+    /// retransmitted.
     fn end_exchange(&mut self, now: Instant, id: Id) {
         let Some(phase) = self.known(id).phase() else {
             return;
@@ -196,9 +205,15 @@ impl Manager {
             }
             Phase::Established => {
                 self.send_dreq(now, id);
-                self.enter_timewait(now, id);
+                if self.repeat_dreq_for_a_while(now, id) {
+                    return;
+                }
             }
-            Phase::DisconnectSent => self.enter_timewait(now, id),
+            Phase::DisconnectSent => {
+                if self.repeat_dreq_for_a_while(now, id) {
+                    return;
+                }
+            }
             Phase::DisconnectReceived => self.send_drep(now, id),
             Phase::TimeWait | Phase::ServiceRequestSent => {}
         }
@@ -207,6 +222,45 @@ impl Manager {
         } else {
             self.remove_exchange(id);
         }
+    }
+
+    /// Bounds how long the DREQ of an id that is about to be destroyed is retransmitted. Returns false, and
+    /// enters time-wait, if too many destroyed ids wait already.
+    ///
+    /// Linux does not retransmit it. If it is lost there, the peer waits for ever.
+    fn repeat_dreq_for_a_while(&mut self, now: Instant, id: Id) -> bool {
+        let max = Self::MAX_DESTROYED.min(self.config.max_ids);
+        if self.destroyed >= max || self.planted.is(Bug::NothingRepeated) {
+            self.enter_timewait(now, id);
+            return false;
+        }
+        let exchange = self.exchange(id);
+        let in_flight = exchange.in_flight.as_mut();
+        let in_flight = in_flight.expect("a DREQ is retransmitted until it is answered");
+        in_flight.until = Some(now + timing::DESTROYED_DREQ_TIME);
+        let next = in_flight.next();
+        self.set_timer(id, next);
+        true
+    }
+
+    /// Keeps a destroyed id until its DREQ is answered. The application does not see it any more.
+    fn keep_until_answered(&mut self, id: Id) {
+        self.destroyed += 1;
+        let endpoint = self.known(id);
+        endpoint.destroyed = true;
+        endpoint.state = State::Idle;
+        endpoint.source = None;
+        let exchange = endpoint.exchange.take().expect("the id has sent a DREQ");
+        // A new connection of the same remote queue pair is not stale any more.
+        self.remove_queue_pairs(id, &exchange);
+        self.known(id).exchange = Some(exchange);
+    }
+
+    /// Forgets a destroyed id whose DREQ is answered, or will not be. Its connection stays in time-wait.
+    pub(super) fn forget_destroyed(&mut self, id: Id) {
+        self.keep_in_time_wait(id);
+        self.endpoints.remove(id);
+        self.destroyed -= 1;
     }
 
     /// The child ids of a listener that the application has not taken.
@@ -230,8 +284,9 @@ impl Manager {
     /// Whether a queue pair's last connection is in time-wait, even if its id is destroyed. The number
     /// must not be reused yet, because packets of the connection may still arrive.
     pub fn is_in_time_wait(&self, qpn: wire::Qpn) -> bool {
-        let exchanges = self.endpoints.values().filter_map(|e| e.exchange.as_ref());
-        let mut waiting = exchanges.filter(|exchange| exchange.phase == Phase::TimeWait);
-        self.time_wait.uses(qpn) || waiting.any(|exchange| exchange.local_qpn == qpn)
+        let ended = |it: &&Endpoint| it.destroyed || it.phase() == Some(Phase::TimeWait);
+        let endpoints = self.endpoints.values().filter(ended);
+        let mut exchanges = endpoints.filter_map(|endpoint| endpoint.exchange.as_ref());
+        self.time_wait.uses(qpn) || exchanges.any(|exchange| exchange.local_qpn == qpn)
     }
 }

@@ -346,7 +346,7 @@ impl Manager {
         service: ServiceId,
         header: &AddressHeader,
     ) -> Option<Id> {
-        if self.endpoints.len() >= self.config.max_ids {
+        if self.ids() >= self.config.max_ids {
             self.counters.too_many_ids += 1;
             return None;
         }

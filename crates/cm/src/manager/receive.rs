@@ -128,12 +128,14 @@ impl Manager {
         let Some(in_flight) = &mut exchange.in_flight else {
             return;
         };
+        in_flight.early = &[];
         let next = match in_flight.until {
             // Only the first delay counts. The remaining time is for retransmissions, in case the
             // RTU is lost.
             Some(until) => until.min(now + delay),
             None => {
                 in_flight.interval = delay;
+                in_flight.since = now;
                 now + delay
             }
         };
@@ -176,6 +178,10 @@ impl Manager {
     }
 
     pub(super) fn report_rejected(&mut self, id: Id, reject: &Reject) {
+        if self.known(id).destroyed {
+            self.forget_destroyed(id);
+            return;
+        }
         if self.known(id).state != State::Connect {
             return;
         }

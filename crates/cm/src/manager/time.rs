@@ -68,14 +68,11 @@ impl Manager {
         let Some(in_flight) = &mut exchange.in_flight else {
             return;
         };
-        let expired = in_flight.until.is_some_and(|until| until <= now);
-        let left = in_flight.retries_left.checked_sub(1);
-        let Some(left) = left.filter(|_| !expired) else {
+        if !in_flight.repeat(now) {
             self.handle_no_answer(now, id);
             return;
-        };
-        in_flight.retries_left = left;
-        let again = in_flight.next(now);
+        }
+        let again = in_flight.next();
         let datagram = *in_flight.datagram;
         let attribute = in_flight.attribute;
         self.counters.repeated.count_attribute(attribute);
@@ -141,9 +138,13 @@ impl Manager {
             .add(exchange.local_id, entry, self.config.max_ids);
     }
 
-    /// Reports the end of a connection to the application, once.
+    /// Reports the end of a connection to the application, once. A destroyed id is forgotten instead.
     pub(super) fn report_disconnected(&mut self, id: Id, timed_out: bool) {
         let endpoint = self.known(id);
+        if endpoint.destroyed {
+            self.forget_destroyed(id);
+            return;
+        }
         if endpoint.state == State::Connect {
             endpoint.state = State::Disconnect;
             self.emit(id, EventKind::Disconnected { timed_out });

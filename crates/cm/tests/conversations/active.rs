@@ -10,8 +10,8 @@ use wire::cm::{
 use wire::{AckTimeout, Psn, Qpn};
 
 use crate::conversation::{
-    Conversation, OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN, REQUEST_INTERVAL, TIMEWAIT,
-    as_reject, as_request, at, rejection, reply_to, timeout,
+    Conversation, EARLY_REPETITIONS, OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN, REQUEST_INTERVAL,
+    TIMEWAIT, as_reject, as_request, at, rejection, reply_to, timeout,
 };
 
 fn reject(request: &ConnectRequest, reason: RejectReason) -> Reject {
@@ -171,9 +171,13 @@ fn options_change_the_request_and_the_queue_pair_attributes() {
 }
 
 #[test]
-fn unanswered_request_is_sent_sixteen_times() {
+fn unanswered_request_is_sent_sixteen_times_and_two_early_ones() {
     let mut conversation = Conversation::new();
     let (id, request) = conversation.connecting();
+    for early in EARLY_REPETITIONS {
+        conversation.hears_nothing(early - 1);
+        assert_eq!(as_request(conversation.hears_one(early)), request);
+    }
     for repetition in 1..=15 {
         conversation.hears_nothing(repetition * REQUEST_INTERVAL - 1);
         let again = as_request(conversation.hears_one(repetition * REQUEST_INTERVAL));
@@ -187,9 +191,36 @@ fn unanswered_request_is_sent_sixteen_times() {
     assert_eq!(conversation.manager.phase(id), None);
     assert_eq!(conversation.manager.poll_timeout(), None);
     let counters = conversation.manager.counters();
-    assert_eq!(counters.repeated.of(ConnectRequest::ATTRIBUTE), 15);
-    assert_eq!(counters.repeated.total(), 15);
-    assert_eq!(counters.sent.of(ConnectRequest::ATTRIBUTE), 16);
+    assert_eq!(counters.repeated.of(ConnectRequest::ATTRIBUTE), 17);
+    assert_eq!(counters.repeated.total(), 17);
+    assert_eq!(counters.sent.of(ConnectRequest::ATTRIBUTE), 18);
+}
+
+#[test]
+fn two_lost_messages_delay_a_connection_by_three_seconds() {
+    let mut conversation = Conversation::new();
+    let (_, request) = conversation.connecting();
+    conversation.hears_one(1000);
+    conversation.hears_one(3000);
+    conversation.says(3001, reply_to(&request));
+    assert!(matches!(
+        conversation.one_event(),
+        EventKind::ConnectResponse(_)
+    ));
+}
+
+#[test]
+fn mra_ends_the_early_repetitions() {
+    let mut conversation = Conversation::new();
+    let (_, request) = conversation.connecting();
+    let delay = ReceiptAcknowledge {
+        remote_id: request.local_id,
+        message: AcknowledgedMessage::Request,
+        service_timeout: timeout(24),
+        ..ReceiptAcknowledge::default()
+    };
+    conversation.says(500, delay);
+    conversation.hears_nothing(500 + 65_536);
 }
 
 #[test]

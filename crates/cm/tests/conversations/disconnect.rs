@@ -1,12 +1,13 @@
 //! Disconnection and destruction.
 
-use cm::{CallError, EventKind, Id, Instruction, Phase, State, TableSizes};
+use cm::{BindError, CallError, EventKind, Id, Instruction, Phase, State, TableSizes};
 use wire::Qpn;
 use wire::cm::{CommunicationId, PortSpace, Reject, RejectReason};
 
 use crate::conversation::{
-    Conversation, OUR_QPN, PEER_ID, PEER_QPN, REPLY_INTERVAL, REQUEST_INTERVAL, TIMEWAIT, as_drep,
-    as_dreq, as_reject, at, drep, dreq, ready_for, rejection, request,
+    Conversation, EARLY_REPETITIONS, OUR_QPN, PEER_ID, PEER_QPN, REPLY_INTERVAL, REQUEST_INTERVAL,
+    TIMEWAIT, US, as_drep, as_dreq, as_reject, at, drep, dreq, ready_for, rejection, reply_to,
+    request,
 };
 
 const ENDED: EventKind = EventKind::Disconnected { timed_out: false };
@@ -174,7 +175,7 @@ fn reject_ends_a_connection() {
 }
 
 #[test]
-fn destroying_a_connection_sends_dreq_once() {
+fn destroying_a_connection_sends_dreq() {
     let mut conversation = Conversation::new();
     let (id, reply) = conversation.connected();
     conversation.manager.destroy(at(10), id).expect("an id");
@@ -182,20 +183,125 @@ fn destroying_a_connection_sends_dreq_once() {
     assert!(conversation.manager.is_in_time_wait(OUR_QPN));
     conversation.says(20, dreq(PEER_ID, reply.remote_id));
     assert_eq!(conversation.hears_one(20).name(), "DREP");
-    conversation.hears_nothing(10 + TIMEWAIT);
+    conversation.hears_nothing(20 + TIMEWAIT);
     assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
 }
 
 #[test]
-fn destroying_after_dreq_sends_nothing() {
+fn dreq_of_a_destroyed_id_is_retransmitted_until_it_is_answered() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.connected();
+    conversation.manager.destroy(at(0), id).expect("an id");
+    let sent = as_dreq(conversation.hears_one(0));
+    for early in EARLY_REPETITIONS {
+        assert_eq!(as_dreq(conversation.hears_one(early)), sent);
+    }
+    assert_eq!(conversation.manager.state(id), None);
+    assert!(conversation.manager.is_in_time_wait(OUR_QPN));
+    conversation.says(3001, drep(PEER_ID, reply.remote_id));
+    conversation.hears_nothing(3001 + TIMEWAIT - 1);
+    assert!(conversation.manager.is_in_time_wait(OUR_QPN));
+    conversation.hears_nothing(3001 + TIMEWAIT);
+    conversation.no_events();
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
+}
+
+#[test]
+fn dreq_of_a_destroyed_id_is_not_retransmitted_for_ever() {
     let mut conversation = Conversation::new();
     let (id, _) = conversation.connected();
     disconnect(&mut conversation, 0, id);
     conversation.hears_one(0);
     conversation.manager.destroy(at(10), id).expect("an id");
-    conversation.hears_nothing(100_000);
+    for again in [1000, 3000, REQUEST_INTERVAL, 2 * REQUEST_INTERVAL] {
+        conversation.hears_nothing(again - 1);
+        assert_eq!(conversation.hears_one(again).name(), "DREQ");
+    }
+    conversation.hears_nothing(15_010);
+    assert_eq!(conversation.manager.table_sizes().ids, 0);
+    conversation.hears_nothing(15_010 + TIMEWAIT);
     conversation.instructions();
+    conversation.no_events();
     assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
+}
+
+#[test]
+fn reject_forgets_a_destroyed_id() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.connected();
+    conversation.manager.destroy(at(0), id).expect("an id");
+    conversation.hears_one(0);
+    let reject = Reject {
+        local_id: PEER_ID,
+        remote_id: reply.remote_id,
+        message: wire::cm::RejectedMessage::Reply,
+        reason: RejectReason::StaleConnection,
+        ..Reject::default()
+    };
+    conversation.says(10, reject);
+    conversation.hears_nothing(10 + TIMEWAIT);
+    conversation.no_events();
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
+}
+
+#[test]
+fn destroyed_id_cannot_be_used() {
+    let mut conversation = Conversation::new();
+    let (id, _) = conversation.connected();
+    conversation.manager.destroy(at(0), id).expect("an id");
+    let manager = &mut conversation.manager;
+    assert_eq!(manager.phase(id), None);
+    assert_eq!(manager.destroy(at(1), id), Err(CallError::UnknownId));
+    assert_eq!(manager.disconnect(at(1), id), Err(CallError::UnknownId));
+    let bound = manager.bind(id, (US, 0).into());
+    assert_eq!(bound, Err(BindError::UnknownId));
+    assert_eq!(manager.set_traffic_class(id, 1), Err(CallError::UnknownId));
+}
+
+#[test]
+fn destroyed_ids_do_not_count_as_ids() {
+    let mut conversation = Conversation::with(|config| config.max_ids = 1);
+    let (id, _) = conversation.connected();
+    conversation.manager.destroy(at(0), id).expect("an id");
+    conversation.hears_one(0);
+    conversation.resolved(PortSpace::Tcp);
+}
+
+/// Many connections that end at once must not keep their ids, in case no peer answers.
+#[test]
+fn only_1024_destroyed_ids_wait_for_an_answer() {
+    let mut conversation = Conversation::new();
+    let mut connected = Vec::new();
+    for number in 0..1030 {
+        let (id, request) = conversation.connecting();
+        let mut reply = reply_to(&request);
+        reply.local_id = CommunicationId::new(0x1_0000 + number);
+        reply.local_qpn = Qpn::new(0x1_0000 + number);
+        conversation.says(0, reply);
+        conversation.manager.establish(id).expect("a response");
+        conversation.hears(0);
+        conversation.events();
+        connected.push(id);
+    }
+    for id in connected {
+        conversation.manager.destroy(at(0), id).expect("an id");
+    }
+    assert_eq!(conversation.hears(0).len(), 1030);
+    assert_eq!(conversation.manager.table_sizes().ids, 1024);
+    assert_eq!(conversation.hears(1000).len(), 1024);
+}
+
+#[test]
+fn new_connection_of_the_queue_pair_of_a_destroyed_id_is_not_stale() {
+    let mut conversation = Conversation::new();
+    let (id, _) = conversation.accepted();
+    conversation.manager.destroy(at(10), id).expect("an id");
+    assert_eq!(conversation.hears_one(10).name(), "DREQ");
+    let mut again = request();
+    again.local_id = CommunicationId::new(0x5555);
+    conversation.says(30, again);
+    conversation.hears_nothing(30);
+    conversation.child_id();
 }
 
 #[test]

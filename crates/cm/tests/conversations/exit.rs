@@ -36,7 +36,8 @@ fn notice(conversation: &mut Conversation, id: Id) -> (u64, Message) {
     (header.transaction(), message)
 }
 
-/// Destroying the id sends the message of its notice, and clears the notice.
+/// Destroying the id sends the message of its notice, and clears the notice: at once, or when a DREQ is
+/// answered.
 fn destroying_sends(
     conversation: &mut Conversation,
     id: Id,
@@ -46,6 +47,10 @@ fn destroying_sends(
     let sent = conversation.manager.poll_transmit().expect("a message");
     assert_eq!(*sent.datagram, message.emit(transaction));
     assert_eq!(conversation.manager.poll_transmit(), None);
+    if let Message::DisconnectRequest(sent) = message {
+        no_change(conversation);
+        conversation.says(21, drep(sent.remote_id, sent.local_id));
+    }
     assert_eq!(change(conversation, id), None);
     assert_eq!(conversation.manager.table_sizes().exit_notices, 0);
 }
@@ -208,6 +213,19 @@ fn notice_is_dreq_until_the_drep_arrives() {
     assert_eq!(change(&mut conversation, id), None);
     conversation.hears_nothing(2 + TIMEWAIT);
     no_change(&mut conversation);
+}
+
+/// The process may end right after the application destroyed the id.
+#[test]
+fn notice_of_a_destroyed_id_is_dreq_until_the_drep_arrives() {
+    let mut conversation = conversation();
+    let (id, reply) = conversation.connected();
+    let (_, message) = notice(&mut conversation, id);
+    conversation.manager.destroy(at(1), id).expect("an id");
+    assert_eq!(conversation.hears_one(1), message);
+    no_change(&mut conversation);
+    conversation.says(2, drep(PEER_ID, reply.remote_id));
+    assert_eq!(change(&mut conversation, id), None);
 }
 
 #[test]

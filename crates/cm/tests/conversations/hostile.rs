@@ -13,8 +13,8 @@ use wire::cm::{
 use wire::{AckTimeout, Gid, Qpn, mad};
 
 use crate::conversation::{
-    Conversation, OUR_QPN, PEER, PEER_ID, PORT, REPLY_INTERVAL, US, as_reject, as_reply, at, dreq,
-    ready_for, request, timeout,
+    Conversation, OUR_QPN, PEER, PEER_ID, PORT, REPLY_INTERVAL, US, as_reject, as_reply, at, drep,
+    dreq, ready_for, request, timeout,
 };
 
 const TIMED_OUT: EventKind = EventKind::Unreachable(Unreachable::TimedOut);
@@ -280,6 +280,7 @@ fn time_wait_is_bounded() {
     conversation.says(0, ready_for(&reply));
     conversation.manager.destroy(at(0), id).expect("an id");
     conversation.hears_one(0);
+    conversation.says(0, drep(PEER_ID, reply.local_id));
     conversation.hears_nothing(8191);
     assert!(conversation.manager.is_in_time_wait(OUR_QPN));
     conversation.hears_nothing(8192);

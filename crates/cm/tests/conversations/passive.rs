@@ -9,8 +9,9 @@ use wire::cm::{
 use wire::{Gid, Psn, Qpn};
 
 use crate::conversation::{
-    Conversation, OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN, PORT, REPLY_INTERVAL, TIMEWAIT, US,
-    as_receipt, as_reject, as_reply, at, ready_for, rejection, request, timeout,
+    Conversation, EARLY_REPETITIONS, OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN, PORT,
+    REPLY_INTERVAL, TIMEWAIT, US, as_receipt, as_reject, as_reply, at, ready_for, rejection,
+    request, timeout,
 };
 
 // IBA 12.9
@@ -113,6 +114,10 @@ fn queue_pair_attributes_combine_request_and_reply() {
 fn unanswered_reply_is_retransmitted_then_unreachable() {
     let mut conversation = Conversation::new();
     let (id, reply) = conversation.accepting();
+    for early in EARLY_REPETITIONS {
+        conversation.hears_nothing(early - 1);
+        assert_eq!(as_reply(conversation.hears_one(early)), reply);
+    }
     for repetition in 1..=15 {
         conversation.hears_nothing(repetition * REPLY_INTERVAL - 1);
         assert_eq!(

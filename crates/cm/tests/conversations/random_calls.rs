@@ -107,11 +107,11 @@ impl RandomCalls {
             for id in side.ids.drain(..) {
                 let _ = manager.destroy(at(self.now), id);
             }
-            while manager.poll_transmit().is_some() {}
             while manager.poll_instruction().is_some() {}
             while let Some(next) = manager.poll_timeout() {
                 manager.handle_timeout(next);
             }
+            while manager.poll_transmit().is_some() {}
             assert_eq!(manager.table_sizes(), TableSizes::default());
         }
     }

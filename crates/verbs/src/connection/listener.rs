@@ -16,8 +16,8 @@ use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, PeerParamet
 /// How many requests may wait until the application accepts them.
 const BACKLOG: usize = 1024;
 
-/// How long a client may take to confirm the connection by default. The server retransmits its reply every
-/// four seconds, so two replies may be lost.
+/// How long a client may take to confirm the connection by default. The server sends its reply again after 1,
+/// 3, 4 and 8 seconds, so four replies may be lost.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Accepts connection requests of clients.
@@ -195,7 +195,8 @@ impl PreparedAccept {
     }
 
     /// Accepts, and waits until the client confirms the connection. A client that does not confirm in time
-    /// is rejected, and this returns [`ConnectError::NotConfirmed`]. Continue with the next client then.
+    /// is rejected, and this returns [`ConnectError::NotConfirmed`]. Continue with the next client then. A client
+    /// that has already disconnected was connected: its messages are received as usual.
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
         let (request, queue_pair) = self.answer(private_data)?;
@@ -205,7 +206,7 @@ impl PreparedAccept {
                 return Err(not_confirmed(&request, timeout));
             };
             if let Some(ended) = outcome(request.peer, event) {
-                return ended.map(|()| connection(request, queue_pair));
+                return ended.map(|progress| connection(request, queue_pair, progress));
             }
         }
     }
@@ -224,7 +225,7 @@ impl PreparedAccept {
                 return Err(not_confirmed(&request, timeout));
             };
             if let Some(ended) = outcome(request.peer, event) {
-                return ended.map(|()| connection(request, queue_pair));
+                return ended.map(|progress| connection(request, queue_pair, progress));
             }
         }
     }
@@ -255,18 +256,29 @@ fn not_confirmed(request: &ConnectionRequest, timeout: Duration) -> ConnectError
     }
 }
 
-fn outcome(peer: SocketAddr, event: Event) -> Option<Result<(), ConnectError>> {
+/// What the first event of an accepted connection says about it.
+#[derive(Clone, Copy)]
+enum Progress {
+    Established,
+    /// The client has established the connection and ended it. Its confirmation is lost, but what it sent
+    /// may have arrived.
+    Ended,
+}
+
+fn outcome(peer: SocketAddr, event: Event) -> Option<Result<Progress, ConnectError>> {
     match event.kind {
-        EventKind::Established => Some(Ok(())),
+        EventKind::Established => Some(Ok(Progress::Established)),
+        EventKind::Disconnected { .. } => Some(Ok(Progress::Ended)),
         kind => failure(peer, kind).map(Err),
     }
 }
 
-fn connection(request: ConnectionRequest, queue_pair: QueuePair) -> Connection {
+fn connection(request: ConnectionRequest, queue_pair: QueuePair, progress: Progress) -> Connection {
     Connection {
         id: request.id,
         queue_pair,
         channel: request.channel,
         private_data: request.peer_parameters.private_data,
+        has_ended: matches!(progress, Progress::Ended).into(),
     }
 }

@@ -72,6 +72,51 @@ fn a_program_that_ends_disconnects_its_peers() {
     assert!(report.elapsed < 100 * MILLISECOND, "{report:?}");
 }
 
+/// The RTU is lost, and the client ends the connection before the server repeats its reply.
+#[test]
+fn accept_returns_a_connection_that_the_client_has_already_ended() {
+    async fn serves_once(host: Host) -> Outcome {
+        let listener = Listener::bind(host.address_of("server", PORT))?;
+        let end = accept(&listener).await?;
+        end.connection.disconnected().await;
+        assert_eq!(end.completions.next().await.ok()?.length, 5);
+        Ok(())
+    }
+    let simulation = Simulation::seed(2).faults("drop:cm=RTU");
+    simulation
+        .host("server", serves_once)
+        .host("client", |host| async move {
+            let end = connect(&host, "server").await.expect("a connection");
+            let post = end.connection.post(Request::send().inline(b"hello").id(2));
+            post.expect("room");
+            let sent = end.completions.next().await;
+            assert_eq!(sent.status, Status::Success);
+        })
+        .run();
+}
+
+#[test]
+fn lost_disconnect_of_a_dropped_connection_is_repeated() {
+    async fn serves_once(host: Host) -> Outcome {
+        let listener = Listener::bind(host.address_of("server", PORT))?;
+        let end = accept(&listener).await?;
+        end.connection.disconnected().await;
+        Ok(())
+    }
+    let simulation = Simulation::seed(2).faults("drop:cm=DREQ,nth=1");
+    let report = simulation
+        .host("server", serves_once)
+        .host("client", |host| async move {
+            let end = connect(&host, "server").await.expect("a connection");
+            // The memory keeps the device open.
+            drop(end.connection);
+            host.sleep(Duration::from_secs(5)).await;
+            drop(end.memory);
+        })
+        .run();
+    assert!(report.elapsed < Duration::from_secs(6), "{report:?}");
+}
+
 #[test]
 fn a_restarted_host_begins_again_and_keeps_only_what_lives_outside() {
     let starts = Rc::new(Cell::new(0));

@@ -22,8 +22,11 @@ const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// How long to wait for notices: a loaded machine takes longer than the promised 100 ms.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait to be sure that nothing arrives: longer than the watcher repeats.
+/// How long to wait to be sure that nothing arrives: longer than the first pauses of the watcher.
 const NO_NOTICE_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// When the watcher sends, in milliseconds after the end of its owner.
+const TIMES: [u64; 7] = [0, 50, 200, 1000, 3000, 7000, 15_000];
 
 /// The watched process, and the socket that receives its notices.
 struct Owner {
@@ -108,7 +111,6 @@ impl Owner {
                 println!("{way}: announced after {:?}", since.elapsed());
             }
         }
-        self.expect_silence();
     }
 
     fn expect_silence(&self) {
@@ -295,6 +297,24 @@ fn every_end_of_a_process_is_announced() {
         owner.tell(way);
         owner.expect_notices(begin, way);
     }
+}
+
+/// A peer whose network is interrupted for some seconds must learn of the end, too.
+#[test]
+fn notices_are_repeated_for_fifteen_seconds() {
+    let mut owner = Owner::start();
+    let begin = Instant::now();
+    owner.tell("exit");
+    owner
+        .peer
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    for time in TIMES {
+        assert_eq!(owner.receive().expect("a notice"), b"gone");
+        assert!(begin.elapsed() >= Duration::from_millis(time), "{time} ms");
+    }
+    owner.expect_silence();
+    until(&owner, 0);
 }
 
 #[test]

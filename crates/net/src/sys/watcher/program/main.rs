@@ -27,8 +27,9 @@ const CONTROL: i32 = 0;
 const NONE: i32 = -1;
 
 /// How long to wait before each repetition, in milliseconds. All datagrams are sent again, because
-/// datagrams get lost.
-const REPEAT_AFTER: [i64; 2] = [50, 150];
+/// datagrams get lost, and a peer that misses them waits for ever. Answers go to the port of the dead
+/// process, so this process does not see them. The last repetition is 15 seconds after the end.
+const REPEAT_AFTER: [i64; 6] = [50, 150, 800, 2_000, 4_000, 8_000];
 
 /// How many descriptors are closed one by one on a system without `close_range`.
 const SEARCHED: usize = 1 << 16;
@@ -228,7 +229,7 @@ fn close(descriptor: i32) {
 
 /// Waits until a descriptor is ready or the timeout, in milliseconds, ends.
 fn wait(set: &mut [Poll], timeout: Option<i64>) {
-    let time = timeout.map(|milliseconds| [0, milliseconds * 1_000_000]);
+    let time = timeout.map(|milliseconds| [milliseconds / 1000, milliseconds % 1000 * 1_000_000]);
     let pointer = match &time {
         Some(time) => time.as_ptr() as usize,
         None => 0,
