@@ -41,7 +41,7 @@ fn gnu_ld_wrappers() -> PathBuf {
     directory
 }
 
-/// What the compiler driver of this target starts under that name, for drivers that don't tell the wrapper who they are.
+/// What the compiler driver of this target starts under that name, for drivers that do not tell the wrapper their own name.
 fn real_linker(name: &str) -> String {
     let driver = std::env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
     let answer = Command::new(driver)

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry_points::count(sim::hostile_manager::feed(bytes)));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry_points::count(sim::fuzz_manager::feed(bytes)));

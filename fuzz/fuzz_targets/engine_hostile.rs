@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry_points::count(sim::hostile::feed(bytes)));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry_points::count(sim::fuzz_device::feed(bytes)));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry_points::count(sim::hostile_host::feed(bytes)));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry_points::count(sim::fuzz_host::feed(bytes)));

@@ -43,7 +43,7 @@ pub(crate) fn explain(capture: &[u8]) {
     }
 }
 
-/// The same frames with checksums that fit what is in them now: behind a wrong one, nobody believes
+/// The same frames with checksums that fit what is in them now: if a checksum is wrong, no parser accepts
 /// numbers that make no sense. None for pcapng.
 fn resealed(capture: &[u8]) -> Option<Vec<u8>> {
     let mut reader = PcapReader::new(capture).ok()?;

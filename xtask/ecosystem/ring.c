@@ -35,7 +35,7 @@ static void hello(void)
 	printf("hello: %d ranks\n", size);
 }
 
-/* A block of numbers goes round once; everybody adds one to each. */
+/* A block of numbers goes round once; every rank adds one to each. */
 static void ring(long count)
 {
 	int next = (rank + 1) % size, before = (rank + size - 1) % size;

@@ -16,7 +16,7 @@ assert world.allreduce(rank + 1) == size * (size + 1) // 2
 assert world.alltoall([(rank, to) for to in range(size)]) == [(peer, rank) for peer in range(size)]
 assert world.bcast("told" if rank == 0 else None) == "told"
 
-# One-sided: everybody writes its number to the right.
+# One-sided: every rank writes its number to its right neighbour.
 window = MPI.Win.Allocate(8, 1, comm=world)
 window.Fence()
 window.Put(bytes([rank + 1]) * 8, right)

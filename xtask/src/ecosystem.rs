@@ -1,8 +1,8 @@
 //! Unmodified programs and libraries that use RDMA, under `roci run`: machine learning, MPI, storage, RPC, bindings for
 //! other languages.
 
+mod entry;
 mod evidence;
-mod list;
 mod python;
 mod report;
 mod rows;
@@ -19,7 +19,7 @@ use crate::programs::network::{Family, Network, TestNetworks, VETH};
 use crate::programs::report::Outcome;
 use crate::programs::session::{Session, Tools};
 use crate::programs::{self, Scratch, judge};
-use list::{Effort, Entry};
+use entry::{Effort, Entry};
 use supply::Supply;
 
 /// The scoreboard.

@@ -75,7 +75,7 @@ fn command(root: &Path, target: &str, seconds: u32) -> Result<CommandLine, Strin
     if root.join(&seeds).is_dir() {
         directories.push(seeds);
     }
-    // Without a line for every new path and function: a finding must not drown.
+    // No line for every new path and function, so that a finding is easy to see.
     let quiet = "-verbosity=0 -print_funcs=0 -print_final_stats=1";
     Ok(CommandLine::cargo(&format!(
         "+nightly fuzz run {target} {} -- -max_total_time={seconds} \

@@ -13,9 +13,8 @@ mod cell;
 mod checks;
 mod command_channel;
 mod device_files;
-mod evidence;
-pub(crate) mod guest;
-mod host;
+pub(crate) mod guest_files;
+mod icrc_check;
 pub(crate) mod image;
 mod library_tests;
 mod machine;
@@ -28,6 +27,7 @@ mod qemu;
 mod release;
 mod requirements;
 mod rows;
+mod system_programs;
 mod table;
 mod uml;
 
@@ -41,8 +41,8 @@ use clap::Args;
 use crate::command::CommandLine;
 use build_directory::BuildDirectory;
 use cell::Cell;
-use evidence::{Tally, Traffic};
-use guest::Extra;
+use guest_files::Extra;
+use icrc_check::{Tally, Traffic};
 use image::Image;
 use machine::Machine;
 use packages::Packages;
@@ -222,7 +222,7 @@ fn prepare(
         unpack(&BuildDirectory::find(Release::OURS)?, backend)?;
     }
     let (packages, image) = unpack(build_directory, backend)?;
-    let overlay = guest::lay_out(root, build_directory, &image, extras)?;
+    let overlay = guest_files::lay_out(root, build_directory, &image, extras)?;
     image.add(build_directory, &overlay)?;
     match backend {
         Backend::Qemu => Ok(()),
@@ -380,9 +380,9 @@ impl Matrix {
     }
 
     fn run_between_kernels(&mut self, row: &Row) -> Result<pair_runner::Conversation, String> {
-        let before = evidence::kernel_icrc_counts(&mut self.runner.machine)?;
+        let before = icrc_check::kernel_icrc_counts(&mut self.runner.machine)?;
         let said = self.runner.run(row, None)?;
-        let after = evidence::kernel_icrc_counts(&mut self.runner.machine)?;
+        let after = icrc_check::kernel_icrc_counts(&mut self.runner.machine)?;
         self.among_kernels.packets += after.packets - before.packets;
         self.among_kernels.wrong += after.wrong - before.wrong;
         Ok(said)
@@ -391,7 +391,7 @@ impl Matrix {
     /// Checks the ICRCs of the run. Returns remarks for the report.
     fn check_icrcs(&mut self, release: &str) -> Result<Vec<String>, String> {
         let traffic = Traffic::read(&self.runner.machine.capture)?;
-        let counts = evidence::kernel_icrc_counts(&mut self.runner.machine)?;
+        let counts = icrc_check::kernel_icrc_counts(&mut self.runner.machine)?;
         let checked = counts.packets - self.among_kernels.packets;
         let flushes = traffic.flushes_from_us;
         // The kernel rejects every FLUSH of ours. It must reject nothing else.
@@ -406,7 +406,7 @@ impl Matrix {
             self.lines.is_empty() || (ours.packets > 0 && theirs.packets > 0),
             "nothing was captured",
         );
-        let noticed = evidence::notices_damage(&mut self.runner.machine)?;
+        let noticed = icrc_check::notices_damage(&mut self.runner.machine)?;
         self.demand(
             noticed,
             "the kernel's counters do not show that it rejected a damaged packet",

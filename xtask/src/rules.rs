@@ -27,7 +27,8 @@ the rule requires, which code obeys it, and which tests check it. A rule has one
 - `IBA 10.3.1.4`, `Annex A17.4.5.2`: a section, where the rule has no statement of its own or we know no number for it;
 - `IBA \"Title\"`: a table or section, whose number differs between releases of the specification.
 
-Sections are numbered as in release 1.2.1. Checks without a number follow the Linux kernel (`rxe`, `ib_cm`); their comments say so.
+Sections are numbered as in release 1.2.1. That 10.3.1 describes the states of queue pairs is confirmed by public texts that quote
+this release; the numbers of its subsections, 10.3.1.1 to 10.3.1.7, are cited from memory. Checks without a number follow the Linux kernel (`rxe`, `ib_cm`); their comments say so.
 The simulator counts as a test.
 [interop.md](interop.md) and [conformance.md](conformance.md) list what was tested with other implementations.
 

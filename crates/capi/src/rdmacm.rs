@@ -4,7 +4,6 @@
 //! reads: addresses, device, queue pair and queues. As in rdma-core, this part uses libibverbs only through
 //! the calls that a program makes.
 
-pub(crate) mod address;
 mod addrinfo;
 mod connect;
 mod create_id;
@@ -21,3 +20,4 @@ mod option;
 mod queue_pair;
 mod queue_pair_state;
 mod resolve;
+pub(crate) mod socket_address;

@@ -21,7 +21,7 @@ const MAX_ARRIVALS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Device<S> {
     pub(crate) queue_pairs: HashMap<Qpn, QueuePair<S>>,
-    pub(crate) completion_queues: HashMap<Id<CompletionQueue>, Room<S>>,
+    pub(crate) completion_queues: HashMap<Id<CompletionQueue>, QueueCapacity<S>>,
     pub(crate) shared_receives: HashMap<Id<SharedReceiveQueue>, VecDeque<Receive>>,
     pub(crate) domains: usize,
     /// By L_Key.
@@ -60,9 +60,9 @@ pub(crate) struct Former<S> {
     pub(crate) call: S,
 }
 
-/// The room of a completion queue.
+/// The capacity of a completion queue, and how much of it may be needed.
 #[derive(Debug)]
-pub(crate) struct Room<S> {
+pub(crate) struct QueueCapacity<S> {
     pub(crate) capacity: u32,
     /// How many completions of send requests may be in it if the program does not poll.
     pub(crate) sends: u32,
@@ -254,7 +254,7 @@ impl<S> Device<S> {
     }
 }
 
-impl<S> Room<S> {
+impl<S> QueueCapacity<S> {
     /// How many completions of this kind may be in it if the program does not poll.
     pub(crate) fn expected(&mut self, is_receive: bool) -> &mut u32 {
         if is_receive {

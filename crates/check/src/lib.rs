@@ -33,7 +33,7 @@ pub use profile::{Profile, UnknownProfile};
 pub use request::DeviceId;
 pub use rule::{Level, Rule};
 
-use device::{Device, QueuePair, Receive, Room, Send};
+use device::{Device, QueueCapacity, QueuePair, Receive, Send};
 use lifetimes::error_event;
 use local_use::{LocalUse, LocalUses, Purpose, Space, UseKey};
 use remote_use::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
@@ -121,7 +121,7 @@ impl<S: Clone> Step<'_, S> {
                 self.compare_with_profile(|profile| profile.reject_completion_queue(capacity));
                 let call = self.call.clone();
                 let queues = &mut self.device().completion_queues;
-                let room = queues.entry(queue).or_insert(Room {
+                let room = queues.entry(queue).or_insert(QueueCapacity {
                     capacity,
                     sends: 0,
                     receives: 0,

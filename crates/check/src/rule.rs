@@ -202,7 +202,7 @@ impl Rule {
             }
             Self::MemoryUnmapped => {
                 "A device with pinned memory still reads and writes the former pages, and a new mapping at the same \
-                 address is not what it accesses. This is right only if nobody uses the region any more, as in a \
+                 address is not what it accesses. This is correct only if nothing uses the region any more, as in a \
                  registration cache. Deregister the memory before you free or unmap it."
             }
             Self::KeyAfterDeregistration => {

@@ -27,7 +27,7 @@ Examples:
   roci explain trace.pcapng --json | jq '.anomalies[].sentence'
   roci explain client.pcapng server.pcapng    captures of both ends, merged by time
   tcpdump -i any -w - udp port 4791 | roci explain -
-  roci explain --follow trace.pcapng          tell what happens in a capture that is being written
+  roci explain --follow trace.pcapng          report what happens while the capture is being written
   roci explain                                the kinds of codes
   roci explain wc 12                          a completion status; also: event 3, nak 0x62
   roci explain IBV_WC_RETRY_EXC_ERR           the same by its name
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Print JSON, for scripts
     #[arg(long, conflicts_with = "html")]
     json: bool,
-    /// Tell what happens in a capture that is being written, until Ctrl-C
+    /// Report what happens in a capture while it is being written, until Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "html"])]
     follow: bool,
     /// Write an HTML page to this file

@@ -3,11 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod commands;
-mod device;
 mod explain;
+mod find_device;
+mod free_loopback_address;
 mod json_channel;
 mod local_packets;
-mod loopback;
 mod output;
 mod perf;
 mod stand_in;

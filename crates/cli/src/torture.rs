@@ -40,7 +40,7 @@ const KEPT_FAILURES: usize = 10;
 #[command(after_help = "\
 The command runs as under `roci run`, first without faults, then with a different plan of faults in each run: packets
 are lost, duplicated, reordered, corrupted and delayed, receivers are not ready, CM messages are lost, processes are
-stopped, cut off and killed. A run fails if the command exits with another status than 0, is ended by a
+stopped, cut off and killed. A run fails if the command exits with a status other than 0, is ended by a
 signal, or takes longer than the limit. After `partition` and `kill` it may exit with an error, but it must end.
 
 For each different failure it finds the smallest set of faults that still makes the command fail, often one packet,

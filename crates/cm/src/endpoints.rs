@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::exit::ExitMessage;
+use crate::exit_notice::ExitMessage;
 use crate::id::{Endpoint, Id};
 
 /// All ids.

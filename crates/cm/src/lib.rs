@@ -107,7 +107,7 @@ mod endpoints;
 mod error;
 mod event;
 mod exchange;
-mod exit;
+mod exit_notice;
 mod id;
 mod manager;
 mod parameters;
@@ -132,7 +132,7 @@ pub use event::{
     Event, EventKind, Failure, Group, Instruction, PeerParameters, Request, ServiceFound,
     Unreachable,
 };
-pub use exit::ExitNotice;
+pub use exit_notice::ExitNotice;
 pub use id::{Id, ResolvedRoute, State};
 pub use manager::{Addresses, Manager, TableSizes};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};

@@ -9,7 +9,7 @@ mod passive;
 mod queue_pair;
 mod receive;
 mod resolve;
-mod time;
+mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ use crate::endpoints::Endpoints;
 use crate::error::{CallError, TooManyIds};
 use crate::event::{Event, EventKind, Instruction};
 use crate::exchange::{Exchange, InFlight, Peer};
-use crate::exit::ExitNotice;
+use crate::exit_notice::ExitNotice;
 use crate::id::{Endpoint, Id, State};
 use crate::phase::Phase;
 use crate::planted_bug::{Bug, PlantedBug};

@@ -130,7 +130,7 @@ fn of_process(options: &CheckOptions) -> Arc<ProcessCheck> {
         _ => {
             let process = Arc::new(ProcessCheck::new(options));
             if current.is_none() {
-                net::exit::at_exit(finish);
+                net::exit_hooks::at_exit(finish);
             }
             *current = Some((generation, Arc::clone(&process)));
             process
@@ -148,7 +148,7 @@ fn finish() {
     drop(current);
     process.examine_open_devices();
     if process.summarize() && process.fail {
-        net::exit::exit_now(FAILED);
+        net::exit_hooks::exit_now(FAILED);
     }
 }
 

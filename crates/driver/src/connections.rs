@@ -13,7 +13,7 @@ use wire::{Gid, PathMtu};
 use crate::Driver;
 use crate::diagnostics::ConnectionFailure;
 use crate::port::Ports;
-use crate::rdma_cm::queue::{EventQueue, QueuedEvent};
+use crate::rdma_cm::event_queue::{EventQueue, QueuedEvent};
 
 /// The subscriber to the events of an id.
 #[derive(Clone)]
@@ -215,7 +215,7 @@ impl Connections {
             let _ = manager.disconnect(now, event.id);
         }
         if listener.is_some() {
-            subscriber.token = crate::rdma_cm::queue::next_token();
+            subscriber.token = crate::rdma_cm::event_queue::next_token();
             self.subscribers.insert(event.id, subscriber.clone());
         }
         let queued = QueuedEvent {

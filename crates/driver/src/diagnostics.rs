@@ -8,9 +8,9 @@ mod failed_send;
 mod misuse;
 mod names;
 mod no_response;
-mod once;
 mod rejected_call;
 mod rejected_request;
+mod report_once;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -148,7 +148,7 @@ impl Reporter {
     pub(crate) fn report(&self, problems: Vec<Problem>) {
         for problem in problems {
             if let Some(diagnostic) = self.diagnostic(problem) {
-                once::report(Some(&self.device.name), &diagnostic);
+                report_once::report(Some(&self.device.name), &diagnostic);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! An [`EventChannel`] creates ids. An [`CmId`] binds to an address, listens, resolves and connects; each
 //! result is an [`Event`] of its channel. The connection manager of the id's device exchanges the messages.
 
-pub(crate) mod queue;
+pub(crate) mod event_queue;
 
 mod attributes;
 mod channel;

@@ -1,7 +1,7 @@
 //! Publishes the counters of a device, for other processes.
 //!
 //! Whoever holds the device's lock copies the counters into the statistics page, at most every
-//! [`PUBLISH_INTERVAL`]. If nobody calls the device after a change, its thread does it at the latest after
+//! [`PUBLISH_INTERVAL`]. If no thread calls the device after a change, its thread does it at the latest after
 //! [`MAX_DELAY`].
 
 use std::time::{Duration, Instant};

@@ -10,10 +10,10 @@
 //! [`segmentation`]. The transition to the error state is in [`error`], and [`diagnosis`] finds out
 //! why something failed.
 
+mod creation;
 mod datagram;
 mod diagnosis;
-mod error;
-mod init;
+mod error_state;
 mod local_work;
 mod modification;
 mod posting;
@@ -24,10 +24,10 @@ mod send_queue;
 mod unpolled;
 mod unreliable;
 
+pub(crate) use creation::Settings;
 pub(crate) use datagram::network_header;
-pub(crate) use init::Settings;
 
-pub use init::QueuePairInit;
+pub use creation::QueuePairInit;
 pub use requester::WindowLimits;
 
 use std::time::Instant;

@@ -1,30 +1,23 @@
 //! All codes, kind by kind.
 
+mod async_event;
+mod cm_event;
 mod completion;
-mod connection;
 pub mod errno;
-mod event;
 mod nak;
 mod reject;
 
-use crate::topic::Topic;
-use crate::{Entry, entries};
+use crate::Entry;
 
-/// Every entry there is: a table for each [`Topic`], in their order.
+/// Every entry there is: a table for each [`Topic`](crate::Topic), in their order.
 pub static CATALOGUE: [&[Entry]; 6] = [
     completion::ENTRIES,
-    event::ENTRIES,
+    async_event::ENTRIES,
     nak::ENTRIES,
-    connection::ENTRIES,
+    cm_event::ENTRIES,
     reject::ENTRIES,
     errno::ENTRIES,
 ];
-
-/// The entry of a code, if there is one.
-#[must_use]
-pub fn entry(topic: Topic, code: u32) -> Option<&'static Entry> {
-    entries(topic).find(|entry| entry.code == code)
-}
 
 /// Declares the table of a kind: each row is a code, its names, its meaning and its causes.
 macro_rules! table {

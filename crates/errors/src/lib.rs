@@ -18,8 +18,8 @@ mod topic;
 
 use std::fmt;
 
-pub use catalogue::{CATALOGUE, entry, errno};
-pub use lookup::{Unknown, entries, find};
+pub use catalogue::{CATALOGUE, errno};
+pub use lookup::{Unknown, entries, entry, find};
 pub use page::page;
 pub use topic::Topic;
 

@@ -55,6 +55,12 @@ pub fn entries(topic: Topic) -> impl Iterator<Item = &'static Entry> {
         .filter(move |entry| entry.topic == topic)
 }
 
+/// The entry of a code, if there is one.
+#[must_use]
+pub fn entry(topic: Topic, code: u32) -> Option<&'static Entry> {
+    entries(topic).find(|entry| entry.code == code)
+}
+
 /// The entry with this code, name or text of `ibv_wc_status_str`. Signs, letter case and underscores are ignored. For a NAK, both the
 /// syndrome and the NAK code work.
 pub fn find(topic: Topic, code: &str) -> Result<&'static Entry, Unknown> {

@@ -2,7 +2,7 @@
 //!
 //! A damaged or truncated file is read as far as possible, with a sentence about the rest.
 
-mod link;
+mod link_header;
 mod pcap;
 mod pcapng;
 
@@ -10,7 +10,7 @@ use std::io::{self, Cursor, ErrorKind, Read};
 
 use pcap_file::PcapError;
 
-pub(crate) use link::{LinkError, network};
+pub(crate) use link_header::{LinkError, network};
 
 /// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +115,7 @@ fn ended_early(frames: u64, error: &PcapError) -> String {
         );
     }
     let reason = reason(error);
-    format!("The capture can be read up to frame {frames}; behind it {reason}.")
+    format!("The capture can be read up to frame {frames}; after it, {reason}.")
 }
 
 /// Whether a file ends within a record.

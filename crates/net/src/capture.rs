@@ -11,7 +11,7 @@
 //! one, so that the ICRC at the end of a packet can be verified against the headers before it. The
 //! flow label of IPv6, which the kernel chooses and the ICRC doesn't cover, is shown as 0.
 
-mod file;
+mod file_per_process;
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -153,7 +153,7 @@ impl Capture {
     /// process is writing to the file, this one adds its own id to the name: `trace-4711.pcapng`
     /// instead of `trace.pcapng`. [`path`](Self::path) returns the actual name.
     pub fn create(name: impl AsRef<Path>) -> Result<Self, CaptureError> {
-        let (path, file) = file::open(name.as_ref())?;
+        let (path, file) = file_per_process::open(name.as_ref())?;
         Self::begin(path, file, &application())
     }
 
@@ -344,7 +344,7 @@ fn clipped(text: &str) -> &str {
 
 /// The beginning of every capture: which program wrote it, and where the packets come from.
 fn beginning(program: String) -> io::Result<PcapNgWriter<Vec<u8>>> {
-    let run = file::run_mark().map(|mark| SectionHeaderOption::Comment(mark.into()));
+    let run = file_per_process::run_mark().map(|mark| SectionHeaderOption::Comment(mark.into()));
     let known = [
         SectionHeaderOption::Hardware(std::env::consts::ARCH.into()),
         SectionHeaderOption::OS(operating_system().into()),
@@ -513,7 +513,7 @@ mod tests {
     #[test]
     fn one_process_has_a_bounded_number_of_captures_under_one_name() {
         let name = name("many");
-        let captures: Vec<_> = (0..=file::ATTEMPTS)
+        let captures: Vec<_> = (0..=file_per_process::ATTEMPTS)
             .map(|_| Capture::create(&name).unwrap())
             .collect();
         let rejected = Capture::create(&name).unwrap_err();

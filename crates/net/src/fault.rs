@@ -27,7 +27,7 @@
 //! | action | meaning |
 //! |---|---|
 //! | `rnr` | the receiver of a SEND on a reliable connection answers as if it had no receive (RNR NAK) |
-//! | `stop` | the process stops (SIGSTOP), until `roci torture` or somebody else continues it (SIGCONT) |
+//! | `stop` | the process stops (SIGSTOP), until `roci torture` or another process continues it (SIGCONT) |
 //! | `kill` | the process ends (SIGKILL) before it sends or receives the packet |
 //!
 //!

@@ -22,6 +22,7 @@
 //! automatic devices, which do not get their addresses.
 
 mod device;
+mod device_list;
 mod error;
 mod gid;
 mod link;
@@ -29,15 +30,14 @@ mod links;
 mod loopback_use;
 mod monitor;
 mod netlink;
-mod select;
-mod spec;
+mod select_devices;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::limits::{self, Limit};
+use crate::restrictions::{self, Restriction};
 use crate::sys;
 
 pub use device::{Device, LinkState};
@@ -47,7 +47,7 @@ pub use link::Link;
 pub use links::Links;
 pub use loopback_use::{LoopbackUse, loopback_use};
 pub use monitor::Monitor;
-pub use select::{select, select_reachable};
+pub use select_devices::{select, select_reachable};
 
 /// The environment variable that lists the devices.
 pub const DEVICES_VARIABLE: &str = "ROCI_DEVICES";
@@ -88,7 +88,7 @@ pub fn interfaces() -> Result<Vec<Interface>, DeviceError> {
     let listed = netlink::interfaces().map_err(|error| DeviceError::Unknown { error });
     let mut interfaces = listed?;
     if has_ipv6(&interfaces) && ipv6_is_forbidden() {
-        limits::report(Limit::Ipv6);
+        restrictions::report(Restriction::Ipv6);
         for interface in &mut interfaces {
             interface.addresses.retain(|address| address.ip.is_ipv4());
         }
@@ -181,6 +181,9 @@ mod tests {
         assert!(addresses().any(|address| address.ip.is_ipv4()));
         assert!(addresses().all(|address| address.ip.is_ipv4()), "{before}");
         let listed = netlink::interfaces().expect("a list");
-        assert_eq!(limits::was_reported(Limit::Ipv6), has_ipv6(&listed));
+        assert_eq!(
+            restrictions::was_reported(Restriction::Ipv6),
+            has_ipv6(&listed)
+        );
     }
 }

@@ -5,7 +5,7 @@
 //! - [`share`]: several processes on one address, each with its own queue pair numbers;
 //! - [`poll`]: waiting for sockets, for a time, and for another thread;
 //! - [`interface`]: the interfaces of this machine, as devices;
-//! - [`limits`]: features that a system may forbid, and what happens then; [`limit_check`] tests for them;
+//! - [`restrictions`]: features that a system may forbid, and what happens then; [`restriction_check`] tests for them;
 //! - [`capture`]: every packet in a file that Wireshark reads;
 //! - [`fork`]: keeping sockets from forked children;
 //! - [`signal`]: the signals of the library's own threads;
@@ -14,13 +14,13 @@
 
 pub mod capture;
 mod direction;
-pub mod exit;
+pub mod exit_hooks;
 pub mod fault;
 pub mod fork;
 pub mod interface;
-pub mod limit_check;
-pub mod limits;
 pub mod poll;
+pub mod restriction_check;
+pub mod restrictions;
 pub mod share;
 pub mod signal;
 pub mod socket;

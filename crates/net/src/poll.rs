@@ -101,7 +101,7 @@ pub fn closed_error() -> io::Error {
 }
 
 /// Whether a call on a socket failed because its descriptor is closed or has become that of another file. Waiting for
-/// such a descriptor fails, or ends at once for ever.
+/// such a descriptor fails, or ends at once, always.
 pub fn is_socket_lost(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK))
 }

@@ -22,7 +22,7 @@ use socket2::{Domain, Socket, Type};
 use wire::Route;
 
 use crate::fork::Guard;
-use crate::limits::{self, Limit};
+use crate::restrictions::{self, Restriction};
 use crate::socket::Sender;
 use crate::sys::watcher::layout::{
     CONTROL_LENGTH, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, PLACES, SLOT_LENGTH, TABLE,
@@ -92,8 +92,9 @@ impl Watcher {
         }
         let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
         let control = OwnedFd::from(ours);
-        let table =
-            table().inspect_err(|error| limits::report_if_forbidden(Limit::MemoryFiles, error))?;
+        let table = table().inspect_err(|error| {
+            restrictions::report_if_forbidden(Restriction::MemoryFiles, error);
+        })?;
         let guard = Guard::new([control.as_fd(), table.as_fd()]);
         spawn(program()?.as_fd(), theirs.as_fd())?;
         send_command(control.as_fd(), TABLE, Some(table.as_fd()))?;

@@ -7,9 +7,9 @@
 mod build;
 mod check_sends;
 mod connect;
+mod connection_end;
 mod disrupt;
 mod draft;
-mod end;
 mod invalid_posts;
 mod observe;
 mod pool;
@@ -32,7 +32,7 @@ use crate::CheckError;
 use crate::model_memory::ModelMemory;
 use crate::rng::Rng;
 use crate::world::{Step, World};
-use end::{Cause, End};
+use connection_end::{Cause, End};
 use pool::Pool;
 
 /// All work must complete within this time after the last network fault.

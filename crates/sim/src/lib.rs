@@ -15,7 +15,6 @@
 //! scenarios use these, each with a model and its checks.
 #![forbid(unsafe_code)]
 
-mod bug;
 mod campaign;
 mod check_error;
 mod cluster;
@@ -23,14 +22,15 @@ mod connections;
 mod datagrams;
 pub mod digest;
 mod execute;
-pub mod hostile;
-pub mod hostile_host;
-pub mod hostile_manager;
+pub mod fuzz_device;
+pub mod fuzz_host;
+pub mod fuzz_manager;
 mod input;
 pub mod machine;
 pub mod model_memory;
 pub mod network;
 mod overrun;
+mod planted_bug;
 pub mod rng;
 mod run;
 mod scenario;
@@ -39,10 +39,10 @@ mod summary;
 pub mod tap;
 pub mod world;
 
-pub use bug::Bug;
 pub use campaign::{Campaign, campaign};
 pub use check_error::CheckError;
 pub use connections::EventCounts;
+pub use planted_bug::Bug;
 pub use run::{Failure, run};
 pub use scenario::Scenario;
 pub use summary::{Options, Summary};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::CheckError;
-use crate::bug::Bug;
+use crate::planted_bug::Bug;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::summary::{Options, Summary};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::bug::Bug;
 use crate::connections::EventCounts;
+use crate::planted_bug::Bug;
 use crate::scenario::Scenario;
 use crate::world::World;
 

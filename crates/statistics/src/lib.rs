@@ -10,10 +10,10 @@
 #![forbid(unsafe_code)]
 
 mod counter;
-mod file;
+mod counter_file;
 pub mod layout;
 mod queue_pair;
 
 pub use counter::{DEVICE_COUNTERS, DeviceCounter, DeviceCounters, MESSAGES, MessageCounter};
-pub use file::{CounterFile, GENERAL, HARDWARE, MESSAGE_FILES};
+pub use counter_file::{CounterFile, GENERAL, HARDWARE, MESSAGE_FILES};
 pub use queue_pair::{PacketPath, QUEUE_PAIR_COUNTERS, QueuePairRecord};

@@ -80,7 +80,7 @@
 //! # Async
 //!
 //! With the feature `async`, completions, events, requests and connections can be awaited on any executor. The
-//! device's own thread wakes the tasks. A function that blocks has a twin for tasks: `connect_async` for `connect`,
+//! device's own thread wakes the tasks. Each function that blocks has an async form: `connect_async` for `connect`,
 //! `resolve_async` for [`Connector::resolve`]. The latter takes an address, because looking up a name blocks.
 //!
 //! ```

@@ -15,7 +15,7 @@ import unittest
 # Longer than any case takes on a machine that is busy with other things.
 CASE_TIMEOUT = 120
 
-# Of one maker's cards; everybody else's devices skip them all.
+# For the cards of one maker; all other devices skip them.
 VENDORS = ("tests.test_mlx5", "tests.test_efa")
 
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Line;
-use super::list::{Entry, Field};
+use super::entry::{Entry, Field};
 use super::rows::TRIED;
 use crate::programs::list::Server;
 use crate::programs::report::Outcome;

@@ -9,7 +9,7 @@ mod tried;
 
 pub(super) use tried::TRIED;
 
-use super::list::{Entry, Field};
+use super::entry::{Entry, Field};
 
 /// Every run, in the order of the scoreboard.
 pub(super) fn entries() -> Vec<Entry> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::list::{Crate, Effort, Entry, Origin};
+use super::entry::{Crate, Effort, Entry, Origin};
 use super::{MORE_PACKAGES, PACKAGES};
 use crate::{debian, programs};
 

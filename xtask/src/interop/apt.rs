@@ -6,8 +6,8 @@ use std::process::Command;
 
 use super::architecture::Architecture;
 use super::build_directory::BuildDirectory;
-use super::host;
 use super::release::Release;
+use super::system_programs;
 
 /// The keys with which Debian signs its releases.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -159,10 +159,10 @@ fn signed() -> String {
 /// The archives of this machine. A new machine has none until it has fetched its lists.
 fn machines_archives() -> Result<Vec<Archive>, String> {
     let known = list_archives()?;
-    if !known.is_empty() || !host::may_install() {
+    if !known.is_empty() || !system_programs::may_install() {
         return Ok(known);
     }
-    host::update_lists()?;
+    system_programs::update_lists()?;
     list_archives()
 }
 

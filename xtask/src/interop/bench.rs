@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::backend::Backend;
 use super::build_directory::BuildDirectory;
-use super::guest::Extra;
+use super::guest_files::Extra;
 use super::image::run as run_tool;
 use super::machine::Machine;
 use super::release::Release;

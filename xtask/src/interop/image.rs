@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use super::backend::Backend;
 use super::build_directory::BuildDirectory;
-use super::host;
 use super::packages::Packages;
 use super::release::Release;
+use super::system_programs;
 
 /// The archive of the files that do not change between runs.
 const BASE: &str = "base.cpio";
@@ -202,7 +202,7 @@ fn with_needed<'a>(needs: &'a str, module: &str) -> Vec<&'a str> {
 
 fn tool(name: &str) -> Command {
     let mut command = Command::new(name);
-    command.env("PATH", host::search_path());
+    command.env("PATH", system_programs::search_path());
     command
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::cell::Cell;
 use super::command_channel::Outcome;
-use super::guest;
+use super::guest_files;
 use super::machine::Machine;
 use super::program::Programs;
 use differences::{DIFFERENCES, Difference, Why};
@@ -90,7 +90,7 @@ pub(crate) fn run(machine: &mut Machine, programs: &Programs) -> Result<Vec<Line
 }
 
 fn try_one(machine: &mut Machine, programs: &Programs, name: &'static str) -> Result<Line, String> {
-    let program = guest::library_test(name);
+    let program = guest_files::library_test(name);
     let start = Instant::now();
     let ours = programs.run_alone(&program, TEST_TIMEOUT)?;
     let ours_took = start.elapsed();

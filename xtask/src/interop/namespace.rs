@@ -11,7 +11,7 @@ use std::process::{self, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::host;
+use super::system_programs;
 use crate::debian;
 
 /// How often to check whether the program in the namespace has exited.
@@ -82,7 +82,7 @@ pub(crate) fn end_with_the_outside() {
 fn unshare() -> Command {
     let is_root = debian::are_we_root();
     let mut command = Command::new(if is_root { "nice" } else { "unshare" });
-    command.env("PATH", host::search_path());
+    command.env("PATH", system_programs::search_path());
     if is_root {
         command.args(HIGHER_PRIORITY)
     } else {

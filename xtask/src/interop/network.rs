@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use super::host;
+use super::system_programs;
 
 pub(crate) const TAP: &str = "tap0";
 
@@ -114,7 +114,7 @@ pub(crate) fn set_mtu(mtu: u32) -> Result<(), String> {
 
 fn ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip")
-        .env("PATH", host::search_path())
+        .env("PATH", system_programs::search_path())
         .args(words.split_whitespace())
         .output()
         .map_err(|error| format!("ip can't be started: {error}"))?;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use super::apt::Apt;
 use super::architecture::Architecture;
 use super::build_directory::BuildDirectory;
-use super::host;
+use super::system_programs;
 
 /// The packages of programs that the kernel peer runs. Their libraries are added.
 const PROGRAMS: [&str; 7] = [
@@ -164,8 +164,8 @@ fn newest_kernel(apt: &Apt, architecture: Architecture) -> Result<String, String
     if let Some(kernel) = found(apt.depends(&[newest.to_owned()])) {
         return Ok(kernel);
     }
-    if host::may_install() {
-        host::update_lists()?;
+    if system_programs::may_install() {
+        system_programs::update_lists()?;
     }
     found(apt.depends(&[newest.to_owned()]))
         .ok_or_else(|| format!("apt knows no {newest}: run `apt-get update`"))

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::build_directory::BuildDirectory;
 use super::command_channel::Outcome;
-use super::guest;
+use super::guest_files;
 use super::image;
 use super::release::Release;
 use super::rows::{Role, Way};
@@ -40,7 +40,7 @@ impl Programs {
             roci: build_directory.roci(),
             programs: root.join("usr/bin"),
             libraries: build_directory.file("libraries"),
-            compiled: guest::programs(build_directory),
+            compiled: guest_files::programs(build_directory),
             outputs,
         };
         programs.link_libraries(&root)?;

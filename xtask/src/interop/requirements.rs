@@ -1,8 +1,8 @@
 //! What this machine needs to run a kernel in a virtual machine.
 
 use super::backend::Backend;
-use super::host::{is_installed, may_install, update_lists};
 use super::namespace;
+use super::system_programs::{is_installed, may_install, update_lists};
 use crate::debian;
 
 /// A program that is needed, and the Debian package that has it.

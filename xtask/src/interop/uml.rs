@@ -8,10 +8,10 @@ use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
 use super::build_directory::BuildDirectory;
-use super::host;
 use super::image::{Image, fresh_directory, run};
 use super::network::{CONTROL_TAP, LARGEST_MTU, Side, TAP, addresses};
 use super::packages::Packages;
+use super::system_programs;
 
 const CONFIGURATION: &str = include_str!("../../guest/uml.config");
 
@@ -147,7 +147,7 @@ pub(crate) fn capture(capture: &Path) -> Result<Child, String> {
     let notes = capture.with_extension("log");
     let errors = File::create(&notes).map_err(|error| error.to_string())?;
     let mut child = Command::new("tcpdump")
-        .env("PATH", host::search_path())
+        .env("PATH", system_programs::search_path())
         .args(["-i", TAP, "-Z", "root", "-s", "0", "-B", "65536"])
         .args(["-U", "--immediate-mode", "-w"])
         .arg(capture)

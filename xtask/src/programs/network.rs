@@ -123,7 +123,7 @@ impl TestNetworks {
         Ok(test_networks)
     }
 
-    /// This machine's loopback, for everybody.
+    /// This machine's loopback, for all programs.
     pub(crate) fn without_namespaces() -> Self {
         let here = Host::loopback(None);
         Self {

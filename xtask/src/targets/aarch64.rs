@@ -16,7 +16,7 @@ use super::provide;
 use crate::command::CommandLine;
 use crate::debian::{self, Package};
 use crate::interop::build_directory::BuildDirectory;
-use crate::interop::guest::{library_test, listed, put};
+use crate::interop::guest_files::{library_test, listed, put};
 use crate::interop::image::{concatenate, fresh_directory, lay_out_root, merge, pack, run};
 use crate::interop::packages::Packages;
 use crate::linkers::{Linker, must_be_of};

@@ -12,7 +12,7 @@ use super::{libraries, provide};
 use crate::command::CommandLine;
 use crate::debian::{self, Package};
 use crate::install::{self, Built};
-use crate::interop::guest::listed;
+use crate::interop::guest_files::listed;
 use crate::interop::image::{fresh_directory, run};
 use crate::programs::{build, program_beside_us, run_cargo};
 

@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_void};
 use driver::rdma_cm::{Parameters, RejectReason, ServiceType};
 use wire::Qpn;
 
-use super::address::bytes_at;
 use super::event;
 use super::id::Id;
 use super::queue_pair_state::{self, Depths};
 use super::resolve::complete;
+use super::socket_address::bytes_at;
 use crate::abi;
 use crate::entry::{Input, MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;

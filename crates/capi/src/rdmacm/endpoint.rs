@@ -2,7 +2,7 @@
 
 use super::event::{self, Event};
 use super::id::Id;
-use super::{address, create_id, get_event, queue_pair, resolve};
+use super::{create_id, get_event, queue_pair, resolve, socket_address};
 use crate::abi;
 use crate::entry::{Input, MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -95,7 +95,7 @@ fn prepare_to_connect(
         init.qp_type = address.ai_qp_type.cast_unsigned();
         queue_pair::create(id, domain, init)?;
     }
-    id.state().preamble = address::bytes_at(address.ai_connect, address.ai_connect_len);
+    id.state().preamble = socket_address::bytes_at(address.ai_connect, address.ai_connect_len);
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use driver::Driver;
 use driver::rdma_cm::{CmId, Token};
 use wire::Gid;
 
-use super::address;
 use super::addrinfo::ResolvedList;
 use super::device::{self, SharedDevice};
+use super::socket_address;
 use crate::abi;
 use crate::entry::entry;
 use crate::errno::Errno;
@@ -70,12 +70,12 @@ static IDS: Mutex<Option<HashMap<Token, usize>>> = Mutex::new(None);
 
 entry! {
     export fn rdma_get_src_port(id: &Id) -> u16 {
-        let address = address::found(&id.read().route.addr.src_storage);
+        let address = socket_address::found(&id.read().route.addr.src_storage);
         Ok(address.map_or(0, |it| it.port()).to_be())
     }
 
     export fn rdma_get_dst_port(id: &Id) -> u16 {
-        let address = address::found(&id.read().route.addr.dst_storage);
+        let address = socket_address::found(&id.read().route.addr.dst_storage);
         Ok(address.map_or(0, |it| it.port()).to_be())
     }
 }
@@ -111,13 +111,13 @@ impl Id {
         let cm_id = self.cm_id()?;
         if let Some(local) = cm_id.local_address() {
             self.change(|c| {
-                c.route.addr.src_storage = address::stored(local);
+                c.route.addr.src_storage = socket_address::stored(local);
                 c.route.addr.addr.sgid = gid(local);
             });
         }
         if let Some(peer) = cm_id.peer_address() {
             self.change(|c| {
-                c.route.addr.dst_storage = address::stored(peer);
+                c.route.addr.dst_storage = socket_address::stored(peer);
                 c.route.addr.addr.dgid = gid(peer);
             });
         }

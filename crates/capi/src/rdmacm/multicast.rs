@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use libc::sockaddr;
 
-use super::address;
 use super::id::{Id, Membership};
 use super::resolve::complete;
+use super::socket_address;
 use crate::abi;
 use crate::entry::{Input, MinusOne, Pointer, entry};
 use crate::errno::Errno;
@@ -44,7 +44,7 @@ entry! {
     }
 
     export fn rdma_leave_multicast(id: &Id, group: Pointer<sockaddr>) -> MinusOne {
-        let group = address::ip_of(group.0)?;
+        let group = socket_address::ip_of(group.0)?;
         let membership = take(id, group).ok_or(Errno(libc::EADDRNOTAVAIL))?;
         let queue_pair = id.read().qp;
         if let Some(mut name) = membership.attached
@@ -65,7 +65,7 @@ fn join(
     send_only: bool,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    let group = address::ip_of(group)?;
+    let group = socket_address::ip_of(group)?;
     let cm_id = id.cm_id()?;
     id.state().memberships.push(Membership {
         group,

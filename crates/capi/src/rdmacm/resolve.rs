@@ -7,7 +7,7 @@ use driver::rdma_cm::CmError;
 use libc::sockaddr;
 
 use super::id::Id;
-use super::{address, addrinfo, device, event, get_event};
+use super::{addrinfo, device, event, get_event, socket_address};
 use crate::abi;
 use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -68,7 +68,7 @@ entry! {
 }
 
 pub(super) fn bind(id: &Id, local: *const sockaddr) -> Result<(), Errno> {
-    let local = address::given(local)?;
+    let local = socket_address::given(local)?;
     if local.ip().is_unspecified() {
         device::open_all()?;
     }
@@ -87,11 +87,11 @@ pub(super) fn resolve_address(
     destination: *const sockaddr,
     timeout_ms: c_int,
 ) -> Result<(), Errno> {
-    let peer = address::given(destination)?;
-    let source = address::optional(source)?;
+    let peer = socket_address::given(destination)?;
+    let source = socket_address::optional(source)?;
     id.cm_id()?
         .resolve_address(source, peer, timeout(timeout_ms))?;
-    id.change(|c| c.route.addr.dst_storage = address::stored(peer));
+    id.change(|c| c.route.addr.dst_storage = socket_address::stored(peer));
     complete(id)
 }
 

@@ -20,7 +20,7 @@ use super::datagram_queue_pair::DatagramQueuePair;
 use super::epoll_syscalls;
 use super::readiness::Readiness;
 use crate::errno::Errno;
-use crate::rdmacm::address::{length, stored};
+use crate::rdmacm::socket_address::{length, stored};
 
 /// The most datagrams that wait to be read; more are dropped, as by any datagram socket.
 const BACKLOG: usize = 1024;

@@ -15,7 +15,7 @@ use super::socket_table::{self, Socket};
 use super::stream::Stream;
 use crate::entry::{CountOrMinusOne, MinusOne, Pointer, entry};
 use crate::errno::Errno;
-use crate::rdmacm::address;
+use crate::rdmacm::socket_address;
 
 entry! {
     export fn rsocket(family: c_int, kind: c_int, protocol: c_int) -> MinusOne {
@@ -32,7 +32,7 @@ entry! {
     }
 
     export fn rbind(number: c_int, local: Pointer<sockaddr>, _length: u32) -> MinusOne {
-        let local = address::given(local.0)?;
+        let local = socket_address::given(local.0)?;
         match socket_table::socket(number)? {
             Socket::Stream(stream) => stream.bind(local)?,
             Socket::Datagram(datagram) => datagram.bind(local)?,
@@ -58,7 +58,7 @@ entry! {
     }
 
     export fn rconnect(number: c_int, peer: Pointer<sockaddr>, _length: u32) -> MinusOne {
-        let peer = address::given(peer.0)?;
+        let peer = socket_address::given(peer.0)?;
         match socket_table::socket(number)? {
             Socket::Stream(stream) => stream.connect(peer)?,
             Socket::Datagram(datagram) => datagram.connect(peer)?,
@@ -139,7 +139,7 @@ entry! {
         to: Pointer<sockaddr>,
         _to_length: u32,
     ) -> CountOrMinusOne {
-        send(number, &[data_at(data, length)], flags, address::optional(to.0)?)
+        send(number, &[data_at(data, length)], flags, socket_address::optional(to.0)?)
     }
 
     export fn rsendmsg(number: c_int, message: Pointer<msghdr>, flags: c_int) -> CountOrMinusOne {
@@ -487,8 +487,8 @@ fn put_address(output: *mut sockaddr, length: *mut socklen_t, found: SocketAddr)
     if output.is_null() || length.is_null() {
         return;
     }
-    let storage = address::stored(found);
-    let whole = address::length(&found);
+    let storage = socket_address::stored(found);
+    let whole = socket_address::length(&found);
     // SAFETY: not null, so by the header's promise a length.
     let capacity = unsafe { length.read() } as usize;
     // SAFETY: at most the capacity that the program gave, from a structure that is long enough.

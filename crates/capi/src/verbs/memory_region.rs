@@ -9,7 +9,7 @@ use engine::{Access, Extent, Registration};
 use super::buffer::{Buffer, DmaHandle};
 use super::open_device::OpenDevice;
 use super::protection_domain::Pd;
-use super::{fault_handler, pages, program_memory};
+use super::{fault_handler, mapped_pages, program_memory};
 use crate::abi;
 use crate::entry::{Output, Pointer, entry};
 use crate::errno::Errno;
@@ -265,7 +265,7 @@ pub(crate) fn extent(
         (start, length as u64, iova)
     };
     if !everything {
-        pages::check(address.addr(), length as usize, access)?;
+        mapped_pages::check(address.addr(), length as usize, access)?;
     }
     fault_handler::install();
     let access = if on_demand {
@@ -369,7 +369,7 @@ fn advise(domain: &Pd, advice: u32, segments: &[abi::ibv_sge]) -> Result<c_int, 
             _ => Access::empty(),
         };
         if advice != abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
-            pages::check(segment.addr as usize, segment.length as usize, access)?;
+            mapped_pages::check(segment.addr as usize, segment.length as usize, access)?;
         }
     }
     Ok(0)

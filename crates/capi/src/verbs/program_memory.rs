@@ -7,14 +7,14 @@
 
 use engine::ProgramMemoryAccess;
 
-use super::{mappings, pages};
+use super::{changed_mappings, mapped_pages};
 
 /// Memory that the program promised to keep mapped.
 pub(super) static PINNED: ProgramMemoryAccess = ProgramMemoryAccess {
     load: copy::load,
     store: copy::store,
     compare_swap: copy::compare_swap,
-    changed_mapping: mappings::changed,
+    changed_mapping: changed_mappings::changed,
 };
 
 /// On-demand memory, which may have unmapped pages at registration. Pages are checked before each access,
@@ -29,16 +29,16 @@ pub(super) static ON_DEMAND: ProgramMemoryAccess = ProgramMemoryAccess {
 
 unsafe fn load_if_present(to: *mut u8, from: *const u8, length: usize) -> bool {
     // SAFETY: the caller's promises are those of `load`.
-    pages::are_present(from.addr(), length, false) && unsafe { copy::load(to, from, length) }
+    mapped_pages::are_present(from.addr(), length, false) && unsafe { copy::load(to, from, length) }
 }
 
 unsafe fn store_if_present(to: *mut u8, from: *const u8, length: usize) -> bool {
     // SAFETY: the caller's promises are those of `store`.
-    pages::are_present(to.addr(), length, true) && unsafe { copy::store(to, from, length) }
+    mapped_pages::are_present(to.addr(), length, true) && unsafe { copy::store(to, from, length) }
 }
 
 unsafe fn compare_swap_if_present(word: *mut u64, expected: u64, new: u64) -> Option<u64> {
-    if !pages::are_present(word.addr(), size_of::<u64>(), true) {
+    if !mapped_pages::are_present(word.addr(), size_of::<u64>(), true) {
         return None;
     }
     // SAFETY: the caller's promises are those of `compare_swap`.
@@ -133,10 +133,10 @@ mod copy {
     use std::ptr;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::super::pages;
+    use super::super::mapped_pages;
 
     pub(super) unsafe fn load(to: *mut u8, from: *const u8, length: usize) -> bool {
-        let there = pages::are_present(from.addr(), length, false);
+        let there = mapped_pages::are_present(from.addr(), length, false);
         if there {
             // SAFETY: the source is present; the caller owns the destination.
             unsafe { ptr::copy_nonoverlapping(from, to, length) };
@@ -145,7 +145,7 @@ mod copy {
     }
 
     pub(super) unsafe fn store(to: *mut u8, from: *const u8, length: usize) -> bool {
-        let there = pages::are_present(to.addr(), length, true);
+        let there = mapped_pages::are_present(to.addr(), length, true);
         if there {
             // SAFETY: the destination is present; the caller owns the source.
             unsafe { ptr::copy_nonoverlapping(from, to, length) };
@@ -154,7 +154,7 @@ mod copy {
     }
 
     pub(super) unsafe fn compare_swap(word: *mut u64, expected: u64, new: u64) -> Option<u64> {
-        if !pages::are_present(word.addr(), size_of::<u64>(), true) {
+        if !mapped_pages::are_present(word.addr(), size_of::<u64>(), true) {
             return None;
         }
         // SAFETY: it is present, and aligned by the caller's promise.

@@ -1,4 +1,4 @@
-//! C programs with a mistake, and their corrected twins, under `ROCI_CHECK`.
+//! C programs with a mistake, and their corrected versions, under `ROCI_CHECK`.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -149,7 +149,7 @@ fn matrix() -> String {
          *Real* does what it does in rdma-core. *Unsupported* fails, with EOPNOTSUPP or as stated. A *stub* \
          exists for the loader and is never of use without the kernel's device file.\n\n\
          The releases are those from 25 to 65 that export the symbol, and all of them have the same of us. \
-         rdma-core renames the node IBVERBS_PRIVATE now and then: it has the number 25 in releases 25 to 32, \
+         rdma-core renames the node IBVERBS_PRIVATE from time to time: it has the number 25 in releases 25 to 32, \
          33 in 33, 34 in 34 to 56, 57 in 57 and 58, 59 in 59 to 63, 64 in 64, and 65 in 65. Each private \
          symbol is in all of these nodes.\n",
     );

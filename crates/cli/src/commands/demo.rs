@@ -17,8 +17,8 @@ use rocinante::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::free_loopback_address;
 use crate::json_channel::{JsonChannel, MemoryDescription};
-use crate::loopback;
 use crate::output::{FAINT, GOOD, STRONG, print_line, styled};
 
 pub(crate) use peer::run as run_peer;
@@ -108,7 +108,7 @@ fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
             capture: Some(path.clone()),
             ..rocinante::OpenOptions::from_env()
         };
-        match loopback::open(None, &options) {
+        match free_loopback_address::open(None, &options) {
             Err(OpenError::Capture(_)) if paths.peek().is_some() => {}
             opened => {
                 let (address, context) = opened?;

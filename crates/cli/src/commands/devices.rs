@@ -4,7 +4,7 @@ use clap::Args;
 use rocinante::{Device, LinkState};
 use serde::Serialize;
 
-use crate::device;
+use crate::find_device;
 use crate::local_packets::Way;
 use crate::output::{Table, print, print_json, remark};
 
@@ -39,9 +39,9 @@ struct Row {
 
 /// Lists the devices.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let devices = device::all()?;
+    let devices = find_device::all()?;
     if devices.is_empty() {
-        remark(device::NO_DEVICE);
+        remark(find_device::NO_DEVICE);
     }
     let way = Way::now();
     let rows: Vec<Row> = devices.iter().map(|it| row(it, &way)).collect();

@@ -7,7 +7,7 @@ use rocinante::{Device, LinkState, PathMtu};
 use serde::Serialize;
 
 use super::devices::guid;
-use crate::device;
+use crate::find_device;
 use crate::output::{print, print_json};
 
 /// The options of `roci devinfo`.
@@ -54,8 +54,8 @@ struct Port {
 /// Describes devices.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let devices = match &options.device {
-        Some(name) => vec![device::named(name)?],
-        None => device::all()?,
+        Some(name) => vec![find_device::named(name)?],
+        None => find_device::all()?,
     };
     if options.json {
         return print_json(&devices.iter().map(info).collect::<Vec<_>>());

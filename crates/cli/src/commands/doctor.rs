@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     findings.push(system::kernel_module());
     findings.push(system::runtime_directory());
     findings.push(system::libraries());
-    findings.extend(system::limits());
+    findings.extend(system::restrictions());
     findings.push(system::watcher());
     findings.push(network::receive_buffer());
     findings.push(network::segmentation());

@@ -6,7 +6,7 @@ use clap::Args;
 use rocinante::Device;
 use serde::Serialize;
 
-use crate::device::{self, recommended};
+use crate::find_device::{self, recommended};
 use crate::output::{FAINT, Table, print, print_json, styled};
 
 /// The options of `roci gids`.
@@ -44,8 +44,8 @@ struct Row {
 /// Lists the GIDs.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let devices = match &options.device {
-        Some(name) => vec![device::named(name)?],
-        None => device::all()?,
+        Some(name) => vec![find_device::named(name)?],
+        None => find_device::all()?,
     };
     let rows: Vec<Row> = devices.iter().flat_map(rows).collect();
     if options.json {

@@ -13,7 +13,7 @@ use super::queue_pairs::{Draft, QueuePairs, common_mtu};
 use super::report::{Report, Row};
 use super::throughput::{Flow, Seen};
 use super::{bandwidth, latency, tcp};
-use crate::loopback;
+use crate::free_loopback_address;
 
 /// Runs the measurements with the server at this address.
 pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
@@ -21,7 +21,7 @@ pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<
     let (control, local, peer) = connect(server, port)?;
     let local_device = match (&options.device, options.local) {
         (None, true) => local_device::on_loopback(
-            loopback::open(Some(peer.ip()), &rocinante::OpenOptions::from_env())?.1,
+            free_loopback_address::open(Some(peer.ip()), &rocinante::OpenOptions::from_env())?.1,
         ),
         (device, _) => local_device::open(device.as_deref(), options.gid_index, local.ip())?,
     };

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rocinante::Context;
 
-use crate::device;
+use crate::find_device;
 
 /// An open device, and the index of its address.
 pub(super) struct LocalDevice {
@@ -19,12 +19,12 @@ pub(super) fn open(
     connected: IpAddr,
 ) -> anyhow::Result<LocalDevice> {
     let (name, device) = match name {
-        Some(name) => (name.to_owned(), device::named(name)?),
-        None => device::having(connected)?,
+        Some(name) => (name.to_owned(), find_device::named(name)?),
+        None => find_device::having(connected)?,
     };
     let index = match gid_index {
-        Some(_) => device::gid(&device, gid_index)?.index,
-        None => device::gid_towards(&device, connected)?.index,
+        Some(_) => find_device::gid(&device, gid_index)?.index,
+        None => find_device::gid_towards(&device, connected)?.index,
     };
     Ok(LocalDevice {
         context: Context::open(&name)?,

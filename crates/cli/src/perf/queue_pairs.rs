@@ -70,26 +70,27 @@ impl DraftLane {
 /// The layout of the memory. Each queue pair has a part to send from, and then a part to receive into.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
-    room: usize,
+    /// How many bytes each part has.
+    part: usize,
 }
 
 impl Layout {
     fn new(plan: &Plan) -> Self {
         // Atomics need eight aligned bytes.
-        let room = (plan.largest() + NETWORK_HEADER).next_multiple_of(64);
-        Self { room }
+        let part = (plan.largest() + NETWORK_HEADER).next_multiple_of(64);
+        Self { part }
     }
 
     fn outgoing(self, lane: usize) -> usize {
-        2 * lane * self.room
+        2 * lane * self.part
     }
 
     fn incoming(self, lane: usize) -> usize {
-        self.outgoing(lane) + self.room
+        self.outgoing(lane) + self.part
     }
 
     fn total(self, lanes: usize) -> usize {
-        2 * lanes * self.room
+        2 * lanes * self.part
     }
 }
 
@@ -138,12 +139,12 @@ impl Draft {
             return Ok(());
         }
         for (index, lane) in self.lanes.iter().enumerate() {
-            let room = incoming(&self.memory, self.layout, index);
+            let buffer = incoming(&self.memory, self.layout, index);
             for _ in 0..self.plan.receive_depth {
                 let id = RECEIVE | index as u64;
                 match lane {
-                    DraftLane::Connected(prepared) => prepared.post_receive(id, [room])?,
-                    DraftLane::Datagram(datagram) => datagram.post_receive(id, [room])?,
+                    DraftLane::Connected(prepared) => prepared.post_receive(id, [buffer])?,
+                    DraftLane::Datagram(datagram) => datagram.post_receive(id, [buffer])?,
                 }
             }
         }
@@ -192,7 +193,7 @@ impl Draft {
 
 fn incoming(memory: &MemoryRegion, layout: Layout, lane: usize) -> Segment {
     let begin = layout.incoming(lane);
-    memory.slice(begin..begin + layout.room)
+    memory.slice(begin..begin + layout.part)
 }
 
 /// One queue pair and the destination of its messages.
@@ -230,10 +231,10 @@ impl Ends {
         }
     }
 
-    fn post_receive(&self, id: u64, room: Segment) -> Result<(), PostError> {
+    fn post_receive(&self, id: u64, buffer: Segment) -> Result<(), PostError> {
         match self {
-            Self::Connected(queue_pair) => queue_pair.post_receive(id, [room]),
-            Self::Datagram(queue_pair, _) => queue_pair.post_receive(id, [room]),
+            Self::Connected(queue_pair) => queue_pair.post_receive(id, [buffer]),
+            Self::Datagram(queue_pair, _) => queue_pair.post_receive(id, [buffer]),
         }
     }
 }
@@ -326,8 +327,8 @@ impl QueuePairs {
             let messages = (completion.id >> 32) as u32;
             return Ok(Done::Sent { lane, messages });
         }
-        let room = incoming(&self.memory, self.layout, lane);
-        self.lanes[lane].ends.post_receive(completion.id, room)?;
+        let buffer = incoming(&self.memory, self.layout, lane);
+        self.lanes[lane].ends.post_receive(completion.id, buffer)?;
         Ok(Done::Received)
     }
 

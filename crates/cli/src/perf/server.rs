@@ -11,8 +11,8 @@ use super::local_device::{self, LocalDevice};
 use super::options::Options;
 use super::queue_pairs::{Draft, QueuePairs, Side, common_mtu};
 use super::{bandwidth, latency, tcp};
-use crate::device;
-use crate::loopback;
+use crate::find_device;
+use crate::free_loopback_address;
 use crate::output::print_line;
 
 /// Serves one client.
@@ -43,7 +43,8 @@ fn serve_one(
 fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<LocalDevice>)> {
     if options.announce {
         std::thread::spawn(end_with_parent);
-        let (address, context) = loopback::open(None, &rocinante::OpenOptions::from_env())?;
+        let (address, context) =
+            free_loopback_address::open(None, &rocinante::OpenOptions::from_env())?;
         let listener = listen(Some(address), 0)?;
         print_line(listener.local_addr()?)?;
         return Ok((listener, Some(local_device::on_loopback(context))));
@@ -51,7 +52,7 @@ fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<LocalDevice
     let (address, ready) = match &options.device {
         None => (None, None),
         Some(name) => {
-            let address = device::gid(&device::named(name)?, options.gid_index)?.address;
+            let address = find_device::gid(&find_device::named(name)?, options.gid_index)?.address;
             let local_device = local_device::open(Some(name), options.gid_index, address)?;
             (Some(address), Some(local_device))
         }

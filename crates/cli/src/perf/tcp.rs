@@ -19,7 +19,7 @@ pub(super) fn serve(listener: &TcpListener, plan: &Plan, size: usize) -> anyhow:
     let served = match (plan.test.is_latency(), plan.test.verb()) {
         (true, verb) => answer(&mut stream, plan, lengths(verb, size)),
         (false, Verb::Read) => give(&mut stream, size),
-        (false, _) => swallow(&mut stream, size),
+        (false, _) => receive_until_end(&mut stream, size),
     };
     match served {
         // The client has closed the connection: the measurement ends.
@@ -57,14 +57,14 @@ fn give(stream: &mut TcpStream, size: usize) -> std::io::Result<()> {
     }
 }
 
-fn swallow(stream: &mut TcpStream, size: usize) -> std::io::Result<()> {
-    let mut room = room(size);
-    while stream.read(&mut room)? > 0 {}
+fn receive_until_end(stream: &mut TcpStream, size: usize) -> std::io::Result<()> {
+    let mut buffer = receive_buffer(size);
+    while stream.read(&mut buffer)? > 0 {}
     stream.write_all(&[0])
 }
 
-/// The size of the receive buffer.
-fn room(size: usize) -> Vec<u8> {
+/// A receive buffer for messages of this size.
+fn receive_buffer(size: usize) -> Vec<u8> {
     vec![0; size.clamp(64 << 10, 1 << 20)]
 }
 
@@ -120,11 +120,11 @@ fn push(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result<
 }
 
 fn fetch(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result<f64> {
-    let mut room = room(size);
+    let mut buffer = receive_buffer(size);
     let mut counter = Counter::new(amount);
     let mut bytes = 0;
     while counter.wants_more() {
-        bytes += stream.read(&mut room)? as u64;
+        bytes += stream.read(&mut buffer)? as u64;
         counter.messages = bytes / size as u64;
     }
     Ok(counter.rate())

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::original::Original;
-use crate::device::all;
+use crate::find_device::all;
 use crate::output::print;
 use record::{Record, printed};
 

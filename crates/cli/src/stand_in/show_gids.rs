@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use rocinante::{Device, GidEntry};
 
 use crate::commands::devices::gid_in_full;
-use crate::device;
+use crate::find_device;
 use crate::output::print;
 
 const HEADER: &str = "\
@@ -18,7 +18,7 @@ DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV
 /// Lists the GIDs of one device, or of all.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     let wanted = arguments.first();
-    let devices = device::all()?.into_iter();
+    let devices = find_device::all()?.into_iter();
     let devices: Vec<Device> = devices
         .filter(|device| wanted.is_none_or(|name| *name == device.name))
         .collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use wire::{Opcode, Packet};
 
-use crate::run::{Directory, roci};
+use crate::run_roci::{Directory, roci};
 
 /// The opcodes in a capture.
 fn opcodes(path: &Path) -> HashSet<Opcode> {

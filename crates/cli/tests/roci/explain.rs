@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 
-use crate::run::{Directory, roci};
+use crate::run_roci::{Directory, roci};
 
 /// A capture of the demo, in a directory of its own.
 fn captured(name: &str) -> (Directory, String) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::run::{Directory, Outcome, address, roci};
+use crate::run_roci::{Directory, Outcome, address, roci};
 
 fn link(config: &Path, arguments: &[&str]) -> Outcome {
     let command = roci([&["link"], arguments].concat());

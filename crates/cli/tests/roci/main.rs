@@ -1,19 +1,19 @@
 //! The built command, run as people and scripts run it.
 
-mod copies;
+mod beside_a_network;
+mod bundled_libraries;
+mod client_death;
 mod demo;
-mod end;
+mod device_files;
+mod devices_and_doctor;
 mod explain;
-mod files;
+mod help_and_errors;
 mod link;
-mod look;
-mod others;
-mod outside;
 mod perf;
 mod ping;
-mod run;
+mod run_roci;
 mod sandbox;
 mod stand_in;
 mod stat;
 mod torture;
-mod words;
+mod unmodified_programs;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::run::{address, roci};
+use crate::run_roci::{address, roci};
 
 /// Runs a test between two addresses of its own: what the client printed for scripts.
 fn measure(host: u8, test: &str, more: &[&str]) -> Value {

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run::{Roci, Running, address, roci};
+use crate::run_roci::{Roci, Running, address, roci};
 
 /// What rping sends first and second.
 const FIRST: &str = r"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefghijklmnopqr";

@@ -1,6 +1,6 @@
 //! Containers that forbid some system calls: it works, and what is different is said once.
 
-use crate::run::{Outcome, address, roci};
+use crate::run_roci::{Outcome, address, roci};
 
 /// Forbids a system call with one value of one argument, and becomes the command.
 const FORBID: &str = "

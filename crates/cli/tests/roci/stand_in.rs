@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{Directory, Outcome, Roci, address, roci};
+use crate::run_roci::{Directory, Outcome, Roci, address, roci};
 
 /// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-output.sh`.
 /// `cargo xtask interop` checks that it still says so.

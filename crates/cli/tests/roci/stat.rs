@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::run::{Roci, Running, address, roci};
+use crate::run_roci::{Roci, Running, address, roci};
 use crate::sandbox::{MEMFD, without};
 
 /// A server and a client of `roci ping` at one address, in two processes.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::run::{Directory, roci};
+use crate::run_roci::{Directory, roci};
 
 /// The program with the bugs, which cargo builds with the tests.
 fn planted_bugs() -> String {

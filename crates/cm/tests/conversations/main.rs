@@ -4,7 +4,7 @@
 mod active;
 mod conversation;
 mod disconnect;
-mod exit;
+mod exit_notices;
 mod hostile;
 mod ids;
 mod passive;

@@ -6,8 +6,7 @@ use cm::{EventKind, Failure, Unreachable};
 use errors::{Cause, Topic, cause};
 use net::interface::Device;
 
-use super::{Diagnostic, is_enabled, once};
-use crate::rdma_cm::CmError;
+use super::{Diagnostic, is_enabled, report_once};
 
 /// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
@@ -95,21 +94,17 @@ fn reason(failure: Failure) -> String {
 }
 
 /// Reports that no device leads to a peer. No device's reporter can do that.
-pub(crate) fn report_unresolved(source: Option<SocketAddr>, peer: SocketAddr, error: &CmError) {
+pub(crate) fn report_unresolved(
+    source: Option<SocketAddr>,
+    peer: SocketAddr,
+    (wrong, cause): (String, &'static Cause),
+) {
     if !is_enabled() {
         return;
     }
-    let (wrong, cause) = match error {
-        CmError::NoDevice(address) => (
-            format!("no RDMA device of this program has the local address {address}"),
-            &cause::NO_DEVICE,
-        ),
-        CmError::NoRoute { .. } => (error.to_string(), &cause::NO_ROUTE),
-        _ => (error.to_string(), &cause::CANNOT_OPEN),
-    };
     let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
     let about = format!("The address {peer}");
     let what = format!("{about} can't be resolved{from}: {wrong}.");
     let diagnostic = Diagnostic::new(about, what, cause).code(Topic::Connection, 1);
-    once::report(None, &diagnostic);
+    report_once::report(None, &diagnostic);
 }

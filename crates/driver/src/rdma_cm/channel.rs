@@ -13,7 +13,7 @@ use net::poll::{Ready, wait};
 use wire::cm::PortSpace;
 
 use super::cm_id::CmId;
-use super::queue::{EventQueue, QueuedEvent};
+use super::event_queue::{EventQueue, QueuedEvent};
 use crate::Driver;
 #[cfg(feature = "async")]
 use crate::alarms::AlarmKey;

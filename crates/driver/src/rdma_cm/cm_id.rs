@@ -20,7 +20,7 @@ use wire::cm::PortSpace;
 use super::CmError;
 use super::channel::{EventChannel, Token};
 use super::device_id::{DeviceId, IdOptions};
-use super::queue::{self, QueuedEvent};
+use super::event_queue::{self, QueuedEvent};
 use crate::Driver;
 use bind_state::BindState;
 
@@ -55,7 +55,7 @@ impl CmId {
     pub(super) fn new(channel: &EventChannel, space: PortSpace, service_type: ServiceType) -> Self {
         let inner = Inner::new(channel, BindState::Unbound);
         Self {
-            token: queue::next_token(),
+            token: event_queue::next_token(),
             space,
             service_type,
             inner: Mutex::new(inner),

@@ -14,7 +14,7 @@ use crate::check::ProcessCheck;
 use crate::options::OpenOptions;
 use crate::shortcut::Shortcut;
 
-/// How often a program may poll in vain, or read its memory, while the clock stands still. A program that polls without
+/// How often a program may poll without finding anything, or read its memory, while the clock stands still. A program that polls without
 /// waiting would never end. A program that compares sixteen megabytes word by word stays below.
 const MAX_IDLE_POLLS: u32 = 4_000_000;
 

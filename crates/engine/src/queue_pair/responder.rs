@@ -198,7 +198,7 @@ impl QueuePair {
                 self.push_nak_for_expected(Syndrome::Negative(nak));
                 shared.raise(match nak {
                     // C9-222.1.1: a key violation is also an affiliated asynchronous error.
-                    // IBA 9.9.3.1.3: so is every error of class C that belongs to no receive.
+                    // IBA 9.9.3.1.3: an error of class C that belongs to no receive is an affiliated asynchronous error, too.
                     NakCode::RemoteAccess => AsyncEvent::AccessError(self.number),
                     NakCode::InvalidRequest => AsyncEvent::RequestError(self.number),
                     _ => AsyncEvent::QueuePairFatal(self.number),

@@ -15,7 +15,7 @@ const part = (id) => document.getElementById(id);
 
 // Connections.
 
-/** Longer lists help nobody: the filter finds the rest. */
+/** Longer lists are hard to read; the filter finds the rest. */
 const LONGEST_LIST = 500;
 
 function fillConnections() {

@@ -6,11 +6,15 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use crate::captures::{explain, seal, tell};
-use crate::files::bytes;
+use crate::kernel_captures::bytes;
 
 /// A pcapng file, which has more fields than pcap.
 fn pcapng() -> Vec<u8> {
-    crate::formats::pcapng(&crate::files::frames("gold-rnrok"), 9, &[(0, 2), (0, 1)])
+    crate::formats::pcapng(
+        &crate::kernel_captures::frames("gold-rnrok"),
+        9,
+        &[(0, 2), (0, 1)],
+    )
 }
 
 fn captures() -> impl Strategy<Value = Vec<u8>> {
@@ -59,7 +63,7 @@ proptest! {
         order in prop::collection::vec(any::<prop::sample::Index>(), 1..60),
         changes in prop::collection::vec((any::<prop::sample::Index>(), 42..70_usize, any::<u8>()), 0..30),
     ) {
-        let frames = crate::files::frames("gold-batch");
+        let frames = crate::kernel_captures::frames("gold-batch");
         let mut chosen: Vec<Vec<u8>> = order
             .iter()
             .map(|place| frames[place.index(frames.len())].ethernet.clone())

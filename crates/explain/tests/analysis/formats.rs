@@ -13,7 +13,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::{DataLink, Endianness, TsResolution};
 
-use crate::files::{Frame, analysed, analysis, frames};
+use crate::kernel_captures::{Frame, analysed, analysis, frames};
 
 const CAPTURES: [&str; 3] = ["gold-rnrok", "gold-batch", "ipv6/rc-pingpong-gid0"];
 
@@ -147,7 +147,7 @@ fn pcapng_gives_the_same_text_and_keeps_comments() {
             let analysis = analysed(&file);
             assert_eq!(
                 text_without_file(&analysis),
-                text_without_file(&crate::files::analysis(name)),
+                text_without_file(&crate::kernel_captures::analysis(name)),
                 "{name}"
             );
             let ids: Vec<_> = analysis.packet_ids().collect();
@@ -165,7 +165,7 @@ fn packet_captured_at_both_ends_is_one_packet() {
     ] {
         for name in CAPTURES {
             let analysis = analysed(&pcapng(&frames(name), 9, points));
-            let expected = crate::files::analysis(name);
+            let expected = crate::kernel_captures::analysis(name);
             assert_eq!(
                 text_without_file(&analysis),
                 text_without_file(&expected),
@@ -273,7 +273,7 @@ fn truncated_packets_are_analysed() {
         writer.write_packet(&packet).expect("memory");
     }
     let analysis = analysed(&writer.into_writer());
-    let whole = crate::files::analysis("gold-batch");
+    let whole = crate::kernel_captures::analysis("gold-batch");
     assert_eq!(analysis.packets.len(), whole.packets.len());
     let data = |analysis: &Analysis| -> Vec<_> {
         let messages = analysis.messages.iter();

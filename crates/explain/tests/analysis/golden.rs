@@ -3,7 +3,7 @@
 use explain::terminal::{View, render};
 use explain::{Analysis, AnomalyKind, Outcome, Role, Severity};
 
-use crate::files::{analysis, bytes};
+use crate::kernel_captures::{analysis, bytes};
 
 fn text(analysis: &Analysis, view: &View) -> String {
     anstream::adapter::strip_str(&render(analysis, view)).to_string()
@@ -174,7 +174,7 @@ fn opcode_counts_equal_those_of_tshark() {
 /// A truncated file is analysed up to its last complete record.
 #[test]
 fn truncated_file_is_read_up_to_the_last_complete_record() {
-    let frames = crate::files::frames("rping");
+    let frames = crate::kernel_captures::frames("rping");
     let pcapng = crate::formats::pcapng(&frames, 9, &[(0, 0)]);
     for whole in [bytes("rping"), pcapng] {
         let all = Analysis::read(whole.as_slice()).expect("a capture");
@@ -209,7 +209,7 @@ fn truncated_file_is_read_up_to_the_last_complete_record() {
 fn truncated_answer_is_not_reported_as_missing() {
     const FILE_HEADER: usize = 24;
     const RECORD_HEADER: usize = 16;
-    let frames = crate::files::frames("gold-send");
+    let frames = crate::kernel_captures::frames("gold-send");
     let all = analysis("gold-send");
     let answer = all.packets.iter();
     let answer = answer.take_while(|it| it.role != Role::Acknowledge).count();

@@ -4,12 +4,12 @@
 #[path = "../../../../fuzz/src/captures.rs"]
 mod captures;
 mod damage;
-mod device;
-mod files;
 mod formats;
 mod golden;
-mod limits;
-mod rejected;
-mod same_start;
-mod size;
-mod story;
+mod kernel_captures;
+mod linear_time;
+mod own_captures;
+mod reject_causes;
+mod retries_and_program_records;
+mod same_first_psn;
+mod unusable_captures;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::device_list::{self, Wanted};
 use super::error::DeviceError;
-use super::spec::{self, Wanted};
 
 /// A named device, as in `rxe0=eth0`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ impl Link {
     }
 
     pub(super) fn parse(line: &str) -> Result<Self, DeviceError> {
-        let wanted = spec::parse_entry(None, line)?;
+        let wanted = device_list::parse_entry(None, line)?;
         let Some(name) = wanted.name.clone() else {
             return Err(DeviceError::BadEntry {
                 number: None,

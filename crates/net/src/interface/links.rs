@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::Interface;
 use super::error::DeviceError;
 use super::link::Link;
-use super::select::{build, select};
+use super::select_devices::{build, select};
 
 /// The links of a user: a text file with one line per link, which may also be edited by hand. Empty
 /// lines and lines that begin with `#` are ignored.

@@ -194,7 +194,7 @@ mod tests {
     use wire::{Opcode, PacketHead, Psn, Qpn, Route, icrc};
 
     use super::*;
-    use crate::limits::{self, Limit};
+    use crate::restrictions::{self, Restriction};
     use crate::share::table::Entry;
     use crate::socket::Inbox;
     use crate::sys::process::{end, fork};
@@ -305,7 +305,7 @@ mod tests {
             "{second}"
         );
         assert_eq!(received, 1);
-        assert!(limits::was_reported(Limit::Steering));
+        assert!(restrictions::was_reported(Restriction::Steering));
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         let taken = matches!(second, JoinError::Socket(SocketError::PortTaken { .. }));
         assert!(taken, "{second}");
         assert_eq!(received, 1);
-        assert!(limits::was_reported(Limit::SharedPorts));
+        assert!(restrictions::was_reported(Restriction::SharedPorts));
     }
 
     #[test]

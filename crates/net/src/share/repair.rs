@@ -15,7 +15,7 @@ use super::registry::Locked;
 use super::repair_state::PROBE_TIMEOUT;
 use super::steering::program;
 use super::table::{Entry, Moved, Seen, Table};
-use crate::limits::{self, Limit};
+use crate::restrictions::{self, Restriction};
 use crate::sys;
 
 /// Milliseconds between two checks whether the processes of other members still run. A packet for a dead member
@@ -353,7 +353,7 @@ impl Member {
         match attached {
             // A single member at the address gets every packet without a program.
             Err(error) if table.members.len() == 1 => {
-                limits::report_if_forbidden(Limit::Steering, &error);
+                restrictions::report_if_forbidden(Restriction::Steering, &error);
                 Ok(())
             }
             attached => attached.map_err(|source| no_steering(self.address, source)),

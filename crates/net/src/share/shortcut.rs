@@ -37,7 +37,7 @@ use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, Mailbox, RingOffer};
 use super::process::Identity;
 use super::registry::{Registry, Stamp};
 use super::table::{Entry, Table};
-use crate::limits::{self, Limit};
+use crate::restrictions::{self, Restriction};
 use crate::sys::shared_memory::RING_LINK;
 use ring::{Reader, State, Writer};
 
@@ -463,7 +463,7 @@ fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) ->
         return None;
     }
     let writer = Writer::create()
-        .inspect_err(|error| limits::report_if_forbidden(Limit::MemoryFiles, error))
+        .inspect_err(|error| restrictions::report_if_forbidden(Restriction::MemoryFiles, error))
         .ok()?;
     let offer = RingOffer {
         from: us,

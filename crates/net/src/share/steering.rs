@@ -59,7 +59,7 @@ pub(crate) fn accepts_everything() -> [Instruction; 1] {
 ///
 /// Each doubling of the number of members costs a packet one more comparison.
 pub(super) fn program(table: &Table) -> Vec<Instruction> {
-    let anybody = anybody(table);
+    let fallback = any_member(table);
     let mut program = vec![
         plain(LOAD_WORD, 0),
         jump_equal(probe::MAGIC, 2),
@@ -75,22 +75,22 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
         jump_equal(SERVICE_REPLY, 3),
         plain(LOAD_WORD, BODY),
         plain(JUMP, 2),
-        plain(RETURN, anybody),
+        plain(RETURN, fallback),
         plain(LOAD_WORD, BODY + 4),
         plain(SHIFT_RIGHT, COMMUNICATION_SHIFT),
         // The numbers that all members share are at both ends.
         jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.start, 1),
         jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.end, 1),
-        plain(RETURN, anybody),
+        plain(RETURN, fallback),
     ];
     let leaves: Vec<(u32, u32)> = table
         .members
         .iter()
         .filter(|member| !member.withdrawn)
-        .map(|member| (member.block.first(), member.place.unwrap_or(anybody)))
+        .map(|member| (member.block.first(), member.place.unwrap_or(fallback)))
         .collect();
     if leaves.is_empty() {
-        program.push(plain(RETURN, anybody));
+        program.push(plain(RETURN, fallback));
     }
     search(&leaves, &mut program);
     program
@@ -127,7 +127,7 @@ fn search(leaves: &[(u32, u32)], program: &mut Vec<Instruction>) {
 /// The place for packets that are not for one member. If the group contains sockets of no member,
 /// or of one that is leaving, the kernel must not choose: packets that reach these sockets are
 /// lost.
-fn anybody(table: &Table) -> u32 {
+fn any_member(table: &Table) -> u32 {
     let staying = || table.members.iter().filter(|member| !member.withdrawn);
     if table.fills_all_places() && staying().count() == table.members.len() {
         return ANY;

@@ -11,7 +11,7 @@ use wire::{Flow, Route};
 use super::SocketError;
 use super::control::{Incoming, integer};
 use super::socket_address::{interface_of, open, parse, socket_address};
-use crate::limits::{self, Limit};
+use crate::restrictions::{self, Restriction};
 use crate::sys::is_forbidden;
 use crate::sys::option::{self, UDP_GRO, UDP_NO_CHECK6_RX};
 use crate::sys::receive::{MAX_SLOTS, Slot, receive};
@@ -87,7 +87,9 @@ impl Receiver {
             // Never SO_REUSEADDR for steered packets: another user could receive them. If sharing
             // is forbidden, the first process has the port alone.
             Sharing::Steered => match socket.set_reuse_port(true) {
-                Err(error) if is_forbidden(&error) => limits::report(Limit::SharedPorts),
+                Err(error) if is_forbidden(&error) => {
+                    restrictions::report(Restriction::SharedPorts);
+                }
                 result => result?,
             },
             Sharing::Copied => socket.set_reuse_address(true)?,

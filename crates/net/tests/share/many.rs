@@ -129,7 +129,7 @@ fn thousand() {
 /// Not a test: a process with some members, until its input ends.
 #[test]
 #[ignore = "started by other tests as a process of its own"]
-fn crowd() {
+fn many_members() {
     let Ok(order) = env::var(ORDER) else {
         return;
     };
@@ -173,15 +173,15 @@ fn crowd() {
     std::process::exit(0);
 }
 
-struct Crowd {
+struct Members {
     child: Child,
     lines: Box<dyn Iterator<Item = String>>,
     blocks: Vec<NumberBlock>,
 }
 
-impl Crowd {
+impl Members {
     fn start(site: &Site, count: usize) -> Self {
-        let mut child = start("crowd", &format!("{} {count}", site.address), 1024);
+        let mut child = start("many_members", &format!("{} {count}", site.address), 1024);
         let lines = Box::new(lines(&mut child));
         Self {
             child,
@@ -205,7 +205,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for Members {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -213,15 +213,15 @@ impl Drop for Crowd {
 }
 
 /// Some processes with 16 members each: half of them die at once.
-fn crowds(site: &Site, processes: usize) {
+fn groups(site: &Site, processes: usize) {
     let begin = Instant::now();
-    let mut crowds: Vec<_> = (0..processes).map(|_| Crowd::start(site, 16)).collect();
-    crowds.iter_mut().for_each(Crowd::wait);
+    let mut groups: Vec<_> = (0..processes).map(|_| Members::start(site, 16)).collect();
+    groups.iter_mut().for_each(Members::wait);
     println!(
         "{processes} processes joined 16 times each in {:?}",
         begin.elapsed()
     );
-    let half = crowds.split_off(processes / 2);
+    let half = groups.split_off(processes / 2);
     for mut victim in half {
         victim.child.kill().unwrap();
         victim.child.wait().unwrap();
@@ -234,7 +234,7 @@ fn crowds(site: &Site, processes: usize) {
     );
     thread::sleep(Duration::from_millis(1500));
     let peer = Peer::new(site.address);
-    let blocks = crowds.iter().flat_map(|it| &it.blocks);
+    let blocks = groups.iter().flat_map(|it| &it.blocks);
     for (sent, block) in blocks.enumerate() {
         assert_ne!(*block, newcomer.block());
         peer.send(&[block.first()]);
@@ -243,8 +243,8 @@ fn crowds(site: &Site, processes: usize) {
             thread::sleep(Duration::from_millis(5));
         }
     }
-    let sent = 16 * crowds.len() as u64;
-    let ends: Vec<_> = crowds.into_iter().map(Crowd::end).collect();
+    let sent = 16 * groups.len() as u64;
+    let ends: Vec<_> = groups.into_iter().map(Members::end).collect();
     let got: u64 = ends.iter().map(|it| it.0).sum();
     let forwarded: u64 = ends.iter().map(|it| it.1).sum();
     println!("{got} of {sent} packets arrived, {forwarded} of them by another member");
@@ -253,13 +253,13 @@ fn crowds(site: &Site, processes: usize) {
 
 #[test]
 fn places_are_found_again_after_half_of_many_died() {
-    crowds(&Site::new(69), 8);
+    groups(&Site::new(69), 8);
 }
 
 #[test]
 #[ignore = "takes long: 64 processes, 1,024 members"]
 fn places_are_found_again_after_half_of_a_thousand_died() {
-    crowds(&Site::new(66), 64);
+    groups(&Site::new(66), 64);
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn settle_counting(peer: &Peer, members: &mut [Process]) -> (Duration, u64) {
     (right_since.unwrap(), sent)
 }
 
-/// Sends many packets to each member in batches: all arrive, and none at anybody else.
+/// Sends many packets to each member in batches: all arrive, and none at another member.
 pub(crate) fn all_get_their_own(peer: &Peer, members: &mut [Process]) {
     let before: Vec<Report> = members.iter_mut().map(Process::report).collect();
     for round in 0..20 {

@@ -258,7 +258,7 @@ fn packets_keep_their_order_when_shortcuts_are_turned_off_and_on() {
         for number in turn * PER_TURN..(turn + 1) * PER_TURN {
             target.send(&mut one, number);
         }
-        // The socket and the mailbox are polled now and then, in the middle of everything.
+        // The socket and the mailbox are polled from time to time in between.
         let take = |it: ReceivedPacket<'_>| received.push(it.packet.to_vec());
         other.poll_mailbox_next();
         other.receive(Instant::now(), &mut inbox, take).unwrap();

@@ -8,7 +8,7 @@ use engine::{
 };
 use wire::{Gid, Key, PathMtu};
 
-use super::end::Target;
+use super::connection_end::Target;
 use super::pool::{Owner, Pool};
 use super::{Cluster, Profile, Queue, Service};
 use crate::CheckError;

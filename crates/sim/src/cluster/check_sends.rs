@@ -3,7 +3,7 @@
 use engine::{CompletedWork, Completion, QueuePairType, State, Status};
 
 use super::Cluster;
-use super::end::{Cause, Drain, End, Expected, Fault, Opening, Posted};
+use super::connection_end::{Cause, Drain, End, Expected, Fault, Opening, Posted};
 use crate::CheckError;
 
 impl Cluster {

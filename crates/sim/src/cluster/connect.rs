@@ -6,7 +6,7 @@ use engine::{Access, Address, Attributes, QueuePairInit, QueuePairType, State};
 use wire::{AckTimeout, PathMtu, Psn, RnrTimer};
 
 use super::build::HostObjects;
-use super::end::{End, Limits};
+use super::connection_end::{End, Limits};
 use super::pool::Owner;
 use super::{Cluster, Service};
 use crate::CheckError;

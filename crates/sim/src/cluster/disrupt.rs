@@ -2,7 +2,7 @@
 
 use engine::{Attributes, RemoteMemory, State};
 
-use super::end::{Cause, Drain, Posted};
+use super::connection_end::{Cause, Drain, Posted};
 use super::pool::Owner;
 use super::{Call, Cluster};
 use crate::CheckError;

@@ -6,7 +6,7 @@ use engine::{Access, CompletedWork, RemoteMemory, SendFlags, SendRequest, Work};
 use wire::{FlushPlacement, FlushRange, Key};
 
 use super::Cluster;
-use super::end::{Effect, Expected, Message, Target};
+use super::connection_end::{Effect, Expected, Message, Target};
 use crate::model_memory::Block;
 
 /// The kind of a request.

@@ -3,7 +3,7 @@
 use engine::{AsyncEvent, Completion, CompletionQueue, Event, Id, Notify, State, Status};
 use wire::Qpn;
 
-use super::end::Fault;
+use super::connection_end::Fault;
 use super::{Cluster, Queue};
 use crate::CheckError;
 use crate::machine::Machine;

@@ -9,7 +9,7 @@ use engine::{
 use wire::{Key, Srqn};
 
 use super::Cluster;
-use super::end::{Cause, Message};
+use super::connection_end::{Cause, Message};
 use super::observe::Due;
 use crate::CheckError;
 use crate::model_memory::Block;

@@ -3,7 +3,7 @@
 use engine::Completion;
 
 use super::Cluster;
-use super::end::Message;
+use super::connection_end::Message;
 use super::pool::Receive;
 use crate::CheckError;
 

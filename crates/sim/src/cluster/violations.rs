@@ -5,8 +5,8 @@ use wire::Key;
 
 use super::Cluster;
 use super::build::HostObjects;
+use super::connection_end::{Expected, Fault, Target};
 use super::draft::{Draft, RemoteRange, Verb};
-use super::end::{Expected, Fault, Target};
 use crate::CheckError;
 use crate::simple_connect::ALL_RIGHTS;
 

@@ -5,8 +5,8 @@ use wire::Key;
 
 use super::Cluster;
 use super::build::HostObjects;
+use super::connection_end::{Opening, View, Window};
 use super::draft::{Draft, RemoteRange, Verb};
-use super::end::{Opening, View, Window};
 use crate::CheckError;
 use crate::model_memory::ModelMemory;
 use crate::simple_connect::ALL_RIGHTS;

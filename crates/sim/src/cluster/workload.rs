@@ -2,8 +2,8 @@
 
 use engine::{QueuePairType, SendFlags};
 
+use super::connection_end::{Expected, Posted};
 use super::draft::{Draft, Verb};
-use super::end::{Expected, Posted};
 use super::{Call, Cluster};
 use crate::CheckError;
 

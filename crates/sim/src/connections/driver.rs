@@ -139,19 +139,20 @@ impl Connections {
         host: usize,
         instruction: Instruction,
     ) -> Result<(), CheckError> {
-        let luck = self.rng.below(100);
+        let chance = self.rng.below(100);
         let mtu = *self
             .rng
             .pick(&[PathMtu::Mtu256, PathMtu::Mtu1024, PathMtu::Mtu4096]);
         let address = self.configs[host].address();
         let manager = self.host(host).manager();
         match instruction {
-            Instruction::ResolveAddress { .. } | Instruction::ResolveRoute { .. } if luck == 0 => {}
-            Instruction::ResolveAddress { id, .. } if luck == 1 => {
+            Instruction::ResolveAddress { .. } | Instruction::ResolveRoute { .. }
+                if chance == 0 => {}
+            Instruction::ResolveAddress { id, .. } if chance == 1 => {
                 manager.address_resolved(id, Err(Failure::Os(113)));
             }
             Instruction::ResolveAddress { id, .. } => manager.address_resolved(id, Ok(address)),
-            Instruction::ResolveRoute { id, .. } if luck < 4 => {
+            Instruction::ResolveRoute { id, .. } if chance < 4 => {
                 manager.route_resolved(id, Err(Failure::Os(113)));
             }
             Instruction::ResolveRoute { id, .. } => {

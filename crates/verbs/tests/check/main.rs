@@ -1,4 +1,4 @@
-//! The check of programs: small programs with one mistake each, and their corrected twins.
+//! The check of programs: small programs with one mistake each, and their corrected versions.
 //!
 //! Each runs in a process of its own, checked as by `roci run --check=fail`. The wrong one must be found, by its rule and
 //! no other; the right one must have no finding.

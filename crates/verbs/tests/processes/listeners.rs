@@ -60,7 +60,7 @@ pub(crate) fn serve(port: &str) {
             .expect("room")
             .queue_pair(&completions.expect("room"));
         let prepared = request.prepare(builder).expect("room");
-        // A client that has tired of waiting is no reason to end.
+        // A client that stopped waiting does not end the server.
         kept.extend(prepared.accept(port.as_bytes()));
     }
 }

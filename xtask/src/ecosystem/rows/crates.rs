@@ -1,7 +1,7 @@
 //! Rust crates, by their own examples.
 
-use super::super::list::Field::{self, Libraries, Mpi};
-use super::super::list::{Crate, Entry, Origin};
+use super::super::entry::Field::{self, Libraries, Mpi};
+use super::super::entry::{Crate, Entry, Origin};
 use super::mpi::open_over_ucx;
 use crate::programs::list::{Ready, Row, ends, stays};
 

@@ -1,7 +1,7 @@
 //! Other programs of Debian.
 
-use super::super::list::Field::{self, Libraries, MachineLearning, Storage};
-use super::super::list::{Entry, Origin};
+use super::super::entry::Field::{self, Libraries, MachineLearning, Storage};
+use super::super::entry::{Entry, Origin};
 use super::super::supply::GLOO_PROGRAM;
 use crate::programs::list::{Ready, Row, ends, stays};
 

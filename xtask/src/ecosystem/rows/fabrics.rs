@@ -1,7 +1,7 @@
 //! UCX and libfabric, on which MPI and others stand.
 
-use super::super::list::Field::Mpi;
-use super::super::list::{Effort, Entry, Origin};
+use super::super::entry::Field::Mpi;
+use super::super::entry::{Effort, Entry, Origin};
 use crate::programs::list::{Ready, Row, ends};
 
 /// Where they wait for their clients.

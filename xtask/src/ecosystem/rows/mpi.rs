@@ -1,7 +1,7 @@
 //! MPI of Debian, and programs on it.
 
-use super::super::list::Field::{Libraries, Mpi};
-use super::super::list::{Entry, Origin};
+use super::super::entry::Field::{Libraries, Mpi};
+use super::super::entry::{Entry, Origin};
 use super::super::supply::SHMEM_PROGRAM;
 use crate::programs::list::Row;
 

@@ -1,7 +1,7 @@
 //! Wheels of PyPI.
 
-use super::super::list::Field::{MachineLearning, Mpi, Rpc};
-use super::super::list::{Entry, Origin};
+use super::super::entry::Field::{MachineLearning, Mpi, Rpc};
+use super::super::entry::{Entry, Origin};
 use super::super::python::Environment;
 use super::mpi::ucx;
 use crate::programs::list::{Ready, Row, ends, stays};

@@ -1,6 +1,6 @@
 //! What was tried by hand, or can't be run: no command repeats it.
 
-use super::super::list::Field::{self, Libraries, MachineLearning, Rpc, Storage};
+use super::super::entry::Field::{self, Libraries, MachineLearning, Rpc, Storage};
 
 /// A line of the scoreboard that is no run.
 pub(in crate::ecosystem) struct Tried {

@@ -67,10 +67,10 @@ const IN_THE_PARENT: &str = "our device lives in the memory of the process that 
                              in the kernel: a child has none";
 
 // What is lacking.
-const NO_ON_DEMAND: &str = "rxe of Linux 6.1 has no memory on demand";
+const NO_ON_DEMAND: &str = "rxe of Linux 6.1 has no on-demand paging";
 const NO_DEVICE_MEMORY: &str = "rxe has no device memory";
 const NO_REREGISTRATION: &str = "rxe of Linux 6.1 can't change a region";
-const NO_ADVICE: &str = "rxe of Linux 6.1 takes no advice about memory";
+const NO_ADVICE: &str = "rxe of Linux 6.1 does not support `ibv_advise_mr`";
 const NO_DATAGRAMS: &str = "rdma-core's rsockets ask for an address without a global route, which \
                             RoCE does not have";
 const HANGS: &str = "rdma-core's rsockets hang in some runs when one thread sends while another \
@@ -356,7 +356,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "post_and_poll",
         "ibv_wr_sends_inline_data",
         "byte_len is 0, not 7",
-        "rdma-core's library for rxe sends nothing of inline data that is posted in the new way",
+        "rdma-core's library for rxe sends no inline data that is posted with `ibv_wr_*`",
     ),
     lacks(
         "post_and_poll",
@@ -387,7 +387,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "rsocket",
         "after_shutdown_a_send_fails",
         "rsend(client, \"more\", 4, 0) == -1",
-        "rdma-core's takes data behind a shutdown; we reject it, as sockets do",
+        "rdma-core's accepts data after a shutdown; we reject it, as sockets do",
     ),
     otherwise(
         "rsocket",

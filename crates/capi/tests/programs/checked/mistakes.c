@@ -1,4 +1,4 @@
-/* Small programs with one mistake each, and their corrected twins, for `ROCI_CHECK`. The first word is the name of the
+/* Small programs with one mistake each, and their corrected versions, for `ROCI_CHECK`. The first word is the name of the
  * program, the second `wrong` or `right`. */
 #include <sched.h>
 #include <sys/mman.h>

@@ -9,8 +9,8 @@ use rocinante::{Access, CompletionQueue, Endpoint, MemoryRegion, QueuePair, Stat
 use super::{
     Ask, BEFORE, BULK, COMPLETION_TIMEOUT, COUNTER, DEVICE_MEMORY, Introduction, difference,
 };
+use crate::free_loopback_address;
 use crate::json_channel::JsonChannel;
-use crate::loopback;
 
 /// Runs until the channel closes.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -51,7 +51,7 @@ impl Peer {
             capture: None,
             ..rocinante::OpenOptions::from_env()
         };
-        let (address, context) = loopback::open(Some(taken), &options)?;
+        let (address, context) = free_loopback_address::open(Some(taken), &options)?;
         let domain = context.protection_domain()?;
         let completions = context.completion_queue(16)?;
         let inbox = domain.register(256, Access::LOCAL_WRITE)?;

@@ -11,8 +11,8 @@ use std::os::fd::AsFd;
 use wire::Route;
 
 use super::Finding;
+use crate::free_loopback_address;
 use crate::local_packets::Way;
-use crate::loopback;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -96,7 +96,7 @@ pub(super) fn ping() -> Finding {
 }
 
 fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
-    let (address, context) = loopback::open(None, &OpenOptions::from_env())?;
+    let (address, context) = free_loopback_address::open(None, &OpenOptions::from_env())?;
     let domain = context.protection_domain()?;
     let completions = context.completion_queue(16)?;
     let memory = domain.register(128, Access::LOCAL_WRITE)?;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use net::interface::{Device, LinkState};
-use net::limit_check;
-use net::limits::Limit;
+use net::restriction_check;
+use net::restrictions::Restriction;
 use net::share::RuntimeDirectory;
 use net::socket::{Receiver, SocketError};
 use net::watcher::Watcher;
@@ -15,7 +15,7 @@ use wire::ROCE_PORT;
 
 use super::Finding;
 use crate::commands::run;
-use crate::device;
+use crate::find_device;
 use crate::output::count;
 
 /// The libraries for programs that `roci run` starts. Other commands work without them.
@@ -36,7 +36,7 @@ pub(super) fn libraries() -> Finding {
 
 /// The devices and their MTUs.
 pub(super) fn devices() -> Vec<Finding> {
-    match device::all() {
+    match find_device::all() {
         Err(error) => vec![Finding::fail(
             "devices",
             error.to_string(),
@@ -72,7 +72,7 @@ fn describe(device: &Device) -> Finding {
 
 /// UDP port 4791 at every address of every device.
 pub(super) fn ports() -> Vec<Finding> {
-    let devices = device::all().unwrap_or_default();
+    let devices = find_device::all().unwrap_or_default();
     let addresses: Vec<IpAddr> = devices
         .iter()
         .flat_map(|device| device.gids.iter().map(|entry| entry.address))
@@ -151,13 +151,13 @@ pub(super) fn runtime_directory() -> Finding {
 }
 
 /// What the system forbids, and what happens instead.
-pub(super) fn limits() -> Vec<Finding> {
+pub(super) fn restrictions() -> Vec<Finding> {
     let check = "sandbox";
-    let limits = Limit::ALL
+    let restrictions = Restriction::ALL
         .into_iter()
-        .filter(|limit| limit_check::exists(*limit));
-    let findings: Vec<_> = limits
-        .map(|limit| Finding::warn(check, limit.consequence(), limit.advice()))
+        .filter(|restriction| restriction_check::exists(*restriction));
+    let findings: Vec<_> = restrictions
+        .map(|restriction| Finding::warn(check, restriction.consequence(), restriction.advice()))
         .collect();
     if findings.is_empty() {
         vec![Finding::ok(check, "nothing that devices use is forbidden")]

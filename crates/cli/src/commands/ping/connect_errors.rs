@@ -8,7 +8,7 @@ use net::share::ServiceError;
 use rocinante::rdma_cm::{CmError, RejectReason};
 use rocinante::{ConnectError, Context};
 
-use crate::device;
+use crate::find_device;
 
 /// The message for an error.
 pub(super) fn explain(error: ConnectError) -> anyhow::Error {
@@ -57,8 +57,8 @@ pub(super) fn no_way(
 
 /// Whether the device with this address of ours can be opened.
 fn open(source: IpAddr) -> anyhow::Result<()> {
-    device::all()?;
-    let found = device::having(source).map_err(|_| CmError::NoDevice(source));
+    find_device::all()?;
+    let found = find_device::having(source).map_err(|_| CmError::NoDevice(source));
     let (name, _) = found?;
     Context::open(&name)?;
     Ok(())

@@ -87,7 +87,7 @@ impl Contents {
     /// Writes everything under a unique name, and then renames it.
     fn publish_at(&self, path: &Path) -> io::Result<()> {
         if let Ok(found) = fs::File::open(path) {
-            // It is in use again; see `device_files::unused`.
+            // It is in use again; see `device_files::unused_trees`.
             let _ = found.set_modified(SystemTime::now());
             return Ok(());
         }

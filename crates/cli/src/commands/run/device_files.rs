@@ -6,7 +6,7 @@
 
 mod pci_bus;
 mod port;
-mod unused;
+mod unused_trees;
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ pub(super) fn write(devices: &[Device], reader: Reader) -> anyhow::Result<PathBu
         Reader::Shell => contents.publish("shell-tree")?,
         Reader::Program => {
             let path = contents.publish(KIND)?;
-            unused::remove_beside(&path, KIND);
+            unused_trees::remove_beside(&path, KIND);
             path
         }
     };

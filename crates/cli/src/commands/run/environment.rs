@@ -16,7 +16,7 @@ use super::device_files::{self, Reader};
 use super::elf::CLibrary;
 use super::libraries::Libraries;
 use super::stand_ins;
-use crate::device::NO_DEVICE;
+use crate::find_device::NO_DEVICE;
 use crate::output::remark;
 
 const PATH: &str = "PATH";

@@ -5,7 +5,7 @@ use rocinante::Device;
 use super::record::{Record, Value};
 use super::{Answer, Format, meant, unknown};
 use crate::commands::devices::guid;
-use crate::device;
+use crate::find_device;
 
 const USAGE: &str = "Usage: rdma dev show [DEV]\n";
 
@@ -45,7 +45,7 @@ fn show(words: &[&str], format: Format) -> anyhow::Result<Answer> {
         [name] => Some(*name),
         [_, word, ..] => return Ok(unknown("parameter", word)),
     };
-    let devices = device::all()?;
+    let devices = find_device::all()?;
     let records: Vec<Record> = (devices.iter().enumerate())
         .filter(|(_, device)| wanted.is_none_or(|name| name == device.name))
         .map(|(number, device)| record(number, device, format))

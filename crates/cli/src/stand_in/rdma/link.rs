@@ -6,7 +6,7 @@ use rocinante::{Device, LinkState};
 
 use super::record::Record;
 use super::{Answer, Format, meant, unknown};
-use crate::device;
+use crate::find_device;
 
 const USAGE: &str = "\
 Usage: rdma link show [DEV/PORT_INDEX]
@@ -34,7 +34,7 @@ pub(super) fn answer(words: &[&str], format: Format) -> anyhow::Result<Answer> {
 }
 
 fn show(words: &[&str], format: Format) -> anyhow::Result<Answer> {
-    let devices = device::all()?;
+    let devices = find_device::all()?;
     let ports = devices.iter().enumerate();
     let records = match words {
         [] => ports,
@@ -137,7 +137,7 @@ fn delete(words: &[&str]) -> anyhow::Result<Answer> {
 }
 
 fn is_there(name: &str) -> anyhow::Result<bool> {
-    Ok(device::all()?.iter().any(|device| device.name == name))
+    Ok(find_device::all()?.iter().any(|device| device.name == name))
 }
 
 /// Whether `ROCI_DEVICES` lists the devices. Then links are not read.

@@ -13,7 +13,7 @@ use wire::cm::{PortSpace, ServiceId};
 
 use super::record::Record;
 use super::{Answer, meant, unknown};
-use crate::device;
+use crate::find_device;
 
 const USAGE: &str = "\
 Usage: rdma resource
@@ -51,7 +51,7 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
         Some(_) => return Ok(unknown_objects()),
         None => return Ok(unknown("parameter", kind)),
     };
-    let devices = device::all()?;
+    let devices = find_device::all()?;
     let wanted = match filter {
         [] => None,
         ["dev" | "link", name] => Some(*name),

@@ -6,7 +6,7 @@ use statistics::CounterFile;
 
 use super::record::Record;
 use super::{Answer, meant, unknown};
-use crate::device;
+use crate::find_device;
 
 const USAGE: &str = "\
 Usage: rdma statistic show [ link DEV/PORT_INDEX ]
@@ -56,7 +56,7 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
 }
 
 fn show(port: Option<&str>) -> anyhow::Result<Answer> {
-    let devices = device::all()?;
+    let devices = find_device::all()?;
     let is_meant = |it: &&Device| port.is_none_or(|port| super::link::is_at(it, port));
     let wanted: Vec<_> = devices.iter().filter(is_meant).collect();
     if wanted.is_empty() && port.is_some() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cm::EventKind;
+use errors::{Cause, cause};
 
 use super::bind_state::BindState;
 use super::{CmId, Inner};
@@ -158,7 +159,7 @@ impl CmId {
         peer: SocketAddr,
         error: &CmError,
     ) {
-        diagnostics::report_unresolved(source, peer, error);
+        diagnostics::report_unresolved(source, peer, why_unresolved(error));
         self.push_event(inner, EventKind::AddressError(devices::failure(error)));
     }
 }
@@ -180,4 +181,16 @@ fn own_address(driver: &Driver, peer: SocketAddr) -> Result<IpAddr, CmError> {
         .find(|it| Some(**it) == usual)
         .or_else(same_family);
     found.copied().ok_or(CmError::NoDevice(peer.ip()))
+}
+
+/// What is wrong if no device leads to a peer, and the cause in the catalogue.
+fn why_unresolved(error: &CmError) -> (String, &'static Cause) {
+    match error {
+        CmError::NoDevice(address) => (
+            format!("no RDMA device of this program has the local address {address}"),
+            &cause::NO_DEVICE,
+        ),
+        CmError::NoRoute { .. } => (error.to_string(), &cause::NO_ROUTE),
+        _ => (error.to_string(), &cause::CANNOT_OPEN),
+    }
 }

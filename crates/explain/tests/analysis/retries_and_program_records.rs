@@ -14,7 +14,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::pcapng::blocks::systemd_journal_export::SystemdJournalExportBlock;
 
-use crate::files::{Frame, analysis, frames};
+use crate::kernel_captures::{Frame, analysis, frames};
 
 const OUTBOUND: u32 = 2;
 const INBOUND: u32 = 1;

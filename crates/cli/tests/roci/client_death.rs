@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run::{Directory, Running, address, roci};
+use crate::run_roci::{Directory, Running, address, roci};
 
 /// How long a server may take to listen.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);

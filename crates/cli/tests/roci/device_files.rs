@@ -1,6 +1,6 @@
 //! The device files that programs see under `roci run`.
 
-use crate::run::{Roci, address, roci};
+use crate::run_roci::{Roci, address, roci};
 
 /// What the kernel's own device has, listed by `xtask/guest/device-files.sh`. `cargo xtask interop`
 /// checks that the kernel still says so.

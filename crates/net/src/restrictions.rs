@@ -1,8 +1,8 @@
 //! Features that this system forbids, as a container's system call filter may, and what happens
 //! instead.
 //!
-//! Everything works without these features, but differently. A program that meets such a limit
-//! reports it on stderr, once. [`limit_check`](crate::limit_check) tests for each of them.
+//! Everything works without these features, but differently. A program that meets such a restriction
+//! reports it on stderr, once. [`restriction_check`](crate::restriction_check) tests for each of them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::sys;
 
 /// What is forbidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum Restriction {
     /// `socket(AF_INET6)`, on a machine with IPv6 addresses.
     Ipv6,
     /// `setsockopt(SO_REUSEPORT)`.
@@ -22,7 +22,7 @@ pub enum Limit {
     MemoryFiles,
 }
 
-impl Limit {
+impl Restriction {
     /// All of them.
     pub const ALL: [Self; 4] = [
         Self::Ipv6,
@@ -64,25 +64,29 @@ impl Limit {
     }
 }
 
-/// Whether each limit was reported, in the order of [`Limit::ALL`].
-static REPORTED: [AtomicBool; Limit::ALL.len()] =
-    [const { AtomicBool::new(false) }; Limit::ALL.len()];
+/// Whether each restriction was reported, in the order of [`Restriction::ALL`].
+static REPORTED: [AtomicBool; Restriction::ALL.len()] =
+    [const { AtomicBool::new(false) }; Restriction::ALL.len()];
 
 /// Reports on stderr what happens instead, once per process.
-pub(crate) fn report(limit: Limit) {
-    if !REPORTED[limit as usize].swap(true, Ordering::Relaxed) {
-        eprintln!("roci: {}; {}", limit.consequence(), limit.advice());
+pub(crate) fn report(restriction: Restriction) {
+    if !REPORTED[restriction as usize].swap(true, Ordering::Relaxed) {
+        eprintln!(
+            "roci: {}; {}",
+            restriction.consequence(),
+            restriction.advice()
+        );
     }
 }
 
-/// Reports the limit if it is the cause of this error.
-pub(crate) fn report_if_forbidden(limit: Limit, error: &io::Error) {
+/// Reports the restriction if it is the cause of this error.
+pub(crate) fn report_if_forbidden(restriction: Restriction, error: &io::Error) {
     if sys::is_forbidden(error) {
-        report(limit);
+        report(restriction);
     }
 }
 
 #[cfg(test)]
-pub(crate) fn was_reported(limit: Limit) -> bool {
-    REPORTED[limit as usize].load(Ordering::Relaxed)
+pub(crate) fn was_reported(restriction: Restriction) -> bool {
+    REPORTED[restriction as usize].load(Ordering::Relaxed)
 }

@@ -41,7 +41,7 @@ fn random_bytes() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn connection_manager_seeds_break_no_invariant() {
     for seed in seeds("cm_manager") {
-        sim::hostile_manager::feed(&seed);
+        sim::fuzz_manager::feed(&seed);
     }
 }
 
@@ -51,21 +51,21 @@ proptest! {
 
     #[test]
     fn damaged_seeds_break_no_invariant_of_the_connection_manager(bytes in damaged("cm_manager")) {
-        sim::hostile_manager::feed(&bytes);
+        sim::fuzz_manager::feed(&bytes);
     }
 
     #[test]
     fn random_bytes_break_no_invariant_of_the_connection_manager(bytes in random_bytes()) {
-        sim::hostile_manager::feed(&bytes);
+        sim::fuzz_manager::feed(&bytes);
     }
 
     #[test]
     fn host_answers_after_random_bytes(bytes in random_bytes()) {
-        sim::hostile_host::feed(&bytes);
+        sim::fuzz_host::feed(&bytes);
     }
 
     #[test]
     fn random_bytes_break_no_invariant_of_the_engine(bytes in random_bytes()) {
-        sim::hostile::feed(&bytes);
+        sim::fuzz_device::feed(&bytes);
     }
 }

@@ -5,7 +5,7 @@ use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use wire::{Datagram, ICRC_LENGTH, Packet, Syndrome, icrc};
 
-use crate::files::{analysed, frames};
+use crate::kernel_captures::{analysed, frames};
 
 /// The capture with every fatal NAK changed to an invalid request.
 fn with_invalid_request(name: &str) -> Analysis {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::run::Directory;
+use crate::run_roci::Directory;
 
 /// Runs a script in network and user namespaces of its own, with `veth` up beside loopback. Nothing
 /// if this system does not allow that.

@@ -35,7 +35,7 @@ fn capture(datalink: DataLink, frame: &[u8]) -> Vec<u8> {
 
 #[test]
 fn capture_without_roce_gives_advice() {
-    let analysis = crate::files::analysed(&capture(DataLink::ETHERNET, &[0; 60]));
+    let analysis = crate::kernel_captures::analysed(&capture(DataLink::ETHERNET, &[0; 60]));
     assert_eq!((analysis.capture.frames, analysis.capture.foreign), (1, 1));
     let text = render(&analysis, &View::default());
     assert!(
@@ -46,7 +46,7 @@ fn capture_without_roce_gives_advice() {
 
 #[test]
 fn unknown_link_type_is_a_remark() {
-    let analysis = crate::files::analysed(&capture(DataLink::USER0, &[0; 60]));
+    let analysis = crate::kernel_captures::analysed(&capture(DataLink::USER0, &[0; 60]));
     let remark = analysis.capture.remarks.first().expect("a remark");
     assert!(
         remark.starts_with("Frames of link type 147 are left out"),
@@ -76,7 +76,8 @@ fn datagram(payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn malformed_packets_are_reported_and_own_probes_are_not() {
-    let analysis = crate::files::analysed(&capture(DataLink::RAW, &datagram(&[0x1f; 20])));
+    let analysis =
+        crate::kernel_captures::analysed(&capture(DataLink::RAW, &datagram(&[0x1f; 20])));
     let sentences: Vec<_> = analysis
         .anomalies
         .iter()
@@ -87,6 +88,6 @@ fn malformed_packets_are_reported_and_own_probes_are_not() {
         ["Frame 1 is no packet: transport header version 15, the only known one is 0."]
     );
     let probe = [&[0xff, 0x0f, b'r', b'c'][..], &[7; 12]].concat();
-    let analysis = crate::files::analysed(&capture(DataLink::RAW, &datagram(&probe)));
+    let analysis = crate::kernel_captures::analysed(&capture(DataLink::RAW, &datagram(&probe)));
     assert_eq!((analysis.anomalies.len(), analysis.capture.foreign), (0, 1));
 }

@@ -1,6 +1,6 @@
 //! What is wrong is said in a sentence that helps, and what is right is explained.
 
-use crate::run::{address, roci};
+use crate::run_roci::{address, roci};
 
 #[test]
 fn every_command_has_help_with_examples() {

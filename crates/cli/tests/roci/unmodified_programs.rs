@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Directory, Outcome, Roci, address, roci};
+use crate::run_roci::{Directory, Outcome, Roci, address, roci};
 
 /// Another user than the one that runs the tests.
 const OTHER_USER: u32 = 65534;

@@ -1,7 +1,7 @@
 //! Writes a capture of many packets, reads it, and prints the time and the memory used.
 //!
 //! ```sh
-//! cargo run --release -p rocinante-explain --example million -- 1000000
+//! cargo run --release -p rocinante-explain --example large_capture -- 1000000
 //! ```
 
 use std::fs::File;

@@ -2,7 +2,7 @@
 //! instrumentation: faster than libFuzzer, but without coverage. Inputs are the corpus of libFuzzer
 //! (`--corpus`) and the seeds of the repository, with random damage.
 //!
-//! `cargo run --release -p sim --example bulk -- --packets 1000000000`
+//! `cargo run --release -p sim --example bulk_fuzz -- --packets 1000000000`
 #![forbid(unsafe_code)]
 
 #[path = "../../../fuzz/src/entry_points.rs"]
@@ -49,9 +49,9 @@ const TARGETS: [(&str, Feed, u64); 7] = [
         |bytes| one(entry_points::cm_message, bytes),
         14,
     ),
-    ("engine_hostile", sim::hostile::feed, 2),
-    ("host", sim::hostile_host::feed, 2),
-    ("cm_manager", sim::hostile_manager::feed, 10),
+    ("engine_hostile", sim::fuzz_device::feed, 2),
+    ("host", sim::fuzz_host::feed, 2),
+    ("cm_manager", sim::fuzz_manager::feed, 10),
 ];
 
 fn one(feed: fn(&[u8]), bytes: &[u8]) -> u64 {

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::device::{Device, LinkState};
+use super::device_list::{self, Target, Wanted};
 use super::error::DeviceError;
 use super::link::Link;
-use super::spec::{self, Target, Wanted};
 use super::{Address, Interface};
 
 /// The devices of a machine with these interfaces: those that `spec` lists, or the links and every
@@ -56,7 +56,7 @@ fn leave_out_loopback(interfaces: &[Interface], devices: &mut Vec<Device>) {
         let is_automatic = |device: &Device| {
             let interface = device.interface.as_ref();
             interface.is_some_and(|it| {
-                is_loopback(&it.name) && device.name == spec::automatic_name(&it.name)
+                is_loopback(&it.name) && device.name == device_list::automatic_name(&it.name)
             })
         };
         devices.retain(|device| !is_automatic(device));
@@ -64,7 +64,7 @@ fn leave_out_loopback(interfaces: &[Interface], devices: &mut Vec<Device>) {
 }
 
 fn listed(interfaces: &[Interface], spec: &str) -> Result<Vec<Device>, DeviceError> {
-    let wanted = spec::parse(spec)?;
+    let wanted = device_list::parse(spec)?;
     wanted
         .iter()
         .map(|wanted| build(interfaces, wanted))
@@ -84,7 +84,7 @@ fn available(interfaces: &[Interface], links: &[Link]) -> Vec<Device> {
 
 /// The device of an interface with the addresses that no other device has.
 fn left_over(interface: &Interface, others: &[Device]) -> Option<Device> {
-    let name = spec::automatic_name(&interface.name);
+    let name = device_list::automatic_name(&interface.name);
     if !interface.up || others.iter().any(|device| device.name == name) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Tests which limits this system has, for `roci doctor`.
+//! Tests which restrictions this system has, for `roci doctor`.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,18 +7,18 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::interface;
-use crate::limits::Limit;
+use crate::restrictions::Restriction;
 use crate::share::accepts_everything;
 use crate::sys::{self, option, shared_memory};
 
-/// Whether the limit exists here.
+/// Whether the restriction exists here.
 #[must_use]
-pub fn exists(limit: Limit) -> bool {
-    let tried = match limit {
-        Limit::Ipv6 => return interface::drops_ipv6_addresses(),
-        Limit::SharedPorts => shared_port().map(drop),
-        Limit::Steering => steered_port(),
-        Limit::MemoryFiles => shared_memory::probe(),
+pub fn exists(restriction: Restriction) -> bool {
+    let tried = match restriction {
+        Restriction::Ipv6 => return interface::drops_ipv6_addresses(),
+        Restriction::SharedPorts => shared_port().map(drop),
+        Restriction::Steering => steered_port(),
+        Restriction::MemoryFiles => shared_memory::probe(),
     };
     tried.is_err_and(|error| sys::is_forbidden(&error))
 }
@@ -29,7 +29,7 @@ fn shared_port() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Without a shared port there is nothing to steer, and that is reported as another limit.
+/// Without a shared port there is nothing to steer, and that is reported as another restriction.
 fn steered_port() -> io::Result<()> {
     let Ok(socket) = shared_port() else {
         return Ok(());
@@ -43,8 +43,8 @@ mod tests {
     use super::*;
     use crate::sys::seccomp::{Forbidden, forbid};
 
-    /// The limits that a thread finds if a call with this value of an argument is forbidden.
-    fn found_without(call: libc::c_long, argument: u32, value: libc::c_int) -> Vec<Limit> {
+    /// The restrictions that a thread finds if a call with this value of an argument is forbidden.
+    fn found_without(call: libc::c_long, argument: u32, value: libc::c_int) -> Vec<Restriction> {
         let looks = move || {
             forbid(Forbidden {
                 call,
@@ -52,8 +52,10 @@ mod tests {
                 value,
                 errno: libc::EPERM,
             });
-            let limits = Limit::ALL.into_iter();
-            limits.filter(|limit| exists(*limit)).collect()
+            let restrictions = Restriction::ALL.into_iter();
+            restrictions
+                .filter(|restriction| exists(*restriction))
+                .collect()
         };
         std::thread::spawn(looks).join().expect("no panic")
     }
@@ -61,11 +63,14 @@ mod tests {
     #[test]
     fn each_limit_is_found_alone() {
         let option = |option| found_without(libc::SYS_setsockopt, 2, option);
-        assert_eq!(option(libc::SO_REUSEPORT), [Limit::SharedPorts]);
-        assert_eq!(option(libc::SO_ATTACH_REUSEPORT_CBPF), [Limit::Steering]);
+        assert_eq!(option(libc::SO_REUSEPORT), [Restriction::SharedPorts]);
+        assert_eq!(
+            option(libc::SO_ATTACH_REUSEPORT_CBPF),
+            [Restriction::Steering]
+        );
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let memory = found_without(libc::SYS_memfd_create, 1, flags.cast_signed());
-        assert_eq!(memory, [Limit::MemoryFiles]);
+        assert_eq!(memory, [Restriction::MemoryFiles]);
         assert_eq!(option(-1), []);
     }
 }

@@ -1,6 +1,6 @@
 //! Looking at devices and GIDs, and at the machine.
 
-use crate::run::{Directory, address, roci};
+use crate::run_roci::{Directory, address, roci};
 
 #[test]
 fn devices_are_listed() {

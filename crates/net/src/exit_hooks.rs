@@ -1,4 +1,4 @@
-//! The end of the process.
+//! Functions that run when the process ends.
 
 use std::sync::{Mutex, PoisonError};
 

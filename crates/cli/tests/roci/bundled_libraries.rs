@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Directory, Outcome, roci};
+use crate::run_roci::{Directory, Outcome, roci};
 
 /// A libibverbs that has no devices. The text is one of rdma-core's.
 const COPY: &str = r#"

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use engine::MappingChange;
 
-use super::pages;
+use super::mapped_pages;
 
 /// Bits of an entry in `/proc/self/pagemap`: the page is present, or in the swap.
 const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
@@ -28,7 +28,7 @@ pub(super) fn changed(
     length: usize,
     writable: bool,
 ) -> Option<(u64, MappingChange)> {
-    let page = pages::page_size();
+    let page = mapped_pages::page_size();
     let end = address
         .checked_add(length)?
         .checked_next_multiple_of(page)?;
@@ -66,10 +66,10 @@ pub(super) fn changed(
 /// The first page that is neither present nor swapped: the program gave it back. Pages of files may be dropped at any
 /// time, anonymous ones may not.
 fn first_absent(range: &Range<usize>) -> Option<usize> {
-    if !pages::can_populate() {
+    if !mapped_pages::can_populate() {
         return None;
     }
-    let page = pages::page_size();
+    let page = mapped_pages::page_size();
     let pagemap = File::open("/proc/self/pagemap").ok()?;
     let mut entries = [0; ENTRIES * size_of::<u64>()];
     let mut from = range.start;
@@ -113,7 +113,7 @@ mod tests {
 
     /// Three pages of new memory, all of them present.
     fn three_pages() -> (*mut libc::c_void, usize, usize) {
-        let page = pages::page_size();
+        let page = mapped_pages::page_size();
         let (protection, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
