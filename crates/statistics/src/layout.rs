@@ -4,13 +4,15 @@
 //! even number before and after it has read the page has read a consistent one.
 
 use crate::DEVICE_COUNTERS;
-use crate::queue_pair::RECORD_WORDS;
 
 /// How many words a page has.
 pub const PAGE_WORDS: usize = 2048;
 
 /// How many words precede the records of queue pairs. The file of closed devices has only these.
 pub const HEADER_WORDS: usize = 256;
+
+/// How many words the record of a queue pair takes.
+pub const RECORD_WORDS: usize = 24;
 
 /// The value of the word [`MAGIC`]. Its last digit is the version of this format.
 pub const MAGIC_VALUE: u64 = 0x526f_6369_5374_0001;

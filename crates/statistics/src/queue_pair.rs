@@ -1,7 +1,6 @@
 //! What a page says about one queue pair.
 
-/// How many words a record takes.
-pub(crate) const RECORD_WORDS: usize = 24;
+use crate::layout::RECORD_WORDS;
 
 /// The names of a queue pair's counters, in the order of the record. They are those of the engine.
 pub const QUEUE_PAIR_COUNTERS: [&str; 13] = [

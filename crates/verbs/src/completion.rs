@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use engine::{Completion, Id, Notify, ObjectError};
 
-use crate::channel::QueueToken;
 use crate::context::Context;
 use driver::{Awaited, Driver, Notifier, PolledQueue, WaitSet};
 
@@ -23,8 +22,19 @@ struct Owner {
     waiting: Arc<WaitSet>,
 }
 
+/// Identifies a completion queue in the notifications of its channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QueueToken(pub(crate) u64);
+
 /// How long a waiting thread polls before it sleeps. Most responses arrive sooner than a thread can be woken.
 const SPIN: Duration = Duration::from_micros(20);
+
+impl Context {
+    /// Creates a completion queue.
+    pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
+        CompletionQueue::create(self, capacity, None)
+    }
+}
 
 impl CompletionQueue {
     pub(crate) fn create(

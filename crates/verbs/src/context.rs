@@ -5,13 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{AsyncEvent, Counters, ObjectError};
+use engine::{AsyncEvent, Counters};
 use net::interface::Device;
 use wire::{Gid, PathMtu};
 
-use crate::channel::CompletionChannel;
-use crate::completion::CompletionQueue;
-use crate::domain::ProtectionDomain;
 use driver::rdma_cm::CmId;
 use driver::{Driver, OpenError, OpenOptions};
 
@@ -77,21 +74,6 @@ impl Context {
     #[must_use]
     pub fn active_mtu(&self) -> PathMtu {
         self.0.device().active_mtu
-    }
-
-    /// Allocates a protection domain.
-    pub fn protection_domain(&self) -> Result<ProtectionDomain, ObjectError> {
-        ProtectionDomain::allocate(self)
-    }
-
-    /// Creates a completion queue.
-    pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
-        CompletionQueue::create(self, capacity, None)
-    }
-
-    /// Creates a channel for notifications of completion queues.
-    pub fn completion_channel(&self) -> Result<CompletionChannel, ObjectError> {
-        CompletionChannel::create(self)
     }
 
     /// The next asynchronous event, if there is one.

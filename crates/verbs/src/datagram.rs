@@ -10,7 +10,8 @@ use net::socket::SocketError;
 use wire::{Gid, Qpn, QueueKey};
 
 use crate::context::Context;
-use crate::queue_pair::{Endpoint, Handle, QueuePairBuilder, SetupError};
+use crate::error::SetupError;
+use crate::queue_pair::{Endpoint, Handle, QueuePairBuilder};
 use crate::request::Request;
 use driver::rdma_cm::{self, Group, ServiceFound};
 

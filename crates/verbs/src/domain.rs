@@ -3,12 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{Access, Id, MemoryError, ObjectError, OwnedMemory, WindowKind};
+use engine::{Id, ObjectError};
 
-use crate::completion::CompletionQueue;
 use crate::context::Context;
-use crate::memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
-use crate::queue_pair::QueuePairBuilder;
 use driver::Driver;
 
 /// A protection domain: its queue pairs can only access its own memory.
@@ -22,65 +19,18 @@ struct Owner {
     id: Id<engine::ProtectionDomain>,
 }
 
-impl ProtectionDomain {
-    pub(crate) fn allocate(context: &Context) -> Result<Self, ObjectError> {
-        let id = context.driver().call(engine::Device::allocate_domain)?;
-        Ok(Self(Arc::new(Owner {
-            context: context.clone(),
+impl Context {
+    /// Allocates a protection domain.
+    pub fn protection_domain(&self) -> Result<ProtectionDomain, ObjectError> {
+        let id = self.driver().call(engine::Device::allocate_domain)?;
+        Ok(ProtectionDomain(Arc::new(Owner {
+            context: self.clone(),
             id,
         })))
     }
+}
 
-    /// Allocates and registers `length` bytes, all zero.
-    pub fn register(&self, length: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
-        MemoryRegion::register(self, length, access)
-    }
-
-    /// Registers memory of the application: `Vec<u8>`, `Box<[u8]>`, or anything else that implements
-    /// [`OwnedMemory`]. [`OwnedRegion::into_inner`] gives it back.
-    ///
-    /// ```
-    /// # use rocinante::{Access, Context};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let context = Context::open("127.0.0.1")?;
-    /// let domain = context.protection_domain()?;
-    /// let message = domain.register_owned(b"to be sent".to_vec(), Access::empty())?;
-    /// // Post requests with `message.all()`, and wait for their completions.
-    /// let message: Vec<u8> = message.into_inner().expect("this is no forked child");
-    /// # assert_eq!(message, b"to be sent");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// The reason, and the memory itself.
-    pub fn register_owned<M: OwnedMemory>(
-        &self,
-        memory: M,
-        access: Access,
-    ) -> Result<OwnedRegion<M>, RegisterError<M>> {
-        OwnedRegion::register(self, memory, access)
-    }
-
-    /// Allocates device memory and registers it. Its addresses start at 0.
-    pub fn register_on_device(
-        &self,
-        length: usize,
-        access: Access,
-    ) -> Result<MemoryRegion, MemoryError> {
-        MemoryRegion::on_device(self, length, access)
-    }
-
-    /// Allocates a memory window.
-    pub fn window(&self, kind: WindowKind) -> Result<MemoryWindow, MemoryError> {
-        MemoryWindow::allocate(self, kind)
-    }
-
-    /// A builder for a queue pair whose requests complete in `completions`.
-    #[must_use]
-    pub fn queue_pair(&self, completions: &CompletionQueue) -> QueuePairBuilder {
-        QueuePairBuilder::new(self, completions)
-    }
-
+impl ProtectionDomain {
     /// The device of this domain.
     #[must_use]
     pub fn context(&self) -> &Context {

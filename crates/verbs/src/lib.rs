@@ -173,12 +173,13 @@
 
 #[cfg(feature = "async")]
 mod asynchronous;
-mod channel;
 mod completion;
+mod completion_channel;
 mod connection;
 mod context;
 mod datagram;
 mod domain;
+mod error;
 mod memory;
 mod queue_pair;
 pub mod rdma_cm;
@@ -190,19 +191,18 @@ mod xrc;
 
 #[cfg(feature = "async")]
 pub use asynchronous::NextCompletion;
-pub use channel::{CompletionChannel, QueueToken};
-pub use completion::CompletionQueue;
+pub use completion::{CompletionQueue, QueueToken};
+pub use completion_channel::CompletionChannel;
 pub use connection::{
-    ConnectError, Connection, ConnectionRequest, Connector, Listener, PreparedAccept,
-    PreparedConnect,
+    Connection, ConnectionRequest, Connector, Listener, PreparedAccept, PreparedConnect,
 };
 pub use context::Context;
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
+pub use error::{ConnectError, SetupError};
 pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, PreparedQueuePair, QueuePair, QueuePairBuilder,
-    SetupError,
 };
 pub use request::Request;
 pub use shared_receive::SharedReceiveQueue;

@@ -29,16 +29,45 @@ pub struct MemoryRegion {
     registration: Registration,
 }
 
-impl MemoryRegion {
-    pub(crate) fn register(
-        domain: &ProtectionDomain,
-        length: usize,
-        access: Access,
-    ) -> Result<Self, MemoryError> {
+impl ProtectionDomain {
+    /// Allocates and registers `length` bytes, all zero.
+    pub fn register(&self, length: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
         let buffer = Buffer::try_zeroed(length).ok_or(MemoryError::Exhausted)?;
-        Self::of_buffer(domain, buffer, access)
+        MemoryRegion::of_buffer(self, buffer, access)
     }
 
+    /// Allocates device memory and registers it. Its addresses start at 0.
+    pub fn register_on_device(
+        &self,
+        length: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, MemoryError> {
+        let id = self.id();
+        let (buffer, registration) = self
+            .driver()
+            .call(|device| device.register_device_memory(id, length, access))?;
+        Ok(MemoryRegion {
+            domain: self.clone(),
+            buffer,
+            registration,
+        })
+    }
+
+    /// Allocates a memory window.
+    pub fn window(&self, kind: WindowKind) -> Result<MemoryWindow, MemoryError> {
+        let id = self.id();
+        let key = self
+            .driver()
+            .call(|device| device.allocate_window(id, kind))?;
+        Ok(MemoryWindow {
+            domain: self.clone(),
+            key,
+            kind,
+        })
+    }
+}
+
+impl MemoryRegion {
     fn of_buffer(
         domain: &ProtectionDomain,
         buffer: Arc<Buffer>,
@@ -49,22 +78,6 @@ impl MemoryRegion {
         let id = domain.id();
         let registration =
             driver.call(|device| device.register(id, Arc::clone(&buffer), address, access))?;
-        Ok(Self {
-            domain: domain.clone(),
-            buffer,
-            registration,
-        })
-    }
-
-    pub(crate) fn on_device(
-        domain: &ProtectionDomain,
-        length: usize,
-        access: Access,
-    ) -> Result<Self, MemoryError> {
-        let id = domain.id();
-        let (buffer, registration) = domain
-            .driver()
-            .call(|device| device.register_device_memory(id, length, access))?;
         Ok(Self {
             domain: domain.clone(),
             buffer,
@@ -241,21 +254,6 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    pub(crate) fn allocate(
-        domain: &ProtectionDomain,
-        kind: WindowKind,
-    ) -> Result<Self, MemoryError> {
-        let id = domain.id();
-        let key = domain
-            .driver()
-            .call(|device| device.allocate_window(id, kind))?;
-        Ok(Self {
-            domain: domain.clone(),
-            key,
-            kind,
-        })
-    }
-
     /// A request that binds the window to a part of a region. Post it to a queue pair. After its completion
     /// [`remote_key`](Self::remote_key) returns the key for the peer.
     ///

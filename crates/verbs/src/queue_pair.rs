@@ -10,7 +10,6 @@ mod builder;
 mod connect_options;
 mod connected;
 mod endpoint;
-mod error;
 mod handle;
 mod prepared;
 
@@ -18,7 +17,6 @@ pub use builder::QueuePairBuilder;
 pub use connect_options::ConnectOptions;
 pub use connected::QueuePair;
 pub use endpoint::{Endpoint, EndpointParseError};
-pub use error::SetupError;
 pub use prepared::PreparedQueuePair;
 
 pub(crate) use handle::Handle;

@@ -12,7 +12,8 @@ use wire::Srqn;
 use crate::completion::CompletionQueue;
 use crate::context::Context;
 use crate::domain::ProtectionDomain;
-use crate::queue_pair::{Endpoint, Handle, PreparedQueuePair, QueuePairBuilder, SetupError};
+use crate::error::SetupError;
+use crate::queue_pair::{Endpoint, Handle, PreparedQueuePair, QueuePairBuilder};
 use crate::request::Request;
 use crate::shared_receive::SharedReceiveQueue;
 

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use engine::{PostError, Segment};
 use wire::cm::PortSpace;
 
-use super::{ConnectError, Connection, failure, prepare};
+use super::{Connection, failure, prepare};
 use crate::context::Context;
+use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePairBuilder};
 use driver::clock::now;
 use driver::rdma_cm::{CmId, Event, EventChannel, EventKind, PeerParameters};

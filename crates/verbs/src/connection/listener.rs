@@ -7,8 +7,9 @@ use engine::{PostError, Segment};
 use wire::cm::{PortSpace, RejectReason};
 
 use super::connector::resolve;
-use super::{ConnectError, Connection, failure, prepare};
+use super::{Connection, failure, prepare};
 use crate::context::Context;
+use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
 use driver::clock::now;
 use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, PeerParameters, Request};

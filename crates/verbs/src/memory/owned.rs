@@ -1,4 +1,4 @@
-//! Regions in memory that the application brings along and takes back.
+//! Regions in memory that the application passes in and gets back.
 
 use std::error::Error;
 use std::fmt;
@@ -17,8 +17,35 @@ pub struct OwnedRegion<M> {
     memory: PhantomData<fn() -> M>,
 }
 
+impl ProtectionDomain {
+    /// Registers memory of the application: `Vec<u8>`, `Box<[u8]>`, or anything else that implements
+    /// [`OwnedMemory`]. [`OwnedRegion::into_inner`] gives it back.
+    ///
+    /// ```
+    /// # use rocinante::{Access, Context};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = Context::open("127.0.0.1")?;
+    /// let domain = context.protection_domain()?;
+    /// let message = domain.register_owned(b"to be sent".to_vec(), Access::empty())?;
+    /// // Post requests with `message.all()`, and wait for their completions.
+    /// let message: Vec<u8> = message.into_inner().expect("this is no forked child");
+    /// # assert_eq!(message, b"to be sent");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The reason, and the memory itself.
+    pub fn register_owned<M: OwnedMemory>(
+        &self,
+        memory: M,
+        access: Access,
+    ) -> Result<OwnedRegion<M>, RegisterError<M>> {
+        OwnedRegion::register(self, memory, access)
+    }
+}
+
 impl<M: OwnedMemory> OwnedRegion<M> {
-    pub(crate) fn register(
+    fn register(
         domain: &ProtectionDomain,
         memory: M,
         access: Access,
@@ -51,7 +78,7 @@ impl<M: OwnedMemory> OwnedRegion<M> {
     }
 }
 
-/// The memory of a buffer that nobody else has.
+/// The memory of a buffer that has no other owner.
 fn memory_of<M: OwnedMemory>(buffer: Arc<Buffer>) -> Option<M> {
     Arc::into_inner(buffer).and_then(Buffer::into_owner)
 }

@@ -2,9 +2,10 @@
 
 use engine::{Attributes, Id, ObjectError, QueuePairInit, QueuePairType, State};
 
-use super::{ConnectOptions, Handle, PreparedQueuePair, SetupError};
+use super::{ConnectOptions, Handle, PreparedQueuePair};
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
+use crate::error::SetupError;
 use crate::shared_receive::SharedReceiveQueue;
 
 /// Describes a queue pair to create.
@@ -18,18 +19,22 @@ pub struct QueuePairBuilder {
     init: QueuePairInit,
 }
 
-impl QueuePairBuilder {
-    pub(crate) fn new(domain: &ProtectionDomain, completions: &CompletionQueue) -> Self {
-        Self {
-            domain: domain.clone(),
+impl ProtectionDomain {
+    /// A builder for a queue pair whose requests complete in `completions`.
+    #[must_use]
+    pub fn queue_pair(&self, completions: &CompletionQueue) -> QueuePairBuilder {
+        QueuePairBuilder {
+            domain: self.clone(),
             completions: completions.clone(),
             receive_completions: completions.clone(),
             shared: None,
             options: ConnectOptions::default(),
-            init: QueuePairInit::new(QueuePairType::Rc, domain.id(), completions.id()),
+            init: QueuePairInit::new(QueuePairType::Rc, self.id(), completions.id()),
         }
     }
+}
 
+impl QueuePairBuilder {
     /// Sets a separate completion queue for receives.
     #[must_use]
     pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {

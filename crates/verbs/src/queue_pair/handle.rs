@@ -4,9 +4,10 @@ use engine::{Attributes, ModifyError, PostError, ReceiveRequest, Segment, SendRe
 use smallvec::SmallVec;
 use wire::{Psn, Qpn};
 
-use super::{Endpoint, SetupError};
+use super::Endpoint;
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
+use crate::error::SetupError;
 use crate::request::Request;
 use crate::shared_receive::SharedReceiveQueue;
 

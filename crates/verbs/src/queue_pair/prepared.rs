@@ -2,9 +2,9 @@
 
 use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State};
 
-use super::{ConnectOptions, Endpoint, Handle, QueuePair, SetupError};
-use crate::connection::ConnectError;
+use super::{ConnectOptions, Endpoint, Handle, QueuePair};
 use crate::context::Context;
+use crate::error::{ConnectError, SetupError};
 use driver::rdma_cm::{CmId, Parameters};
 
 /// A queue pair that has a number and takes receives, but is not connected yet.

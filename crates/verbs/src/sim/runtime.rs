@@ -236,7 +236,7 @@ impl Runtime {
             packets: world.packets(),
             digest: world.digest(),
         };
-        // The rest ends silently: nobody is left to receive anything.
+        // The rest ends without a report: no task is left that could receive one.
         for host in 0..inner.hosts.len() {
             self.crash(host);
         }

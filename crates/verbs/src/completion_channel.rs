@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::ObjectError;
 
-use crate::completion::CompletionQueue;
+use crate::completion::{CompletionQueue, QueueToken};
 use crate::context::Context;
 use driver::clock::now;
 use driver::{Awaited, Notifier};
@@ -21,19 +21,18 @@ pub struct CompletionChannel {
     notifier: Arc<Notifier>,
 }
 
-/// Identifies a completion queue in the notifications of its channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct QueueToken(pub(crate) u64);
-
-impl CompletionChannel {
-    pub(crate) fn create(context: &Context) -> Result<Self, ObjectError> {
+impl Context {
+    /// Creates a channel for notifications of completion queues.
+    pub fn completion_channel(&self) -> Result<CompletionChannel, ObjectError> {
         let notifier = Notifier::new().map_err(|_| ObjectError::Exhausted)?;
-        Ok(Self {
-            context: context.clone(),
+        Ok(CompletionChannel {
+            context: self.clone(),
             notifier: Arc::new(notifier),
         })
     }
+}
 
+impl CompletionChannel {
     /// Creates a completion queue that notifies this channel.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
         CompletionQueue::create(&self.context, capacity, Some(&self.notifier))

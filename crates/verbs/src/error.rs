@@ -1,0 +1,111 @@
+//! Errors of setting up and connecting queue pairs.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use driver::rdma_cm::CmError;
+use engine::{ModifyError, ObjectError};
+use wire::cm::RejectReason;
+
+/// Why a queue pair could not be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// It could not be created.
+    #[error(transparent)]
+    Create(#[from] ObjectError),
+    /// An attribute was rejected.
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    /// The GID table has no such entry.
+    #[error("GID index {0} is empty: look at the GID table for the index to use")]
+    EmptyGid(u8),
+}
+
+/// Why a connection failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// A step of the connection manager failed.
+    #[error(transparent)]
+    Cm(#[from] CmError),
+    /// The peer's name cannot be resolved.
+    #[error("`{name}` can't be resolved: {source}")]
+    Name {
+        /// The name.
+        name: String,
+        /// The resolver's error.
+        source: io::Error,
+    },
+    /// The queue pair could not be set up.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The queue pair belongs to another device.
+    #[error(
+        "the queue pair's protection domain belongs to another device: make it from `context()`"
+    )]
+    OtherDevice,
+    /// No process listens at that address and port.
+    #[error("no program listens at {0}: start the server first, and check address and port")]
+    NoListener(SocketAddr),
+    /// The peer rejected the connection.
+    #[error("{peer} rejected the connection: {reason}{}", quoted(private_data))]
+    Rejected {
+        /// The peer.
+        peer: SocketAddr,
+        /// The reason.
+        reason: RejectReason,
+        /// The peer's private data.
+        private_data: Vec<u8>,
+    },
+    /// The peer did not respond.
+    #[error("{0} does not answer: is the machine up, and does UDP port 4791 get through?")]
+    Unreachable(SocketAddr),
+    /// The peer requested a connection, but did not confirm it.
+    #[error(
+        "{peer} asked for a connection but did not confirm the answer within {timeout:?}: serve \
+         the next request"
+    )]
+    NotConfirmed {
+        /// The peer.
+        peer: SocketAddr,
+        /// The timeout.
+        timeout: Duration,
+    },
+    /// The peer disconnected before the connection was established.
+    #[error("the peer disconnected before the connection was established")]
+    Gone,
+}
+
+/// Private data as text, if it is readable text, without the zeros that pad it.
+fn quoted(private_data: &[u8]) -> String {
+    let end = private_data.iter().rposition(|byte| *byte != 0);
+    let said = end.map_or(&[][..], |last| &private_data[..=last]);
+    match std::str::from_utf8(said) {
+        Ok(text) if !text.is_empty() && !text.contains(char::is_control) => format!(": {text:?}"),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejection_quotes_readable_private_data() {
+        let rejected = |private_data: &[u8]| ConnectError::Rejected {
+            peer: ([127, 0, 0, 1], 7174).into(),
+            reason: RejectReason::Consumer,
+            private_data: private_data.to_vec(),
+        };
+        let text = "127.0.0.1:7174 rejected the connection: refused by the application";
+        assert_eq!(
+            rejected(b"bad magic\0\0").to_string(),
+            format!("{text}: \"bad magic\"")
+        );
+        for unreadable in [&b"\0\0"[..], b"\x01\x02", b"\xff"] {
+            assert_eq!(rejected(unreadable).to_string(), text);
+        }
+    }
+}
