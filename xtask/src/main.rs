@@ -14,6 +14,7 @@ mod install;
 mod interop;
 mod library_overhead;
 mod linkers;
+mod oldest_compiler;
 mod package;
 mod plan;
 mod programs;

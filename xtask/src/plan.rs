@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
 use crate::{
-    bans, browser, conformance, ecosystem, fuzz, interop, linkers, programs, recipes, registry,
-    storm, style, targets, tutorial,
+    bans, browser, conformance, ecosystem, fuzz, interop, linkers, oldest_compiler, programs,
+    recipes, registry, storm, style, targets, tutorial,
 };
 
 /// How much time the run may take.
@@ -19,7 +19,7 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 20] = [
+pub(crate) const STEP_NAMES: [&str; 21] = [
     "style",
     "format",
     "bans",
@@ -27,6 +27,7 @@ pub(crate) const STEP_NAMES: [&str; 20] = [
     "tests",
     "linkers",
     "targets",
+    "oldest-rust",
     "docs",
     "registry",
     "simulator",
@@ -98,6 +99,11 @@ fn source_steps(pace: Pace) -> Vec<Step> {
             "targets",
             "the code compiles for other architectures",
             unless_quick(pace, targets::missing, targets::check),
+        ),
+        Step::new(
+            "oldest-rust",
+            "the code compiles with the oldest compiler that it declares",
+            unless_quick(pace, oldest_compiler::missing, oldest_compiler::check),
         ),
         Step::new(
             "docs",
@@ -274,6 +280,7 @@ mod tests {
             let slow = [
                 "linkers",
                 "targets",
+                "oldest-rust",
                 "registry",
                 "browser",
                 "programs",

@@ -88,7 +88,7 @@ fn how_to_install(absent: &[&str]) -> String {
     format!("no standard library for {names} (`rustup target add {names}`)")
 }
 
-fn has_rustup() -> bool {
+pub(crate) fn has_rustup() -> bool {
     let asked = Command::new("rustup").arg("--version").output();
     asked.is_ok_and(|output| output.status.success())
 }
