@@ -181,18 +181,7 @@ fn join_messages(
 
 /// Whether a message on the wire has the operation of a post. Local operations have no message.
 fn is_same(operation: Operation, work: &str) -> bool {
-    let word = match operation {
-        Operation::Send => "SEND",
-        Operation::Write => "RDMA WRITE",
-        Operation::ReadRequest => "RDMA READ",
-        Operation::CompareSwap => "compare-and-swap",
-        Operation::FetchAdd => "fetch-and-add",
-        Operation::AtomicWrite => "atomic write",
-        Operation::Flush => "flush",
-        Operation::ReadResponse
-        | Operation::Acknowledge
-        | Operation::AtomicAcknowledge
-        | Operation::CongestionNotification => return false,
-    };
-    work.starts_with(word)
+    operation
+        .request_name()
+        .is_some_and(|name| work.starts_with(name))
 }

@@ -45,6 +45,27 @@ pub enum Operation {
     CongestionNotification,
 }
 
+impl Operation {
+    /// The name of a request in texts for people; the journal entries of captures begin with the same names. `None` for
+    /// responses.
+    #[must_use]
+    pub const fn request_name(self) -> Option<&'static str> {
+        Some(match self {
+            Operation::Send => "SEND",
+            Operation::Write => "RDMA WRITE",
+            Operation::ReadRequest => "RDMA READ",
+            Operation::CompareSwap => "compare-and-swap",
+            Operation::FetchAdd => "fetch-and-add",
+            Operation::AtomicWrite => "atomic write",
+            Operation::Flush => "flush",
+            Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::CongestionNotification => return None,
+        })
+    }
+}
+
 /// The position of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Position {

@@ -2,7 +2,7 @@
 
 use engine::incident::Peer;
 use engine::{Access, Attribute, CompletedWork, QueuePairType, RemoteMemory, State, Work};
-use wire::{Operation, Qpn};
+use wire::Qpn;
 
 pub(super) fn queue_pair(number: Qpn) -> String {
     format!("QP {number}")
@@ -114,19 +114,6 @@ pub(super) fn with_article(noun: &str) -> String {
         "a"
     };
     format!("{article} {noun}")
-}
-
-pub(super) const fn operation(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Send => "SEND",
-        Operation::Write => "RDMA WRITE",
-        Operation::ReadRequest => "RDMA READ",
-        Operation::CompareSwap => "compare-and-swap",
-        Operation::FetchAdd => "fetch-and-add",
-        Operation::AtomicWrite => "atomic write",
-        Operation::Flush => "flush",
-        _ => "request",
-    }
 }
 
 /// The peer's memory that a work request names.

@@ -14,7 +14,7 @@ const FIRST_NAK_SYNDROME: u32 = 0x60;
 
 pub(super) fn request(rejected: &RejectedRequest) -> Diagnostic {
     let about = names::queue_pair(rejected.queue_pair);
-    let work = names::with_article(names::operation(rejected.operation));
+    let work = names::with_article(rejected.operation.request_name().unwrap_or("request"));
     let from = match rejected.peer {
         Some(peer) => format!(" from {}", names::peer(peer)),
         None => String::new(),

@@ -288,33 +288,20 @@ fn finish(
     match (&mut rule.action, by) {
         (Action::Delay(held) | Action::Reorder(held) | Action::Stop(held), Some(by)) => *held = by,
         (other @ (Action::Delay(_) | Action::Stop(_)), None) => {
-            let name = name_of(other);
+            let name = other.name();
             return Err(action.wrong(FaultProblem::NoDuration { action: name }));
         }
         (other, Some(_)) => {
-            let action = name_of(other);
+            let action = other.name();
             return Err(conditions.wrong(FaultProblem::NeedlessDuration { action }));
         }
         (other, None) if conditions.split(',').next().is_none() => {
-            let name = name_of(other);
+            let name = other.name();
             return Err(action.wrong(FaultProblem::NoCondition { action: name }));
         }
         (_, None) => {}
     }
     Ok(rule)
-}
-
-fn name_of(action: &Action) -> &'static str {
-    match action {
-        Action::Drop => "drop",
-        Action::Duplicate => "dup",
-        Action::Corrupt => "corrupt",
-        Action::Delay(_) => "delay",
-        Action::Reorder(_) => "reorder",
-        Action::NotReady => "rnr",
-        Action::Stop(_) => "stop",
-        Action::Kill => "kill",
-    }
 }
 
 fn once<T>(

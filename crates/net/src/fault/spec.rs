@@ -263,10 +263,10 @@ impl fmt::Display for Rule {
     }
 }
 
-impl fmt::Display for Action {
+impl Action {
     /// The name, without its duration.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
             Action::Drop => "drop",
             Action::Duplicate => "dup",
             Action::Corrupt => "corrupt",
@@ -275,7 +275,13 @@ impl fmt::Display for Action {
             Action::NotReady => "rnr",
             Action::Stop(_) => "stop",
             Action::Kill => "kill",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
