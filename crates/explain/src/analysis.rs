@@ -51,7 +51,7 @@ impl Analysis {
     }
 
     /// Reads and analyses captures of several processes or at both ends, merged by time: a packet that several of
-    /// them contain is one packet. Frames are numbered as after `mergecap`. An error has the place of the capture
+    /// them contain is one packet. Frames are numbered as after `mergecap`. An error has the index of the capture
     /// that can't be read.
     pub fn read_all(sources: Vec<impl Read>) -> Result<Analysis, (usize, ReadError)> {
         let mut collection = collect::collect(sources)?;

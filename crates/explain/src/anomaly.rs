@@ -120,14 +120,14 @@ kinds! {
         [
             "a SEND is longer than the receive that was posted for it (Linux rdma_rxe answers like this)",
             "the receive's own buffer is not registered, or its lkey is wrong",
-            "the responder's memory is gone"
+            "the responder's memory is no longer mapped"
         ];
     /// The receiver was never ready.
     NotReadyForEver: "rnr-exhausted" Error,
-        "IBA vol. 1, 9.7: after rnr_retry RNR NAKs the request ends with \"RNR retry exceeded\"; 7 means for ever.",
+        "IBA vol. 1, 9.7: after rnr_retry RNR NAKs the request ends with \"RNR retry exceeded\"; 7 means forever.",
         [
             "the receiving program posts no receives on this queue pair, or too few",
-            "the receiving program is stuck between two receives",
+            "the receiving program does not post its next receive in time",
             "the sender's rnr_retry is too small for the receiver's pace"
         ];
     /// There was no answer to any retransmission.
@@ -135,24 +135,24 @@ kinds! {
         "IBA vol. 1, 9.9: a request without an answer is repeated retry_cnt times and then ends with \"retry exceeded\".",
         [
             "no queue pair with this number is ready at the other end, or it is in the ERROR state",
-            "the other end expects another PSN, which it answers with silence when it looks like a duplicate far back",
+            "the other end expects another PSN: it does not answer a packet that looks like an old duplicate",
             "packets of this size do not get through: path MTU larger than the interface's",
             "the network or a firewall drops UDP port 4791"
         ];
     /// The sender was still trying when the capture ended.
     StillTrying: "still-trying" Warning,
-        "IBA vol. 1, 9.9: a requester repeats retry_cnt times, or rnr_retry times after RNR NAKs; 7 RNR retries mean for ever.",
+        "IBA vol. 1, 9.9: a requester repeats retry_cnt times, or rnr_retry times after RNR NAKs; 7 RNR retries mean forever.",
         [
             "the capture ends while the sender still tries",
             "the sender gave up after its last attempt, which no packet shows"
         ];
     /// The connection was rejected.
     Rejected: "connection-rejected" Error,
-        "IBA vol. 1, chapter 12: a REJ ends the attempt, its reason is a number.",
+        "IBA vol. 1, chapter 12: a REJ ends the attempt and gives the reason as a number.",
         [
             "the application rejected it on purpose: its private data may say why",
             "the two sides disagree on parameters",
-            "the application is gone, or too busy to accept in time"
+            "the application has ended, or is too busy to accept in time"
         ];
     /// The service has no listener.
     NoListener: "no-listener" Error,
@@ -172,29 +172,29 @@ kinds! {
         ];
     /// A message of the connection manager was retransmitted.
     HandshakeRepeated: "connection-message-repeated" Warning,
-        "IBA vol. 1, chapter 12: a message that needs an answer is repeated until it comes.",
+        "IBA vol. 1, chapter 12: a message that needs an answer is repeated until the answer arrives.",
         [
             "the message or its answer was lost",
             "the other end's program is slow to accept"
         ];
     /// A side sent another DREQ although the previous one was answered.
     DisconnectedAgain: "disconnected-again" Note,
-        "IBA vol. 1, chapter 12: a DREQ is repeated until its DREP comes; one more after that finds no connection and gets a DREP as well.",
+        "IBA vol. 1, chapter 12: a DREQ is repeated until its DREP arrives; a further DREQ finds no connection and is answered with a DREP, too.",
         [
             "the process at that end died: its watcher sends the DREQ several times, because it does not wait for the answer",
-            "the DREP was lost behind the place of the capture"
+            "the DREP was lost after it passed the capture point"
         ];
     /// A request was never answered.
     Unanswered: "unanswered-request" Warning,
         "IBA vol. 1, 9.7: every message of a reliable connection is acknowledged.",
         [
-            "the capture ends before the answer comes",
+            "the capture ends before the answer arrives",
             "the capture sees only one direction",
-            "the other end is gone, or has no such queue pair"
+            "the other end has ended, or has no such queue pair"
         ];
     /// The responder reported a missing packet.
     SequenceError: "sequence-error" Warning,
-        "IBA vol. 1, 9.7: a packet ahead of its turn gets one NAK 0x60 with the expected PSN; then there is silence until that comes.",
+        "IBA vol. 1, 9.7: a packet ahead of its turn gets one NAK 0x60 with the expected PSN; then no answer until that packet arrives.",
         [
             "the network lost a packet: a full switch buffer, no flow control (PFC) or no ECN",
             "the receiver's socket or ring buffer overflowed",
@@ -204,7 +204,7 @@ kinds! {
     TimedOut: "timeout-retransmission" Warning,
         "IBA vol. 1, 9.9: without an answer for the acknowledge timeout the requester sends again from the oldest request.",
         [
-            "the last packet of a message, or its acknowledgement, was lost: nothing behind it could show the gap",
+            "the last packet of a message, or its acknowledgement, was lost: no later packet could reveal the gap",
             "the acknowledge timeout is shorter than the other end takes to answer",
             "the other end is overloaded or stopped"
         ];
@@ -213,7 +213,7 @@ kinds! {
         "IBA vol. 1, 9.7: the requester sends again everything from the packet that was missed (go-back-N).",
         [
             "a packet was lost on the way: see the NAK before it",
-            "a response was lost, which shows when a later one comes (implied NAK)"
+            "a response was lost, which a later one reveals (implied NAK)"
         ];
     /// The receiver was not ready at first.
     ReceiverNotReady: "receiver-not-ready" Warning,
@@ -224,7 +224,7 @@ kinds! {
         ];
     /// The packet is corrupted.
     BadIcrc: "bad-icrc" Warning,
-        "RoCEv2 annex: a packet whose invariant CRC is wrong is dropped in silence.",
+        "RoCEv2 annex: a packet whose invariant CRC is wrong is dropped without an answer.",
         [
             "a device or driver on the way changed what must not change",
             "the sender computes the ICRC over another IP identification than it sends",
@@ -235,7 +235,7 @@ kinds! {
         "IBA vol. 1, 9.7: PSNs have no holes, so packets between two others must have existed.",
         [
             "the capture lost packets (a larger buffer helps: tcpdump -B)",
-            "they were lost before they came to the place of the capture",
+            "they were lost before they reached the capture point",
             "the filter of the capture leaves some out"
         ];
     /// A message of an unreliable connection lost a packet.

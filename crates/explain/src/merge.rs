@@ -10,7 +10,7 @@ use crate::capture::{self, Direction, Ending, Frame, Item, ReadError};
 /// An entry of one of the captures.
 struct Stored {
     time: u64,
-    /// The place of the capture.
+    /// The index of the capture that contains it.
     source: usize,
     item: StoredItem,
 }

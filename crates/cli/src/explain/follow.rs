@@ -1,4 +1,4 @@
-//! `roci explain --follow`: tells what happens in a capture while it is being written.
+//! `roci explain --follow`: reports what happens in a capture while it is being written.
 //!
 //! The file is analysed again whenever it has grown. What is new in the result is printed: messages that have ended, and
 //! problems.

@@ -71,7 +71,7 @@ pub(super) fn overcome(stream: &Stream, recovery: &Recovery, time: u64, context:
     let (kind, sentence) = match recovery.cause {
         Cause::Sequence { .. } => {
             let beginning = missed(stream, recovery, context);
-            let end = format!("{again}, and all was well {took} after the NAK");
+            let end = format!("{again}, and the gap was closed {took} after the NAK");
             (AnomalyKind::SequenceError, format!("{beginning}; {end}."))
         }
         Cause::NotReady { delay } => {
@@ -176,8 +176,8 @@ impl Stream {
         let messages = count(number, "message", "messages");
         let psn = message.first_psn;
         let heard = match self.last_heard {
-            Some(_) => "the capture has no answer to it",
-            None => "the capture has not a single answer",
+            Some(_) => "the capture contains no answer to it",
+            None => "the capture contains no answer",
         };
         context.report(Anomaly {
             kind: AnomalyKind::Unanswered,
@@ -203,7 +203,7 @@ impl Stream {
         let arrived = if self.acknowledged >= first.end {
             "The other end acknowledged more than that, so it arrived and only the capture missed it."
         } else {
-            "It was lost before it came to the place of the capture, or the capture missed it."
+            "It was lost before it reached the capture point, or the capture missed it."
         };
         let time = context.packets[first.before.index()].time;
         context.report(Anomaly {
@@ -379,11 +379,11 @@ fn missed(stream: &Stream, recovery: &Recovery, context: &Context<'_>) -> String
                 where_lost(packet)
             )
         }
-        _ => "never seen: lost before the place of the capture, or not captured".to_owned(),
+        _ => "never seen: lost before the capture point, or not captured".to_owned(),
     };
     let asked = match recovery.naks {
-        1 => "said so with a NAK".to_owned(),
-        more => format!("said so {}", times(more)),
+        1 => "reported it with a NAK".to_owned(),
+        more => format!("reported it {}", times(more)),
     };
     format!("{peer} missed PSN {psn} ({seen}) and {asked}")
 }
@@ -395,7 +395,7 @@ fn where_lost(packet: &Packet) -> &'static str {
     } else if packet.marks.contains(Marks::LEFT_HERE) {
         "lost on the way"
     } else {
-        "lost behind the place of the capture"
+        "lost after the capture point"
     }
 }
 
@@ -404,7 +404,7 @@ fn not_ready(stream: &Stream, recovery: &Recovery, delay: u64, context: &Context
     let what = what(recovery.message, context);
     let psn = stream.psn_at(recovery.at);
     format!(
-        "{peer} had no receive posted for {what} at PSN {psn}: it said so {} and asked to wait {}{}",
+        "{peer} had no receive posted for {what} at PSN {psn}: it sent an RNR NAK {}, with a delay of {}{}",
         times(recovery.naks),
         duration(delay),
         if recovery.naks > 1 { " each time" } else { "" }
@@ -415,7 +415,7 @@ fn data_lost(stream: &Stream, recovery: &Recovery, missing: u64, context: &Conte
     let asker = context.name(stream.connection, stream.side);
     let range = psn_range(stream.psn_at(recovery.at), missing);
     let packets = count(missing, "packet", "packets");
-    format!("{packets} of the answer to a READ of {asker} never came ({range})")
+    format!("{packets} of the answer to a READ of {asker} did not arrive ({range})")
 }
 
 fn answer_lost(
@@ -433,7 +433,7 @@ fn answer_lost(
         None => String::new(),
     };
     format!(
-        "{asker} sent {what} at PSN {psn} again after {}, although its answer is in the capture{frame}: that was lost behind the place of the capture, or came too late",
+        "{asker} sent {what} at PSN {psn} again after {}, although its answer is in the capture{frame}: that was lost after the capture point, or came too late",
         duration(waited)
     )
 }
@@ -450,7 +450,7 @@ fn timed_out(stream: &Stream, recovery: &Recovery, waited: u64, context: &Contex
     let more = recovery.repeated - recovery.rounds.min(recovery.repeated);
     if more > 0 {
         let more = count(more, "packet", "packets");
-        text.push_str(&format!(", with {more} behind it"));
+        text.push_str(&format!(", followed by {more}"));
     }
     text
 }
