@@ -532,6 +532,25 @@ impl Ports {
 mod tests {
     use super::*;
 
+    /// Another machine may use the same numbers.
+    #[test]
+    fn a_packet_is_our_own_only_by_address_and_number() {
+        let ports = Ports::at("127.58.92.3");
+        let packet_to = |number: u32| {
+            let [_, high, middle, low] = number.to_be_bytes();
+            [0, 0, 0, 0, 0, high, middle, low]
+        };
+        let first = ports.numbers().first;
+        let beyond = first + ports.numbers().count;
+        let (ours, other) = (
+            IpAddr::from([127, 58, 92, 3]),
+            IpAddr::from([127, 58, 92, 4]),
+        );
+        assert!(ports.is_own(ours, &packet_to(first)));
+        assert!(!ports.is_own(other, &packet_to(first)));
+        assert!(!ports.is_own(ours, &packet_to(beyond)));
+    }
+
     #[test]
     fn a_group_is_received_from_its_first_user_to_its_last() {
         let mut ports = Ports::at("127.58.92.1");
