@@ -257,7 +257,7 @@ fn places_are_found_again_after_half_of_many_died() {
 }
 
 #[test]
-#[ignore = "takes long: 64 processes, 1,024 members"]
+#[ignore = "64 processes, 1,024 members: cargo test -p rocinante-net --test share -- --ignored half_of_a_thousand"]
 fn places_are_found_again_after_half_of_a_thousand_died() {
     groups(&Site::new(66), 64);
 }

@@ -14,7 +14,7 @@ fn the_corrected_service_loses_nothing_on_real_devices() {
 }
 
 #[test]
-#[ignore = "takes a minute, and may show the mistake by chance on a busy machine"]
+#[ignore = "takes a minute, and may show the mistake by chance on a busy machine: cargo test -p rocinante --features sim --test simulation -- --ignored ten_thousand"]
 fn ten_thousand_ordinary_runs_do_not_show_the_mistake() {
     assert_eq!(runs::run_ordinary(10_000, 3, Release::AfterPost), 0);
 }
