@@ -78,7 +78,8 @@ def main(directory, device, report, *wanted):
     parser.parse_args()
     import tests
 
-    # Other ways of starting processes, which Python prefers since 3.14, can't hand over a report.
+    # Other ways of starting processes, which Python prefers since 3.14, pickle a test case. The suite's own runner can't be
+    # pickled, nor can the report.
     multiprocessing.set_start_method("fork")
     result = Report(report)
     chosen = unittest.TestSuite()
