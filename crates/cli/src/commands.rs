@@ -8,6 +8,8 @@ pub(crate) mod env;
 pub(crate) mod gids;
 pub(crate) mod link;
 pub(crate) mod manual;
+mod open_devices;
 pub(crate) mod ping;
 pub(crate) mod run;
 pub(crate) mod stat;
+pub(crate) mod top;

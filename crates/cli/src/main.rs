@@ -56,6 +56,8 @@ enum Command {
     Perf(Box<perf::Options>),
     /// Show what the RDMA processes of this user send and receive
     Stat(commands::stat::Options),
+    /// Watch the RDMA processes of this user and their queue pairs, live
+    Top(commands::top::Options),
     /// Explain a capture, or an error code
     Explain(explain::Options),
     /// Run an unmodified RDMA program on these devices
@@ -107,6 +109,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Ping(options) => return commands::ping::run(&options),
         Command::Perf(options) => perf::run(&options),
         Command::Stat(options) => commands::stat::run(&options),
+        Command::Top(options) => commands::top::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Run(options) => return Ok(commands::run::run(&options)),
         Command::Torture(options) => return torture::run(&options),

@@ -227,9 +227,17 @@ impl DeviceState {
         }
     }
 
+    /// When the counters must be published at the latest.
+    pub(crate) fn statistics_deadline(&self) -> Option<Instant> {
+        self.statistics.deadline(self.host.device())
+    }
+
     /// The oldest completion that is there.
     pub(crate) fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.host.device_mut().poll_completion(queue);
+        if completion.is_some() {
+            self.statistics.note_call();
+        }
         #[cfg(feature = "tracing")]
         completion.iter().for_each(crate::trace::completion);
         completion

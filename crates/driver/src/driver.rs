@@ -229,9 +229,18 @@ impl Driver {
             return work(&mut self.shared.lock_in_child());
         }
         let mut state = self.shared.lock();
+        state.note_call();
         let result = work(state.device_mut());
         state.dispatch_events();
+        self.publish_later(state);
         result
+    }
+
+    /// Lets the device's thread publish a change that nothing else will publish.
+    fn publish_later(&self, state: Locked<'_>) {
+        let next = state.statistics_deadline();
+        drop(state);
+        self.shared.wake_thread_before(next);
     }
 
     /// Starts to send exit notices to peers when this process dies. Called at the first use of the connection
@@ -369,6 +378,7 @@ impl Driver {
         let mut state = self.lock_to_poll(queue)?;
         state.note_polled(queue.id);
         if let Some(completion) = state.poll_completion(queue.id) {
+            self.publish_later(state);
             return Some(completion);
         }
         self.shared.progress_for(&mut state, queue.id)
@@ -422,7 +432,9 @@ impl Driver {
         };
         take(first);
         let more = std::iter::from_fn(|| state.poll_completion(queue.id));
-        1 + more.take(limit - 1).map(take).count()
+        let count = 1 + more.take(limit - 1).map(take).count();
+        self.publish_later(state);
+        count
     }
 
     /// The oldest completion, without making progress. For tasks, the device's thread does that.

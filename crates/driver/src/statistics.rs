@@ -6,11 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Device, QueuePair, QueuePairType};
+use engine::{CompletionQueue, Device, Id, QueuePair, QueuePairType};
 use host::Host;
 use net::interface::LinkState;
 use net::share::StatisticsPage;
-use statistics::{DEVICE_COUNTERS, DeviceCounters, MessageCounter, PacketPath, QueuePairRecord};
+use statistics::{
+    DEVICE_COUNTERS, DeviceCounters, Level, MessageCounter, PacketPath, QueuePairRecord,
+};
 use wire::Gid;
 
 use crate::clock::now;
@@ -108,7 +110,7 @@ impl Statistics {
         let own = [self.send_errors, self.link_downed];
         // Queue pair 1 is the last. Programs do not see it.
         let numbered = device.queue_pairs().filter(|it| is_visible(it));
-        let records = numbered.map(|queue_pair| record(queue_pair, ports));
+        let records = numbered.map(|queue_pair| record(device, queue_pair, ports));
         let count = device.queue_pair_count().saturating_sub(1);
         let time = now.saturating_duration_since(self.opened_at);
         page.write(time.as_nanos() as u64, &values(host, own), count, records);
@@ -138,24 +140,60 @@ fn values(host: &Host, own: [u64; 2]) -> DeviceCounters {
     values
 }
 
-fn record(queue_pair: &QueuePair, ports: &Ports) -> QueuePairRecord {
+fn record(device: &Device, queue_pair: &QueuePair, ports: &Ports) -> QueuePairRecord {
     let peer = queue_pair.peer();
     let mut counters = [0; _];
     for (place, (_, value)) in counters.iter_mut().zip(queue_pair.counters().iter()) {
         *place = value;
     }
+    let (init, usage) = (queue_pair.init(), queue_pair.usage());
     QueuePairRecord {
         number: queue_pair.number().value(),
-        kind: kind_number(queue_pair.init().kind),
+        kind: kind_number(init.kind),
         state: queue_pair.state() as u8,
         path: peer.map_or(PacketPath::None, |peer| {
             ports.packet_path(peer.address, peer.queue_pair)
         }),
         peer_number: peer.map_or(0, |peer| peer.queue_pair.value()),
         peer_gid: peer.map_or([0; 16], |peer| Gid::from(peer.address).bytes()),
-        outstanding: queue_pair.outstanding_sends() as u64,
+        sends: Level {
+            used: usage.outstanding_sends,
+            capacity: init.max_sends,
+        },
+        receives: receives(device, queue_pair),
+        window: Level {
+            used: usage.unacknowledged,
+            capacity: usage.window,
+        },
+        send_completions: completions(device, init.send_completions),
+        receive_completions: completions(device, init.receive_completions),
+        present_timeouts: usage.timeouts,
+        waits_for_receiver: usage.waits_for_receiver,
         counters,
     }
+}
+
+fn receives(device: &Device, queue_pair: &QueuePair) -> Level {
+    let init = queue_pair.init();
+    let shared = init.shared_receive;
+    match shared.and_then(|id| device.shared_receive_queue(id)) {
+        Some(queue) => Level {
+            used: queue.len() as u32,
+            capacity: queue.capacity(),
+        },
+        None => Level {
+            used: queue_pair.usage().posted_receives,
+            capacity: init.max_receives,
+        },
+    }
+}
+
+fn completions(device: &Device, queue: Id<CompletionQueue>) -> Level {
+    let queue = device.completion_queue(queue);
+    queue.map_or_else(Level::default, |queue| Level {
+        used: queue.len() as u32,
+        capacity: queue.capacity(),
+    })
 }
 
 /// The numbers of `ibv_qp_type`.

@@ -49,7 +49,7 @@ pub use observation::Observation;
 #[cfg(feature = "planted-bugs")]
 pub use planted_bug::Bug;
 pub use qpn_range::QpnRange;
-pub use queue_pair::{QueuePair, QueuePairInit, WindowLimits};
+pub use queue_pair::{QueuePair, QueuePairInit, QueuePairUsage, WindowLimits};
 pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
 pub use table::Id;

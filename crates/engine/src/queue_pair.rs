@@ -23,12 +23,14 @@ mod segmentation;
 mod send_queue;
 mod unpolled;
 mod unreliable;
+mod usage;
 
 pub(crate) use creation::Settings;
 pub(crate) use datagram::network_header;
 
 pub use creation::QueuePairInit;
 pub use requester::WindowLimits;
+pub use usage::QueuePairUsage;
 
 use std::time::Instant;
 

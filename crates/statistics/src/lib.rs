@@ -16,4 +16,4 @@ mod queue_pair;
 
 pub use counter::{DEVICE_COUNTERS, DeviceCounter, DeviceCounters, MESSAGES, MessageCounter};
 pub use counter_file::{CounterFile, GENERAL, HARDWARE, MESSAGE_FILES};
-pub use queue_pair::{PacketPath, QUEUE_PAIR_COUNTERS, QueuePairRecord};
+pub use queue_pair::{Level, PacketPath, QUEUE_PAIR_COUNTERS, QueuePairRecord};

@@ -22,7 +22,32 @@ pub const QUEUE_PAIR_COUNTERS: [&str; 13] = [
 /// Where the counters are in a record.
 const COUNTERS: usize = 6;
 
-const _: () = assert!(COUNTERS + QUEUE_PAIR_COUNTERS.len() <= RECORD_WORDS);
+/// Where the levels are in a record, behind the counters.
+const LEVELS: usize = COUNTERS + QUEUE_PAIR_COUNTERS.len();
+
+const _: () = assert!(LEVELS + 5 <= RECORD_WORDS);
+
+/// How much is in a queue, and how much fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Level {
+    /// How much is in it.
+    pub used: u32,
+    /// How much fits.
+    pub capacity: u32,
+}
+
+impl Level {
+    fn word(self) -> u64 {
+        u64::from(self.used) | u64::from(self.capacity) << 32
+    }
+
+    fn from_word(word: u64) -> Self {
+        Self {
+            used: word as u32,
+            capacity: (word >> 32) as u32,
+        }
+    }
+}
 
 /// How the packets of a queue pair reach the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +97,20 @@ pub struct QueuePairRecord {
     pub peer_number: u32,
     /// The GID of its peer; zero if it has none.
     pub peer_gid: [u8; 16],
-    /// How many send requests are outstanding.
-    pub outstanding: u64,
+    /// The send queue: requests that are not completed.
+    pub sends: Level,
+    /// The receive queue, its own or the shared one: receives that are posted and not used.
+    pub receives: Level,
+    /// The window: packets that the peer has not acknowledged. Its capacity is 0 if the queue pair has no window.
+    pub window: Level,
+    /// The completion queue of its sends: completions that are not polled.
+    pub send_completions: Level,
+    /// The completion queue of its receives: completions that are not polled.
+    pub receive_completions: Level,
+    /// Timeouts since the peer last acknowledged something.
+    pub present_timeouts: u32,
+    /// Whether it waits because the peer has no receive posted.
+    pub waits_for_receiver: bool,
     /// The counters.
     pub counters: [u64; QUEUE_PAIR_COUNTERS.len()],
 }
@@ -87,8 +124,14 @@ impl QueuePairRecord {
         words[1] = u64::from(self.kind) | u64::from(self.state) << 8 | (self.path as u64) << 16;
         words[2] = u64::from(self.peer_number);
         words[3..5].copy_from_slice(&crate::layout::gid_words(self.peer_gid));
-        words[5] = self.outstanding;
-        words[COUNTERS..COUNTERS + self.counters.len()].copy_from_slice(&self.counters);
+        words[5] = self.sends.word();
+        words[COUNTERS..LEVELS].copy_from_slice(&self.counters);
+        words[LEVELS] = self.receives.word();
+        words[LEVELS + 1] = self.window.word();
+        words[LEVELS + 2] = self.send_completions.word();
+        words[LEVELS + 3] = self.receive_completions.word();
+        words[LEVELS + 4] =
+            u64::from(self.present_timeouts) | u64::from(self.waits_for_receiver) << 32;
         words
     }
 
@@ -96,7 +139,7 @@ impl QueuePairRecord {
     fn from_words(words: &[u64; RECORD_WORDS]) -> Self {
         let [kind, state, path, ..] = words[1].to_le_bytes();
         let mut counters = [0; QUEUE_PAIR_COUNTERS.len()];
-        counters.copy_from_slice(&words[COUNTERS..COUNTERS + QUEUE_PAIR_COUNTERS.len()]);
+        counters.copy_from_slice(&words[COUNTERS..LEVELS]);
         Self {
             number: words[0] as u32,
             kind,
@@ -106,7 +149,13 @@ impl QueuePairRecord {
                 .unwrap_or(&PacketPath::None),
             peer_number: words[2] as u32,
             peer_gid: crate::layout::gid_bytes([words[3], words[4]]),
-            outstanding: words[5],
+            sends: Level::from_word(words[5]),
+            receives: Level::from_word(words[LEVELS]),
+            window: Level::from_word(words[LEVELS + 1]),
+            send_completions: Level::from_word(words[LEVELS + 2]),
+            receive_completions: Level::from_word(words[LEVELS + 3]),
+            present_timeouts: words[LEVELS + 4] as u32,
+            waits_for_receiver: words[LEVELS + 4] >> 32 != 0,
             counters,
         }
     }
@@ -134,6 +183,10 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
+        let level = |used| Level {
+            used,
+            capacity: used + 100,
+        };
         let record = QueuePairRecord {
             number: 0x12_3456,
             kind: 2,
@@ -141,7 +194,13 @@ mod tests {
             path: PacketPath::SharedMemory,
             peer_number: 0x65_4321,
             peer_gid: *b"0123456789abcdef",
-            outstanding: 7,
+            sends: level(7),
+            receives: level(8),
+            window: level(9),
+            send_completions: level(10),
+            receive_completions: level(11),
+            present_timeouts: 12,
+            waits_for_receiver: true,
             counters: std::array::from_fn(|index| index as u64 + 100),
         };
         let mut page = vec![0; layout::PAGE_WORDS];

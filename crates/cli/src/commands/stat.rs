@@ -1,15 +1,15 @@
 //! `roci stat`: what the RDMA processes of this user have sent and received.
 
 mod prometheus;
-mod report;
+mod tables;
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Args;
 
+use super::open_devices::Report;
 use crate::output::{print, print_line, remark};
-use report::Report;
 
 /// The options of `roci stat`.
 #[derive(Args)]
@@ -44,7 +44,8 @@ pub(crate) struct Options {
     prometheus: bool,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// A number of seconds from an option.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     let shortest = 0.05;
     if !(shortest..=86_400.0).contains(&seconds) {
@@ -80,7 +81,7 @@ fn show(options: &Options, report: &Report) -> anyhow::Result<()> {
     if options.json {
         print_line(serde_json::to_string(report)?)
     } else {
-        print(report.tables())
+        print(tables::tables(report))
     }
 }
 

@@ -12,6 +12,8 @@ fn every_command_has_help_with_examples() {
         "gids",
         "link",
         "ping",
+        "stat",
+        "top",
         "perf",
         "run",
         "torture",

@@ -15,5 +15,6 @@ mod run_roci;
 mod sandbox;
 mod stand_in;
 mod stat;
+mod top;
 mod torture;
 mod unmodified_programs;

@@ -272,7 +272,7 @@ impl DeviceState {
         let due = earliest(due, self.next_release());
         let due = earliest(due, self.alarms.next());
         let due = earliest(due, self.ports.retry_at());
-        let due = earliest(due, self.statistics.deadline(self.host.device()));
+        let due = earliest(due, self.statistics_deadline());
         earliest(due, self.ports.maintenance_at())
     }
 

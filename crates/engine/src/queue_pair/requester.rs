@@ -144,6 +144,26 @@ impl Requester {
         self.start(self.cursor + 1);
     }
 
+    /// How many packets were sent and are not acknowledged, those that are to be retransmitted included.
+    pub(super) fn unacknowledged(&self) -> u32 {
+        self.next.ahead_of(self.oldest)
+    }
+
+    /// How many packets of `mtu` bytes may be unacknowledged.
+    pub(super) fn window_packets(&self, mtu: usize) -> u32 {
+        self.window.packets(mtu)
+    }
+
+    /// Timeouts since the last progress.
+    pub(super) fn timeouts(&self) -> u32 {
+        self.timeouts
+    }
+
+    /// Whether it waits because the peer has no receive posted.
+    pub(super) fn waits_for_receiver(&self) -> bool {
+        self.rnr_wait_until.is_some()
+    }
+
     /// How many packets are sent and not acknowledged.
     pub(super) fn in_flight(&self) -> u32 {
         self.cursor.ahead_of(self.oldest)

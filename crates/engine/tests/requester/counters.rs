@@ -74,3 +74,31 @@ fn exhausted_retries_are_counted_by_their_kind() {
     );
     assert_eq!(peer.queue_pair().counters().timeouts, 1);
 }
+
+#[test]
+fn a_monitor_sees_what_is_outstanding_and_why_it_waits() {
+    let mut peer = Conversation::new();
+    let inbox = peer.registers(0x1000, &[0; 64]);
+    peer.receives(1, &inbox);
+    let idle = peer.queue_pair().usage();
+    assert_eq!((idle.outstanding_sends, idle.posted_receives), (0, 1));
+    assert!(idle.window > 0);
+    peer.posts(send(2));
+    peer.posts(send(3));
+    assert_eq!(peer.listens(at(0)).len(), 2);
+    let sent = peer.queue_pair().usage();
+    assert_eq!((sent.outstanding_sends, sent.unacknowledged), (2, 2));
+    peer.says(at(1), rnr_nak(PSN, 31));
+    let waiting = peer.queue_pair().usage();
+    assert!(waiting.waits_for_receiver && !sent.waits_for_receiver);
+    assert_eq!(waiting.unacknowledged, 2, "they are sent again");
+    // Code 31 is 491.52 ms.
+    assert_eq!(peer.listens(at(500)).len(), 2);
+    assert_eq!(peer.listens(at(600)).len(), 2, "after a timeout");
+    let late = peer.queue_pair().usage();
+    assert!(late.timeouts == 1 && !late.waits_for_receiver);
+    peer.says(at(601), ack(PSN + 1));
+    let done = peer.queue_pair().usage();
+    assert_eq!((done.outstanding_sends, done.unacknowledged), (0, 0));
+    assert_eq!(done.timeouts, 0);
+}

@@ -157,6 +157,7 @@ fn next_name(process: Identity) -> String {
 struct PageName {
     network: u64,
     processes: u64,
+    number: u32,
 }
 
 impl PageName {
@@ -165,7 +166,12 @@ impl PageName {
         let mut parts = name.strip_prefix(layout::PAGE_PREFIX)?.split('.');
         let network = u64::from_str_radix(parts.next()?, 16).ok()?;
         let processes = u64::from_str_radix(parts.next()?, 16).ok()?;
-        Some(Self { network, processes })
+        let number = parts.nth(1)?.parse().ok()?;
+        Some(Self {
+            network,
+            processes,
+            number,
+        })
     }
 }
 
@@ -173,6 +179,7 @@ impl PageName {
 #[derive(Debug, Clone)]
 pub struct StatisticsSnapshot {
     words: Vec<u64>,
+    number: u32,
     /// Whether it is the page of a device that is open in this network namespace.
     is_here: bool,
 }
@@ -181,6 +188,11 @@ impl StatisticsSnapshot {
     /// The process id; only valid in the process namespace of the process.
     pub fn pid(&self) -> u32 {
         self.words[layout::PROCESS] as u32
+    }
+
+    /// Which of the open devices of its process it is.
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// Whether the device is open in this network namespace.
@@ -236,6 +248,7 @@ fn statistics_in(directory: &RuntimeDirectory) -> Vec<StatisticsSnapshot> {
         let dead = name.processes == processes && !process_of(&words).is_alive();
         (words.len() == PAGE_WORDS && !dead).then_some(StatisticsSnapshot {
             words,
+            number: name.number,
             is_here: name.network == network,
         })
     };
@@ -409,7 +422,7 @@ fn read_word(file: &File, word: usize) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use statistics::{DeviceCounter, PacketPath};
+    use statistics::{DeviceCounter, Level, PacketPath};
 
     use super::*;
 
@@ -507,7 +520,13 @@ mod tests {
             path: PacketPath::Sockets,
             peer_number: 9,
             peer_gid: GID,
-            outstanding: 1,
+            sends: Level::default(),
+            receives: Level::default(),
+            window: Level::default(),
+            send_completions: Level::default(),
+            receive_completions: Level::default(),
+            present_timeouts: 0,
+            waits_for_receiver: false,
             counters: [3; _],
         };
         page.write(1, &sent(1), 1000, (0..1000).map(record));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::report::Report;
+use crate::commands::open_devices::Report;
 
 /// All counters of all devices and queue pairs.
 pub(super) fn text(report: &Report) -> String {

@@ -1,0 +1,105 @@
+//! `roci top`: the RDMA processes of this user, live in a terminal.
+
+mod column;
+mod details;
+mod filter;
+mod screen;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::open_devices::Report;
+use super::stat::seconds;
+use view::{Next, View};
+
+/// How long a signal may wait until the screen is restored.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The options of `roci top`.
+#[derive(Args)]
+#[command(after_help = "\
+Shows the devices that running processes of this user have open, and their queue pairs: peer, state, path, rates,
+retransmissions, and how full their queues are. It reads what each process publishes, as `roci stat` does; nothing
+is asked of the processes. For scripts, use `roci stat --json -i 1`.
+
+Keys:
+  up, down, page up, page down   select a queue pair
+  Enter, Esc                     show all of a queue pair, and go back
+  <, >, r                        sort by another column; reverse the order
+  /                              filter: words that a line must contain, or with ! must not
+  p                              pause
+  ?, q                           help, quit
+
+Examples:
+  roci top
+  roci top roci_eth0 -i 0.5      one device, twice a second
+  roci top --filter '!idle rnr'  only lines with one word and without another")]
+pub(crate) struct Options {
+    /// Only devices with this name
+    #[arg(value_name = "DEVICE")]
+    device: Option<String>,
+    /// Seconds between two updates
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Words that a line must contain, or with ! must not
+    #[arg(short, long, value_name = "WORDS", default_value = "")]
+    filter: String,
+}
+
+/// Shows the screen until the user quits.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        bail!("`roci top` needs a terminal; for scripts, use `roci stat --json -i 1`");
+    }
+    let first = Report::now(options.device.as_deref())?;
+    let ended = end_signals()?;
+    let terminal = ratatui::try_init().context("the terminal can't be used")?;
+    let done = watch(terminal, options, first, &ended);
+    ratatui::restore();
+    done
+}
+
+/// Becomes true at a signal that ends the process, so that the terminal is restored first.
+fn end_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))?;
+    }
+    Ok(ended)
+}
+
+fn watch(
+    mut terminal: DefaultTerminal,
+    options: &Options,
+    first: Report,
+    ended: &AtomicBool,
+) -> anyhow::Result<()> {
+    let mut view = View::new(first, &options.filter);
+    let mut update_at = Instant::now() + options.interval;
+    while !ended.load(Ordering::Relaxed) {
+        terminal.draw(|frame| screen::draw(frame, &mut view))?;
+        let left = update_at.saturating_duration_since(Instant::now());
+        if event::poll(left.min(SIGNAL_CHECK_INTERVAL))? {
+            if let Event::Key(key) = event::read()?
+                && view.handle_key(key) == Next::Quit
+            {
+                break;
+            }
+        } else if left.is_zero() {
+            view.update(Report::now(options.device.as_deref())?);
+            update_at = Instant::now() + options.interval;
+        }
+    }
+    Ok(())
+}
