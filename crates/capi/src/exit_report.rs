@@ -1,4 +1,5 @@
-//! Reports at the exit of a program that it opened none of our devices, and what it used instead.
+//! Reports at the exit of a program that it opened none of our devices, and what it used instead; or which files
+//! have its capture, if there are several.
 //!
 //! `roci run` preloads this library into every program, so that it is found before a copy of libibverbs that
 //! the program contains. A copy that is bound otherwise (`RTLD_DEEPBIND`, `dlsym`, static linking) finds no
@@ -27,14 +28,49 @@ extern "C" fn at_exit() {
     let is_asked = ["ROCI_EXPLAIN", "ROCI_PCAP", "ROCI_CHECK"]
         .into_iter()
         .any(asked);
-    if driver::Driver::was_opened() || !is_asked {
-        return;
-    }
     // Nothing may unwind into the C library.
-    let report = std::panic::catch_unwind(|| Loaded::now().report(is_the_program()));
+    let report = std::panic::catch_unwind(|| {
+        if driver::Driver::was_opened() {
+            return capture_report(&net::capture::parts_of_ended_run(&capture_name()?));
+        }
+        if !is_asked {
+            return None;
+        }
+        Loaded::now().report(is_the_program())
+    });
     if let Ok(Some(report)) = report {
         // SAFETY: a text with its length. The standard library's stderr may already be closed.
         unsafe { libc::write(2, report.as_ptr().cast(), report.len()) };
+    }
+}
+
+/// The capture that the user asked for.
+fn capture_name() -> Option<PathBuf> {
+    let name = env::var_os("ROCI_PCAP").filter(|name| !name.is_empty())?;
+    Some(name.into())
+}
+
+/// How many files a report names.
+const MAX_PARTS: usize = 8;
+
+/// Names the files of a capture, if there are several.
+fn capture_report(parts: &[PathBuf]) -> Option<String> {
+    let named = |parts: &[PathBuf]| {
+        let names = parts.iter().map(|part| part.display().to_string());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let count = parts.len();
+    match count {
+        0 | 1 => None,
+        2..=MAX_PARTS => Some(format!(
+            "roci: the capture has {count} files; this command joins them:\n  roci explain {}\n",
+            named(parts)
+        )),
+        _ => Some(format!(
+            "roci: the capture has {count} files; `roci explain` joins them: {} and {} more\n",
+            named(&parts[..MAX_PARTS]),
+            count - MAX_PARTS
+        )),
     }
 }
 
@@ -184,6 +220,24 @@ mod tests {
         assert!(said.contains("link to /ours/libibverbs.so.1"), "{said}");
         let said = loaded(&[], true).report(false).expect("there is a report");
         assert!(said.contains("linked into it"), "{said}");
+    }
+
+    #[test]
+    fn only_a_capture_of_several_files_is_reported() {
+        let parts: Vec<_> = (0..20)
+            .map(|n| PathBuf::from(format!("/t-{n}.pcapng")))
+            .collect();
+        assert_eq!(capture_report(&parts[..1]), None);
+        let two = capture_report(&parts[..2]).expect("a report");
+        assert!(
+            two.ends_with("roci explain /t-0.pcapng /t-1.pcapng\n"),
+            "{two}"
+        );
+        let many = capture_report(&parts).expect("a report");
+        assert!(
+            many.contains("20 files") && many.ends_with("and 12 more\n"),
+            "{many}"
+        );
     }
 
     #[test]

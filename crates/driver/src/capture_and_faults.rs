@@ -41,7 +41,7 @@ impl CaptureAndFaults {
     /// `None` without captures and faults.
     pub(crate) fn new(options: &OpenOptions) -> Result<Option<Self>, OpenError> {
         let capture = match &options.capture {
-            Some(path) => Some(Arc::new(Capture::create(path)?)),
+            Some(path) => Some(Capture::shared(path, options.capture_limits)?),
             None => simulation::capture(),
         };
         let faults = open_faults(options)?;

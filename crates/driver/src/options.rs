@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use net::capture::CaptureError;
+use net::capture::{self, CaptureError};
 use net::fault::FaultError;
 use net::interface::DeviceError;
 use net::share::JoinError;
@@ -17,6 +17,8 @@ use crate::shortcut::Shortcut;
 pub struct OpenOptions {
     /// The capture file for all packets.
     pub capture: Option<PathBuf>,
+    /// How large the capture may become.
+    pub capture_limits: capture::Limits,
     /// Faults to inject, in the format of `ROCI_FAULT`.
     pub faults: Option<String>,
     /// The log of the injected faults, which several processes can share; see [`net::fault`].
@@ -40,6 +42,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             capture: None,
+            capture_limits: capture::Limits::default(),
             faults: None,
             fault_log: None,
             segmentation: true,
@@ -52,7 +55,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_FAULT_LOG`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
+    /// Options from the environment: `ROCI_PCAP`, `ROCI_PCAP_RING`, `ROCI_PCAP_SNAPLEN`, `ROCI_FAULT`, `ROCI_FAULT_LOG`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
     /// `ROCI_WATCHER=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
     /// In a simulation they are the default, because the environment must not change what happens.
     #[must_use]
@@ -61,8 +64,14 @@ impl OpenOptions {
             return Self::default();
         }
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let size = |name, least| size(name, &text(name)?, least);
         Self {
             capture: text("ROCI_PCAP").map(PathBuf::from),
+            capture_limits: capture::Limits {
+                ring: size("ROCI_PCAP_RING", capture::Limits::LEAST_RING),
+                snap_length: size("ROCI_PCAP_SNAPLEN", capture::Limits::LEAST_SNAP_LENGTH)
+                    .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            },
             faults: text("ROCI_FAULT"),
             fault_log: text("ROCI_FAULT_LOG").map(PathBuf::from),
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
@@ -72,6 +81,15 @@ impl OpenOptions {
             watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
         }
     }
+}
+
+/// A size of the environment. An invalid one is reported and not used.
+fn size(name: &str, value: &str, least: u64) -> Option<u64> {
+    let size = capture::parse_size(value).filter(|size| *size >= least);
+    if size.is_none() {
+        eprintln!("roci: {name}={value} is ignored: give a size of at least {least}, such as 64M");
+    }
+    size
 }
 
 /// Why a device cannot be opened.

@@ -12,25 +12,25 @@
 //! flow label of IPv6, which the kernel chooses and the ICRC doesn't cover, is shown as 0.
 
 mod file_per_process;
+mod limits;
+mod parts;
+mod tape;
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
-use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
-use pcap_file::pcapng::blocks::systemd_journal_export::SystemdJournalExportBlock;
-use pcap_file::{DataLink, Endianness};
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use wire::{Datagram, Flow, Fragmentation};
 
+pub use limits::{Limits, parse_size};
+pub use parts::parts_of_ended_run;
+
 use crate::{Direction, fork};
+use tape::Tape;
 
 /// One packet as it was sent or received.
 #[derive(Clone, Copy, Debug)]
@@ -123,24 +123,6 @@ pub struct Capture {
     generation: u32,
 }
 
-struct Tape {
-    file: File,
-    /// Blocks that are not in the file yet. They are always complete.
-    blocks: PcapNgWriter<Vec<u8>>,
-    /// The packet that is being recorded. Kept to reuse its memory.
-    packet: Vec<u8>,
-    /// The program and its process, for notes.
-    program: String,
-    state: State,
-}
-
-enum State {
-    Running,
-    Failed(io::Error),
-    /// Failed, and the error was taken.
-    Ended,
-}
-
 impl Capture {
     /// The buffer size in bytes at which blocks are written without a flush: more than a batch, so
     /// that a program that never flushes doesn't fill the memory.
@@ -153,8 +135,19 @@ impl Capture {
     /// process is writing to the file, this one adds its own id to the name: `trace-4711.pcapng`
     /// instead of `trace.pcapng`. [`path`](Self::path) returns the actual name.
     pub fn create(name: impl AsRef<Path>) -> Result<Self, CaptureError> {
+        Self::create_limited(name, Limits::default())
+    }
+
+    /// As [`create`](Self::create), with limits.
+    pub fn create_limited(name: impl AsRef<Path>, limits: Limits) -> Result<Self, CaptureError> {
         let (path, file) = file_per_process::open(name.as_ref())?;
-        Self::begin(path, file, &application())
+        Self::begin(path, file, &application(), limits)
+    }
+
+    /// The capture of this name that this process is writing already, or else a new one. So all devices of a process
+    /// write one file. The limits are those of the first.
+    pub fn shared(name: impl AsRef<Path>, limits: Limits) -> Result<Arc<Self>, CaptureError> {
+        parts::shared(name.as_ref(), limits)
     }
 
     /// Starts a capture in exactly this file, which it replaces. The file names `program` instead of this process,
@@ -162,26 +155,24 @@ impl Capture {
     pub fn replace(path: impl Into<PathBuf>, program: &str) -> Result<Self, CaptureError> {
         let path = path.into();
         match File::create(&path) {
-            Ok(file) => Self::begin(path, file, program),
+            Ok(file) => Self::begin(path, file, program, Limits::default()),
             Err(error) => Err(CaptureError::Create { path, error }),
         }
     }
 
-    fn begin(path: PathBuf, file: File, program: &str) -> Result<Self, CaptureError> {
-        let named = program.split_once(" in ").map_or(program, |(_, name)| name);
-        let blocks = beginning(program.to_owned()).map_err(|error| CaptureError::Create {
-            path: path.clone(),
-            error,
-        })?;
+    fn begin(
+        path: PathBuf,
+        file: File,
+        program: &str,
+        limits: Limits,
+    ) -> Result<Self, CaptureError> {
+        let tape = Tape::new(path.clone(), file, program, limits);
         let capture = Capture {
+            tape: Mutex::new(tape.map_err(|error| CaptureError::Create {
+                path: path.clone(),
+                error,
+            })?),
             path,
-            tape: Mutex::new(Tape {
-                file,
-                blocks,
-                packet: Vec::new(),
-                program: named.to_owned(),
-                state: State::Running,
-            }),
             generation: fork::generation(),
         };
         capture.flush();
@@ -201,7 +192,7 @@ impl Capture {
     pub fn record(&self, record: &Record<'_>) {
         let mut tape = self.tape();
         tape.record(record);
-        if tape.blocks.get_ref().len() >= Self::LONGEST_BUFFER {
+        if tape.waiting() >= Self::LONGEST_BUFFER {
             tape.flush();
         }
     }
@@ -210,7 +201,7 @@ impl Capture {
     pub fn note(&self, note: &Note<'_>) {
         let mut tape = self.tape();
         tape.note(note);
-        if tape.blocks.get_ref().len() >= Self::LONGEST_BUFFER {
+        if tape.waiting() >= Self::LONGEST_BUFFER {
             tape.flush();
         }
     }
@@ -240,65 +231,8 @@ impl Drop for Capture {
             self.flush();
             // Closing the file is not enough: a child that was just started may hold it a moment
             // longer. If there was no lock, there is none to release.
-            let _ = self.tape().file.unlock();
+            self.tape().unlock();
         }
-    }
-}
-
-impl Tape {
-    fn record(&mut self, record: &Record<'_>) {
-        if !matches!(self.state, State::Running) {
-            return;
-        }
-        self.packet.clear();
-        record.datagram().emit(&mut self.packet);
-        let block = EnhancedPacketBlock {
-            interface_id: 0,
-            timestamp: record.time.duration_since(UNIX_EPOCH).unwrap_or_default(),
-            original_len: self.packet.len() as u32,
-            data: Cow::Borrowed(&self.packet),
-            options: record.options(),
-        };
-        self.blocks
-            .write_pcapng_block(block)
-            .expect("memory takes every block of the only interface");
-    }
-
-    fn note(&mut self, note: &Note<'_>) {
-        if !matches!(self.state, State::Running) {
-            return;
-        }
-        let journal_entry = note.entry(&self.program).into();
-        self.blocks
-            .write_pcapng_block(SystemdJournalExportBlock { journal_entry })
-            .expect("memory takes every block");
-    }
-
-    fn flush(&mut self) {
-        let result = match self.state {
-            State::Running => self.file.write_all(self.blocks.get_ref()),
-            _ => return,
-        };
-        self.blocks.get_mut().clear();
-        if let Err(error) = result {
-            self.state = State::Failed(error);
-        }
-    }
-
-    fn take_error(&mut self) -> Option<io::Error> {
-        match std::mem::replace(&mut self.state, State::Ended) {
-            State::Failed(error) => Some(error),
-            other => {
-                self.state = other;
-                None
-            }
-        }
-    }
-}
-
-impl std::fmt::Debug for Tape {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tape").finish_non_exhaustive()
     }
 }
 
@@ -342,43 +276,6 @@ fn clipped(text: &str) -> &str {
     &text[..end]
 }
 
-/// The beginning of every capture: which program wrote it, and where the packets come from.
-fn beginning(program: String) -> io::Result<PcapNgWriter<Vec<u8>>> {
-    let run = file_per_process::run_mark().map(|mark| SectionHeaderOption::Comment(mark.into()));
-    let known = [
-        SectionHeaderOption::Hardware(std::env::consts::ARCH.into()),
-        SectionHeaderOption::OS(operating_system().into()),
-        SectionHeaderOption::UserApplication(program.into()),
-    ];
-    let section = SectionHeaderBlock {
-        endianness: Endianness::native(),
-        options: run.into_iter().chain(known).collect(),
-        ..SectionHeaderBlock::default()
-    };
-    let interface = InterfaceDescriptionBlock {
-        linktype: DataLink::RAW,
-        // No limit.
-        snaplen: 0,
-        options: vec![
-            InterfaceDescriptionOption::IfName("roci".into()),
-            InterfaceDescriptionOption::IfDescription("RoCEv2 in user space".into()),
-            // Timestamps count units of 10^-9 seconds.
-            InterfaceDescriptionOption::IfTsResol(9),
-        ],
-    };
-    let mut blocks =
-        PcapNgWriter::with_section_header(Vec::new(), section).map_err(io::Error::other)?;
-    blocks
-        .write_pcapng_block(interface)
-        .map_err(io::Error::other)?;
-    Ok(blocks)
-}
-
-fn operating_system() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("Linux {}", release.trim()).trim_end().to_owned()
-}
-
 /// Names the process, because several processes write several files.
 fn application() -> String {
     let program = program();
@@ -411,7 +308,7 @@ mod tests {
     fn a_handle_of_an_ended_capture_does_not_keep_its_name() {
         let name = name("held");
         let first = Capture::create(&name).unwrap();
-        let held = first.tape().file.try_clone().unwrap();
+        let held = first.tape().file().try_clone().unwrap();
         drop(first);
         assert_eq!(Capture::create(&name).unwrap().path(), name);
         drop(held);
@@ -448,7 +345,7 @@ mod tests {
         let name = name("forked");
         let capture = Capture::create(&name).unwrap();
         let begun = std::fs::metadata(&name).unwrap().len();
-        capture.tape().blocks.get_mut().extend([0; 4]);
+        capture.tape().add_bytes(&[0; 4]);
         let mut capture = Some(capture);
 
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
@@ -507,7 +404,7 @@ mod tests {
             });
             capture.flush();
         }
-        assert_eq!(capture.tape().blocks.get_ref().len(), 0);
+        assert_eq!(capture.tape().waiting(), 0);
     }
 
     #[test]
@@ -524,5 +421,84 @@ mod tests {
         for capture in captures {
             std::fs::remove_file(capture.path()).unwrap();
         }
+    }
+
+    fn record(capture: &Capture, length: usize) {
+        let address = std::net::IpAddr::from([127, 0, 0, 1]);
+        let flow = Flow {
+            source: address,
+            destination: address,
+            source_port: 1,
+            destination_port: 2,
+        };
+        capture.record(&Record {
+            time: UNIX_EPOCH,
+            direction: Direction::Transmit,
+            flow: &flow,
+            fragmentation: Fragmentation::NONE,
+            traffic_class: 0,
+            hop_limit: 64,
+            payload: &vec![7; length],
+            comment: None,
+        });
+        capture.flush();
+    }
+
+    #[test]
+    fn devices_of_one_process_share_a_capture() {
+        let name = name("shared");
+        let limits = Limits::default();
+        let first = Capture::shared(&name, limits).unwrap();
+        let second = Capture::shared(&name, limits).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        drop((first, second));
+        let again = Capture::shared(&name, limits).unwrap();
+        assert_eq!(again.path(), name);
+        std::fs::remove_file(name).unwrap();
+    }
+
+    #[test]
+    fn a_ring_keeps_the_newest_packets_in_two_files() {
+        let name = name("ring");
+        let limits = Limits {
+            ring: Some(20_000),
+            snap_length: None,
+        };
+        let capture = Capture::create_limited(&name, limits).unwrap();
+        let earlier = file::with_suffix(&name, "earlier");
+        let sizes = || [&earlier, &name].map(|it| std::fs::metadata(it).map_or(0, |it| it.len()));
+        for _ in 0..8 {
+            record(&capture, 1000);
+        }
+        assert_eq!(sizes()[0], 0, "there is room");
+        for _ in 0..100 {
+            record(&capture, 1000);
+            assert!(sizes().iter().sum::<u64>() <= 20_000, "{:?}", sizes());
+        }
+        assert!(sizes()[0] > 8_000, "half of it is kept: {:?}", sizes());
+        for part in [&earlier, &name] {
+            let bytes = std::fs::read(part).unwrap();
+            assert!(bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]), "it is whole");
+        }
+        let other = Capture::create(&name).unwrap();
+        assert_ne!(other.path(), name, "the name stays locked");
+        for file in [&earlier, &name, &other.path().to_owned()] {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_snap_length_keeps_the_beginning_of_packets() {
+        let name = name("snap");
+        let limits = Limits {
+            ring: None,
+            snap_length: Some(100),
+        };
+        let capture = Capture::create_limited(&name, limits).unwrap();
+        let before = std::fs::metadata(&name).unwrap().len();
+        record(&capture, 4000);
+        let written = std::fs::metadata(&name).unwrap().len() - before;
+        assert!((100..200).contains(&written), "{written}");
+        std::fs::remove_file(name).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use net::Direction;
-use net::capture::{Capture, Record};
+use net::capture::{Capture, Note, Record};
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::{Block, PcapNgReader};
@@ -413,6 +413,36 @@ fn tshark(path: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let text = String::from_utf8(output.stdout).expect("text");
     let split = |line: &str| line.split('|').map(str::to_owned).collect();
     Some(text.lines().map(split).collect())
+}
+
+/// libpcap knows neither journal entries nor most options, and must skip them.
+#[test]
+fn tcpdump_reads_a_capture_with_notes_and_several_sections() {
+    let directory = Directory::new("tcpdump");
+    let frames = golden_frames();
+    let path = golden_capture(&directory, &frames);
+    let again = Capture::create(&path).expect("it goes on");
+    let flow = flow("10.0.0.1", "10.0.0.2");
+    for id in 0..3 {
+        again.note(&Note {
+            time: moment(),
+            message: "a note",
+            fields: &[("ROCI_WR_ID", id.to_string())],
+        });
+        again.record(&record(&flow, &sealed(&flow, 0, id)));
+    }
+    drop(again);
+    let tcpdump = Command::new("tcpdump")
+        .args(["-n", "-r"])
+        .arg(&path)
+        .output();
+    let Ok(output) = tcpdump else {
+        return println!("skipped: tcpdump is not installed");
+    };
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaints}");
+    let lines = String::from_utf8_lossy(&output.stdout).lines().count();
+    assert_eq!(lines, frames.len() + 3, "{complaints}");
 }
 
 #[test]

@@ -138,6 +138,8 @@
 //! |---|---|
 //! | `ROCI_DEVICES` | the devices: `name=address,…`; otherwise every interface is one |
 //! | `ROCI_PCAP` | the capture file; `%p` is the process id |
+//! | `ROCI_PCAP_RING` | the size of the capture, such as `64M`; only the newest packets are kept, in two files |
+//! | `ROCI_PCAP_SNAPLEN` | how many bytes of each packet are captured |
 //! | `ROCI_FAULT` | faults to inject, such as `loss=1%,seed=7` |
 //! | `ROCI_FAULT_LOG` | the file in which injected faults are recorded; processes can share it |
 //! | `ROCI_EXPLAIN` | `1`: failures are explained on stderr |

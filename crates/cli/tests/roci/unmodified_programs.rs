@@ -302,6 +302,91 @@ fn a_second_program_of_a_run_does_not_overwrite_the_packets_of_the_first() {
 }
 
 #[test]
+fn the_last_program_of_a_run_names_the_files_of_its_capture() {
+    if Command::new("rping").arg("-h").output().is_err() {
+        return;
+    }
+    let directory = Directory::new("parts");
+    let at = address(209);
+    let script = format!(
+        "rping -s -a {at} -C 2 > /dev/null &
+tries=0
+until rping -c -a {at} -C 2 > /dev/null 2>&1; do
+    tries=$((tries + 1))
+    test $tries -lt 100 || exit 1
+    sleep 0.1
+done
+wait"
+    );
+    let words = ["run", "--pcap", "t.pcapng", "--", "sh", "-c", &script];
+    let outcome = roci(words)
+        .env("ROCI_DEVICES", format!("a={at}"))
+        .within(directory.path())
+        .run();
+    let said = outcome.stderr.clone();
+    outcome.success();
+    let last = said.lines().last().expect("a line");
+    let command: Vec<_> = last.trim().split(' ').collect();
+    assert_eq!(command[..2], ["roci", "explain"], "{said}");
+    assert!(command.len() >= 4, "{said}");
+    let explained = roci(&command[1..]).run().success();
+    assert!(explained.contains("SEND"), "{explained}");
+}
+
+#[test]
+fn a_ring_limits_the_size_of_a_capture() {
+    if Command::new("rping").arg("-h").output().is_err() {
+        return;
+    }
+    let directory = Directory::new("ring");
+    let at = address(210);
+    let devices = format!("a={at}");
+    let server = ["run", "--", "rping", "-s", "-P", "-S", "1000", "-a", &at];
+    let server = roci(server).env("ROCI_DEVICES", &devices).start();
+    // Each message is captured with 1,000 bytes and read once more: 4 MB in all.
+    let client = format!("until rping -c -a {at} -C 1 > /dev/null 2>&1; do sleep 0.1; done");
+    let client = format!("{client}; rping -c -a {at} -C 2000 -S 1000 > /dev/null");
+    let ring = [
+        "--pcap",
+        "t.pcapng",
+        "--pcap-ring",
+        "1M",
+        "--pcap-snaplen",
+        "600",
+    ];
+    let words = [&["run"], &ring[..], &["--", "sh", "-c", &client]].concat();
+    let outcome = roci(words)
+        .env("ROCI_DEVICES", &devices)
+        .within(directory.path())
+        .run();
+    let said = outcome.stderr.clone();
+    outcome.success();
+    drop(server);
+    let size = |name: &str| {
+        let found = fs::metadata(directory.path().join(name));
+        found
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
+            .len()
+    };
+    let both = size("t.pcapng") + size("t-earlier.pcapng");
+    assert!((500_000..=1 << 20).contains(&both), "{both} bytes");
+    assert!(said.contains("t-earlier.pcapng"), "{said}");
+    for wrong in ["64", "1T"] {
+        let words = [
+            "run",
+            "--pcap",
+            "t.pcapng",
+            "--pcap-ring",
+            wrong,
+            "--",
+            "true",
+        ];
+        let outcome = roci(words).run();
+        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    }
+}
+
+#[test]
 fn an_error_is_explained_and_the_exit_code_unchanged() {
     let explained = |options: &[&str], program: &[&str]| {
         let words = [&["run", "--explain"], options, &["--"], program].concat();

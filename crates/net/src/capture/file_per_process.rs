@@ -82,7 +82,7 @@ fn was_written_here(found: &Metadata, path: &Path) -> bool {
 }
 
 /// Whether a process of the same `roci run` has begun the file.
-fn was_written_by_run(path: &Path) -> bool {
+pub(super) fn was_written_by_run(path: &Path) -> bool {
     let Some(mark) = run_mark() else {
         return false;
     };
@@ -119,12 +119,17 @@ fn expanded(name: &Path, process: u32) -> PathBuf {
 
 /// `trace.pcapng`, `trace-4711.pcapng`, `trace-4711-2.pcapng` and so on.
 fn candidate(name: &Path, process: u32, attempt: u32) -> PathBuf {
-    let suffix = match attempt {
-        0 => return name.to_owned(),
-        1 => format!("-{process}"),
-        more => format!("-{process}-{more}"),
-    };
+    match attempt {
+        0 => name.to_owned(),
+        1 => with_suffix(name, &process.to_string()),
+        more => with_suffix(name, &format!("{process}-{more}")),
+    }
+}
+
+/// `trace-SUFFIX.pcapng`.
+pub(super) fn with_suffix(name: &Path, suffix: &str) -> PathBuf {
     let mut file_name = name.file_stem().unwrap_or_default().to_owned();
+    file_name.push("-");
     file_name.push(suffix);
     if let Some(extension) = name.extension() {
         file_name.push(".");

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use net::capture::{Limits, parse_size};
 use net::fault::{FAULT_VARIABLE, Faults};
 use net::interface::{self, DEVICES_VARIABLE, Device};
 
@@ -28,6 +29,8 @@ const KEPT_PRELOAD: &str = "ROCI_PRELOAD";
 /// The variable that identifies the program's process.
 const RUN: &str = "ROCI_RUN";
 const PCAP: &str = "ROCI_PCAP";
+const PCAP_RING: &str = "ROCI_PCAP_RING";
+const PCAP_SNAPLEN: &str = "ROCI_PCAP_SNAPLEN";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
 const CHECK: &str = "ROCI_CHECK";
 const CHECK_JSON: &str = "ROCI_CHECK_JSON";
@@ -49,6 +52,12 @@ pub(crate) struct Settings {
     /// Capture every packet to this file; `%p` in its name becomes the process id
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Keep only the newest packets of the capture: at most so many bytes, such as 64M, in two files
+    #[arg(long, value_name = "SIZE", requires = "pcap", value_parser = ring)]
+    pcap_ring: Option<u64>,
+    /// Keep only so many bytes of each packet, from its IP header on
+    #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = snap_length)]
+    pcap_snaplen: Option<u64>,
     /// Inject faults, as ROCI_FAULT does: loss=1%, drop:opcode=ACK,nth=3, …
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
@@ -77,6 +86,24 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "WHEN", require_equals = true, num_args = 0..=1,
           default_missing_value = "always")]
     shortcut: Option<WhenShortcut>,
+}
+
+fn ring(text: &str) -> Result<u64, String> {
+    size(text, Limits::LEAST_RING)
+}
+
+fn snap_length(text: &str) -> Result<u64, String> {
+    size(text, Limits::LEAST_SNAP_LENGTH)
+}
+
+/// A number of bytes of at least this size.
+fn size(text: &str, least: u64) -> Result<u64, String> {
+    let size = parse_size(text).filter(|size| *size >= least);
+    size.ok_or_else(|| format!("must be a number of bytes from {least} on, such as 64M"))
+}
+
+fn number(value: Option<u64>) -> Option<OsString> {
+    value.map(|value| value.to_string().into())
 }
 
 /// What a check does when the program ends.
@@ -197,6 +224,8 @@ impl Environment {
         variables.extend(program_path()?.map(|path| (PATH, path)));
         let given = [
             (PCAP, capture.map(OsString::from)),
+            (PCAP_RING, number(settings.pcap_ring)),
+            (PCAP_SNAPLEN, number(settings.pcap_snaplen)),
             (EXPLAIN, settings.explain.then(|| "1".into())),
             (CHECK, settings.check.map(WhenFound::value)),
             (

@@ -1,0 +1,71 @@
+//! The files of one capture: one for each process, and two for a ring.
+
+use std::fs::{self, File, TryLockError};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::{Capture, CaptureError, Limits, file_per_process};
+use crate::fork;
+
+/// The captures of this process, by the names they were asked for.
+static OWN: Mutex<Vec<(PathBuf, Weak<Capture>)>> = Mutex::new(Vec::new());
+
+fn own() -> MutexGuard<'static, Vec<(PathBuf, Weak<Capture>)>> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See [`Capture::shared`].
+pub(super) fn shared(name: &Path, limits: Limits) -> Result<Arc<Capture>, CaptureError> {
+    let mut own = own();
+    own.retain(|(_, capture)| capture.strong_count() > 0);
+    let found = own.iter().filter(|(asked, _)| asked == name);
+    // A forked child leaves the capture to its parent.
+    let is_ours = |capture: &Arc<Capture>| capture.generation == fork::generation();
+    let mut found = found.filter_map(|(_, capture)| capture.upgrade());
+    if let Some(capture) = found.find(is_ours) {
+        return Ok(capture);
+    }
+    let capture = Arc::new(Capture::create_limited(name, limits)?);
+    own.push((name.to_owned(), Arc::downgrade(&capture)));
+    Ok(capture)
+}
+
+/// The files of a capture that the processes of this `roci run` have written, if this process is the last of them
+/// that is writing. The name is the one that the user gave.
+pub fn parts_of_ended_run(name: &Path) -> Vec<PathBuf> {
+    let parts = parts(name);
+    let written: Vec<_> = (own().iter())
+        .filter_map(|(_, capture)| Some(capture.upgrade()?.path().to_owned()))
+        .collect();
+    let is_written_elsewhere = |part: &PathBuf| {
+        let locked = File::open(part).map(|file| file.try_lock());
+        !written.contains(part) && matches!(locked, Ok(Err(TryLockError::WouldBlock)))
+    };
+    if parts.iter().any(is_written_elsewhere) {
+        return Vec::new();
+    }
+    parts
+}
+
+/// All files of this run whose names can come from this one.
+fn parts(name: &Path) -> Vec<PathBuf> {
+    let directory = match name.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().as_bytes().to_vec();
+    let stem = text(name.file_stem());
+    // What follows stands for the process.
+    let end = stem.windows(2).position(|pair| pair == b"%p");
+    let start = &stem[..end.unwrap_or(stem.len())];
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut parts: Vec<_> = entries
+        .filter(|entry| entry.file_name().as_bytes().starts_with(start))
+        .map(|entry| entry.path())
+        .filter(|path| text(path.extension()) == text(name.extension()))
+        .filter(|path| file_per_process::was_written_by_run(path))
+        .collect();
+    parts.sort();
+    parts
+}
