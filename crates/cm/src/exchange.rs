@@ -27,6 +27,8 @@ pub(crate) struct InFlight {
     /// When the interval began.
     pub(crate) since: Instant,
     pub(crate) retries_left: u8,
+    /// Whether it was repeated.
+    pub(crate) repeated: bool,
     /// When to stop waiting, even if retries are left.
     pub(crate) until: Option<Instant>,
 }
@@ -44,6 +46,7 @@ impl InFlight {
         if self.until.is_some_and(|until| until <= now) {
             return false;
         }
+        self.repeated = true;
         let is_early = now < self.since + self.interval;
         if let ([_, later @ ..], true) = (self.early, is_early) {
             self.early = later;

@@ -119,6 +119,8 @@ pub struct Manager {
     outbox: VecDeque<Transmit>,
     events: VecDeque<Event>,
     instructions: VecDeque<Instruction>,
+    /// Ids whose requests were sent again for the first time.
+    unanswered: VecDeque<Id>,
     counters: Counters,
     planted: PlantedBug,
 }
@@ -152,6 +154,7 @@ impl Manager {
             outbox: VecDeque::new(),
             events: VecDeque::new(),
             instructions: VecDeque::new(),
+            unanswered: VecDeque::new(),
             counters: Counters::default(),
             planted: PlantedBug::default(),
         }
@@ -355,6 +358,7 @@ impl Manager {
             datagram: Box::new(datagram),
             attribute: message.attribute(),
             interval,
+            repeated: false,
             early: if no_retries {
                 &[]
             } else {

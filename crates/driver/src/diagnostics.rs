@@ -5,6 +5,7 @@
 
 mod connection;
 mod failed_send;
+mod lasting_retries;
 mod misuse;
 mod names;
 mod no_response;
@@ -23,7 +24,7 @@ use net::interface::{Device, GidEntry};
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
 
-pub(crate) use connection::{ConnectionFailure, report_unresolved};
+pub(crate) use connection::{ConnectionFailure, UnansweredRequest, report_unresolved};
 pub use misuse::Misuse;
 pub(crate) use names::completed as work_name;
 
@@ -58,9 +59,13 @@ pub(crate) enum Problem {
     /// The kernel did not send packets of a queue pair.
     Unsent {
         queue_pair: Qpn,
+        /// Whether it sends datagrams, which nothing acknowledges.
+        is_datagram: bool,
         source: IpAddr,
         error: SendError,
     },
+    /// The peer of a connection request has not answered yet.
+    Unanswered(UnansweredRequest),
     /// A connection failed.
     ConnectionFailure(ConnectionFailure),
     /// The C libraries rejected a call.
@@ -157,13 +162,22 @@ impl Reporter {
         Some(match problem {
             Problem::Unsent {
                 queue_pair,
+                is_datagram,
                 source,
                 error,
             } => {
                 let diagnostic = no_response::unsent(&self.device, queue_pair, source, &error)?;
+                if is_datagram {
+                    // No completion reports it.
+                    return Some(Diagnostic {
+                        entry: None,
+                        ..diagnostic
+                    });
+                }
                 self.unsent().insert(queue_pair, diagnostic.cause);
                 diagnostic
             }
+            Problem::Unanswered(request) => connection::unanswered(&self.device, &request)?,
             Problem::ConnectionFailure(failure) => connection::describe(&self.device, &failure)?,
             Problem::Misuse(queue_pair, misuse) => {
                 rejected_call::misuse(&self.device, queue_pair, &misuse)
@@ -193,6 +207,27 @@ impl Reporter {
                 let unsent = self.unsent().remove(&failed.queue_pair);
                 failed_send::send(&self.device, &failed, lookup, unsent)?
             }
+            Incident::StillRetrying(retried) => {
+                let unsent = self.unsent().get(&retried.queue_pair).copied();
+                // The reason was reported when the packets were not sent.
+                if unsent.is_some() {
+                    return None;
+                }
+                lasting_retries::retried(&self.device, &retried, lookup)
+            }
+            Incident::NotReady {
+                queue_pair,
+                state,
+                from,
+            } => lasting_retries::early_packet(queue_pair, state, from),
+            Incident::NoReceive {
+                queue_pair,
+                peer,
+                naks,
+                waited,
+                is_shared,
+            } => lasting_retries::no_receive(queue_pair, peer, naks, waited, is_shared),
+            Incident::DestroyRejected { object, users } => rejected_call::destroy(object, users),
             Incident::RequestRejected(rejected) => rejected_request::request(&rejected),
             Incident::DatagramFailed {
                 queue_pair,

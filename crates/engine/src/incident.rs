@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::time::Duration;
 
-use wire::{AckTimeout, Key, NakCode, Operation, Psn, Qpn, QueueKey};
+use wire::{Key, NakCode, Operation, Psn, Qpn, QueueKey};
 
 use crate::completion::{CompletedWork, Status};
 use crate::memory::{Access, AccessError, BindError, MemoryError};
@@ -43,6 +44,37 @@ pub enum Incident {
     },
     /// A send request completed with an error.
     SendFailed(FailedSend),
+    /// A send request is retried for long without progress. It may still succeed.
+    StillRetrying(RetriedSend),
+    /// A request arrived for a queue pair that is not ready to receive yet.
+    NotReady {
+        /// The queue pair.
+        queue_pair: Qpn,
+        /// The queue pair's state.
+        state: State,
+        /// The sender.
+        from: IpAddr,
+    },
+    /// Messages of the peer find no receive for long.
+    NoReceive {
+        /// The queue pair.
+        queue_pair: Qpn,
+        /// The peer.
+        peer: Option<Peer>,
+        /// How many RNR NAKs were sent.
+        naks: u64,
+        /// How long there was no receive.
+        waited: Duration,
+        /// Whether receives must be posted to a shared receive queue.
+        is_shared: bool,
+    },
+    /// An object was not destroyed, because others use it.
+    DestroyRejected {
+        /// The kind of the object.
+        object: ObjectKind,
+        /// How many others use it.
+        users: u32,
+    },
     /// A peer's request was rejected.
     RequestRejected(RejectedRequest),
     /// A completion queue overran, and its queue pairs are in the error state.
@@ -140,6 +172,57 @@ pub struct FailedSend {
     pub fault: SendFault,
 }
 
+/// A send request that is retried for long without progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetriedSend {
+    /// The queue pair.
+    pub queue_pair: Qpn,
+    /// The local address and the peer.
+    pub path: Option<(IpAddr, Peer)>,
+    /// The caller's id for the request.
+    pub id: u64,
+    /// The work of the request.
+    pub work: Work,
+    /// The length of its data in bytes.
+    pub length: u32,
+    /// Since the first attempt.
+    pub waited: Duration,
+    /// Why it is retried.
+    pub reason: RetryReason,
+}
+
+/// Why a send request is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryReason {
+    /// The peer does not answer.
+    NoAnswer {
+        /// How many timeouts there were.
+        timeouts: u32,
+        /// Which responses arrived from the peer.
+        responses: PeerResponses,
+    },
+    /// The peer has no receive posted.
+    NotReady {
+        /// How many RNR NAKs came.
+        naks: u32,
+        /// Whether it is retried without a limit.
+        endless: bool,
+    },
+}
+
+/// A kind of object that can't be destroyed while others use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// A protection domain.
+    ProtectionDomain,
+    /// An XRC domain.
+    XrcDomain,
+    /// A completion queue.
+    CompletionQueue,
+    /// A shared receive queue.
+    SharedReceiveQueue,
+}
+
 /// The cause of a failed send request, as far as the local side knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendFault {
@@ -149,8 +232,8 @@ pub enum SendFault {
     NoAnswer {
         /// How often the request was retried.
         retries: u8,
-        /// The acknowledgement timeout of each attempt.
-        timeout: Option<AckTimeout>,
+        /// From the first attempt to the last timeout.
+        waited: Duration,
         /// Which responses arrived from the peer.
         responses: PeerResponses,
     },

@@ -45,6 +45,7 @@ use crate::shared::Shared;
 use crate::state::{Attributes, QueuePairType, State};
 use crate::table::Id;
 use crate::transmit::Batch;
+use diagnosis::WithoutReceive;
 use requester::Requester;
 use responder::Responder;
 use send_queue::SendQueue;
@@ -63,6 +64,8 @@ pub struct QueuePair {
     requester: Requester,
     responder: Responder,
     pub(crate) counters: QueuePairCounters,
+    /// Since when every message finds no receive. Only for incidents.
+    without_receive: Option<WithoutReceive>,
     /// The time of its entry in the device's timer queue.
     pub(crate) scheduled: Option<Instant>,
     /// Whether it is in the device's queue of queue pairs that may transmit.
@@ -108,6 +111,7 @@ impl QueuePair {
             requester: Requester::new(settings.window),
             responder: Responder::new(),
             counters: QueuePairCounters::default(),
+            without_receive: None,
             scheduled: None,
             queued: false,
         }
@@ -172,13 +176,18 @@ impl QueuePair {
         if let Err(count) = self.check_packet(packet, route) {
             *count(&mut shared.counters) += 1;
             self.note_wrong_source(packet, route, shared);
+            self.note_early_packet(packet, route, shared);
             return;
         }
         self.count_received(packet, shared);
         match (self.init.kind, packet.opcode.is_response()) {
             (QueuePairType::Uc, false) => self.handle_unreliable(packet, shared),
             (QueuePairType::Rc | QueuePairType::XrcTarget, false) => {
+                let naks = self.counters.rnr_naks_sent;
                 self.handle_request(packet, shared);
+                if shared.incidents.are_recorded() {
+                    self.watch_receives(now, naks, shared);
+                }
             }
             (QueuePairType::Rc | QueuePairType::XrcInitiator, true) if self.state.transmits() => {
                 self.handle_response(now, packet, shared);
@@ -288,7 +297,11 @@ impl QueuePair {
     pub(crate) fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
         match self.requester.expired(now) {
             Some(Timer::ReceiverNotReady) => self.requester.end_rnr_wait(),
-            Some(Timer::Acknowledgement) => self.acknowledgement_timed_out(shared),
+            Some(Timer::Acknowledgement) => {
+                self.note_timeout(now);
+                self.acknowledgement_timed_out(shared);
+                self.tell_retries(shared);
+            }
             Some(Timer::Coalescing) => self.requester.end_coalescing(),
             None => {}
         }

@@ -189,6 +189,10 @@ causes! {
         "The peer answered earlier, but no longer does.",
         "Check whether its process ended or destroyed the queue pair. Otherwise look for lost \
          packets: run `roci explain` on a capture of either side.";
+    PEER_ENDED:
+        "The peer's process has ended, or has closed its device.",
+        "Look at the peer's output and exit code. A server must keep its queue pair until the client is \
+         done.";
     UNKNOWN_QUEUE_PAIR:
         "The peer has no queue pair with this number.",
         "Compare `dest_qp_num` with the number that the peer sent (`qp_num`; decimal or \

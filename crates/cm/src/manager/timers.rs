@@ -9,6 +9,9 @@ use crate::phase::Phase;
 use crate::planted_bug::Bug;
 use crate::tables::TimeWait;
 
+/// How many ids without an answer are kept.
+const MAX_UNANSWERED: usize = 16;
+
 impl Manager {
     /// When to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
@@ -64,10 +67,11 @@ impl Manager {
     /// The peer has not answered in time: retransmits, or stops waiting.
     fn retransmit(&mut self, now: Instant, id: Id) {
         let exchange = self.exchange(id);
-        let peer = exchange.peer;
+        let (peer, phase) = (exchange.peer, exchange.phase);
         let Some(in_flight) = &mut exchange.in_flight else {
             return;
         };
+        let is_first = !in_flight.repeated;
         if !in_flight.repeat(now) {
             self.handle_no_answer(now, id);
             return;
@@ -75,10 +79,32 @@ impl Manager {
         let again = in_flight.next();
         let datagram = *in_flight.datagram;
         let attribute = in_flight.attribute;
+        if is_first && matches!(phase, Phase::RequestSent | Phase::ServiceRequestSent) {
+            self.note_unanswered(id);
+        }
         self.counters.repeated.count_attribute(attribute);
         self.counters.sent.count_attribute(attribute);
         self.enqueue(peer, &datagram);
         self.set_timer(id, again);
+    }
+
+    /// Keeps the newest ids only: nobody may fetch them.
+    fn note_unanswered(&mut self, id: Id) {
+        if self.unanswered.len() >= MAX_UNANSWERED {
+            self.unanswered.pop_front();
+        }
+        self.unanswered.push_back(id);
+    }
+
+    /// The next id whose request was sent again for the first time, because no answer came. It may still succeed.
+    pub fn poll_unanswered(&mut self) -> Option<Id> {
+        self.unanswered.pop_front()
+    }
+
+    /// Whether [`poll_unanswered`](Self::poll_unanswered) returns an id.
+    #[must_use]
+    pub fn has_unanswered(&self) -> bool {
+        !self.unanswered.is_empty()
     }
 
     fn handle_no_answer(&mut self, now: Instant, id: Id) {

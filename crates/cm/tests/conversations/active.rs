@@ -182,6 +182,9 @@ fn unanswered_request_is_sent_sixteen_times_and_two_early_ones() {
         conversation.hears_nothing(repetition * REQUEST_INTERVAL - 1);
         let again = as_request(conversation.hears_one(repetition * REQUEST_INTERVAL));
         assert_eq!(again, request);
+        // A driver can explain why it takes so long.
+        let told = conversation.manager.poll_unanswered();
+        assert_eq!(told, (repetition == 1).then_some(id));
     }
     conversation.no_events();
     conversation.hears_nothing(16 * REQUEST_INTERVAL);

@@ -1,12 +1,12 @@
 //! Collects problems under the driver's lock. They are reported after the lock is released.
 
-use engine::incident::FailedSend;
-use engine::{Incident, Status, Transmit};
+use engine::incident::{FailedSend, RetriedSend};
+use engine::{Incident, QueuePairType, Status, Transmit};
 use net::socket::SendError;
 use wire::Gid;
 
 use super::DeviceState;
-use crate::diagnostics::{PeerLookup, Problem};
+use crate::diagnostics::{PeerLookup, Problem, UnansweredRequest};
 
 /// How many packets that the kernel refused are kept for one report. Many refusals have the same cause.
 const MAX_UNSENDABLE: usize = 64;
@@ -17,8 +17,10 @@ impl DeviceState {
         if let Some(unsendable) = &mut self.unsendable
             && unsendable.len() < MAX_UNSENDABLE
         {
+            let queue_pair = self.host.device().queue_pair(transmit.queue_pair);
             unsendable.push(Problem::Unsent {
                 queue_pair: transmit.queue_pair,
+                is_datagram: queue_pair.is_some_and(|it| it.init().kind == QueuePairType::Ud),
                 source: transmit.route.flow.source,
                 error,
             });
@@ -29,7 +31,10 @@ impl DeviceState {
     pub(crate) fn has_problems(&self) -> bool {
         self.host.device().has_incidents()
             || self.connections.has_failures()
-            || self.unsendable.as_ref().is_some_and(|it| !it.is_empty())
+            || self
+                .unsendable
+                .as_ref()
+                .is_some_and(|it| !it.is_empty() || self.host.has_unanswered_requests())
     }
 
     /// Takes the problems, with what this device knows about the peers.
@@ -39,6 +44,13 @@ impl DeviceState {
         while let Some(incident) = self.host.device_mut().poll_incident() {
             let lookup = self.lookup_peer(&incident);
             problems.push(Problem::Incident(incident, lookup));
+        }
+        while let Some(id) = self.host.manager().poll_unanswered() {
+            let manager = self.host.manager();
+            problems.push(Problem::Unanswered(UnansweredRequest {
+                local: manager.local_address(id),
+                peer: manager.peer_address(id),
+            }));
         }
         problems.extend(
             self.connections
@@ -50,11 +62,15 @@ impl DeviceState {
 
     /// What this device knows about a peer that did not respond. The peer may be a queue pair of this device.
     fn lookup_peer(&self, incident: &Incident) -> PeerLookup {
-        let Incident::SendFailed(FailedSend {
+        let (Incident::SendFailed(FailedSend {
             path: Some((_, peer)),
             status: Status::RetriesExhausted,
             ..
-        }) = incident
+        })
+        | Incident::StillRetrying(RetriedSend {
+            path: Some((_, peer)),
+            ..
+        })) = incident
         else {
             return PeerLookup::NotLocal;
         };

@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 use cm::{EventKind, Failure, Unreachable};
 use errors::{Cause, Topic, cause};
 use net::interface::Device;
+use wire::ROCE_PORT;
 
+use super::no_response::{PortState, probe_port};
 use super::{Diagnostic, is_enabled, report_once};
+use crate::rdma_cm::CmError;
 
 /// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
@@ -29,6 +32,36 @@ impl ConnectionFailure {
                 | EventKind::MulticastError { .. }
         )
     }
+}
+
+/// A connection request that was sent again, because no answer came.
+#[derive(Debug)]
+pub(crate) struct UnansweredRequest {
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
+}
+
+/// What a probe of the peer's port says about a request without an answer.
+pub(super) fn unanswered(device: &Device, request: &UnansweredRequest) -> Option<Diagnostic> {
+    let (local, peer) = (request.local?, request.peer?);
+    let address = peer.ip();
+    let (wrong, cause) = match probe_port(local.ip(), address) {
+        Some(PortState::Closed) => (
+            format!("no process serves UDP port {ROCE_PORT} at {address}."),
+            &cause::NO_PROCESS_AT_ADDRESS,
+        ),
+        Some(PortState::Unreachable(error)) => (
+            format!("{address} is unreachable ({error})."),
+            &cause::NO_ROUTE,
+        ),
+        None => (
+            format!("{address} may be reachable, but does not answer."),
+            &cause::PEER_SILENT,
+        ),
+    };
+    let about = name(device, Some(local), Some(peer));
+    let what = format!("{about} has no answer yet, and the request is sent again: {wrong}");
+    Some(Diagnostic::new(about, what, cause))
 }
 
 pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {
@@ -69,16 +102,19 @@ fn diagnostic(
     wrong: &str,
     cause: &'static Cause,
 ) -> Diagnostic {
-    let peer = failure
-        .peer
-        .map_or("a peer".to_owned(), |peer| peer.to_string());
-    let local = failure.local.map_or(String::new(), |local| {
+    let about = name(device, failure.local, failure.peer);
+    Diagnostic::new(about.clone(), format!("{about} failed: {wrong}"), cause)
+}
+
+/// Names a connection by its addresses.
+fn name(device: &Device, local: Option<SocketAddr>, peer: Option<SocketAddr>) -> String {
+    let peer = peer.map_or("a peer".to_owned(), |peer| peer.to_string());
+    let local = local.map_or(String::new(), |local| {
         let row = device.gid_of(local.ip());
         let interface = row.map_or(&device.name, |row| &row.interface.name);
         format!(" from {} ({interface})", local.ip())
     });
-    let about = format!("The connection{local} to {peer}");
-    Diagnostic::new(about.clone(), format!("{about} failed: {wrong}"), cause)
+    format!("The connection{local} to {peer}")
 }
 
 fn reason(failure: Failure) -> String {

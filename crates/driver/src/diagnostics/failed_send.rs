@@ -20,9 +20,12 @@ pub(super) fn send(
     let asked = asked(failed);
     let (wrong, cause) = match failed.fault {
         SendFault::Segment(fault) => segment(&fault),
-        SendFault::NoAnswer { .. } => match unsent {
+        SendFault::NoAnswer { responses, .. } => match unsent {
             Some(cause) => (no_response::not_sent(failed), cause),
-            None => no_response::explain(device, failed, lookup),
+            None => {
+                let tried = no_response::tried(&failed.fault);
+                no_response::explain(device, failed.path, responses, &tried, lookup)
+            }
         },
         SendFault::NotReady { retries } => (
             format!("the peer had no receive posted at any attempt (rnr_retry is {retries})."),

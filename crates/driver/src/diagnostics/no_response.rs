@@ -8,6 +8,7 @@ use engine::State;
 use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
 use errors::{Cause, Topic, cause};
 use net::interface::Device;
+use net::share::list_members;
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
 
@@ -19,17 +20,17 @@ const TOO_LONG: u32 = 90;
 /// How long to wait for an ICMP error. A local network delivers it within a few milliseconds.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Why a peer may not have responded.
+/// Why a peer may not have responded. `tried` says what was tried.
 pub(super) fn explain(
     device: &Device,
-    failed: &FailedSend,
+    path: Option<(IpAddr, Peer)>,
+    responses: PeerResponses,
+    tried: &str,
     lookup: PeerLookup,
 ) -> (String, &'static Cause) {
-    let (Some((source, peer)), SendFault::NoAnswer { responses, .. }) = (failed.path, failed.fault)
-    else {
-        return ("no response arrived.".to_owned(), &cause::SILENCE);
+    let Some((source, peer)) = path else {
+        return (format!("{tried}."), &cause::SILENCE);
     };
-    let tried = tried(failed);
     match (lookup, responses) {
         (PeerLookup::Missing, _) => (
             format!("{tried}: there is no QP {} here.", peer.queue_pair),
@@ -51,13 +52,13 @@ pub(super) fn explain(
             ),
             &cause::WRONG_PSN,
         ),
-        (_, responses) => no_packet(device, &tried, source, peer, responses),
+        (_, responses) => no_packet(device, tried, source, peer, responses),
     }
 }
 
 /// The packets of a request were not sent.
 pub(super) fn not_sent(failed: &FailedSend) -> String {
-    format!("{}: its packets were not sent.", tried(failed))
+    format!("{}: its packets were not sent.", tried(&failed.fault))
 }
 
 fn no_packet(
@@ -69,6 +70,12 @@ fn no_packet(
 ) -> (String, &'static Cause) {
     let address = peer.address;
     match (probe_port(source, address), responses) {
+        (Some(PortState::Closed), PeerResponses::ToEarlierRequests) => (
+            format!(
+                "{tried}: its process has ended, nothing serves UDP port {ROCE_PORT} at {address} any more."
+            ),
+            &cause::PEER_ENDED,
+        ),
         (Some(PortState::Closed), _) => (
             format!("{tried}: no process serves UDP port {ROCE_PORT} at {address}."),
             &cause::NO_PROCESS_AT_ADDRESS,
@@ -76,6 +83,13 @@ fn no_packet(
         (Some(PortState::Unreachable(error)), _) => (
             format!("{tried}: {address} is unreachable ({error})."),
             &cause::NO_ROUTE,
+        ),
+        (None, _) if has_no_owner(peer) => (
+            format!(
+                "{tried}: no process on this machine has {} any more.",
+                names::peer(peer)
+            ),
+            &cause::PEER_ENDED,
         ),
         (None, PeerResponses::ToEarlierRequests) => (
             format!("{tried}, although the peer responded to earlier requests."),
@@ -90,22 +104,26 @@ fn no_packet(
     }
 }
 
-fn tried(failed: &FailedSend) -> String {
-    let SendFault::NoAnswer {
-        retries, timeout, ..
-    } = failed.fault
-    else {
-        return String::new();
-    };
-    let each = timeout.and_then(wire::AckTimeout::interval);
-    match each {
-        Some(each) => format!("no response after {retries} retries of {each:.1?} each"),
-        None => format!("no response after {retries} retries"),
+/// What was tried, for a request that failed.
+pub(super) fn tried(fault: &SendFault) -> String {
+    match fault {
+        SendFault::NoAnswer {
+            retries, waited, ..
+        } => format!("no response after {retries} retries within {waited:.1?}"),
+        _ => "no response arrived".to_owned(),
     }
 }
 
+/// Whether a peer is on this machine, and no process of this user owns its queue pair number.
+fn has_no_owner(peer: Peer) -> bool {
+    let is_here = UdpSocket::bind((peer.address, 0)).is_ok();
+    let members = list_members(peer.address).unwrap_or_default();
+    // The port may belong to another user, about whose processes nothing is known.
+    is_here && !members.is_empty() && !members.iter().any(|it| it.owns(peer.queue_pair))
+}
+
 /// The result of probing a port.
-enum PortState {
+pub(super) enum PortState {
     /// The machine exists, and no process serves the port.
     Closed,
     /// There is no such machine, or no route to it.
@@ -114,7 +132,7 @@ enum PortState {
 
 /// Probes the RoCE port of an address with an empty datagram, which every RoCE device drops. Returns `None`
 /// if no ICMP error comes back.
-fn probe_port(source: IpAddr, address: IpAddr) -> Option<PortState> {
+pub(super) fn probe_port(source: IpAddr, address: IpAddr) -> Option<PortState> {
     let probed = UdpSocket::bind((source, 0)).and_then(|socket| {
         socket.connect((address, ROCE_PORT))?;
         socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
@@ -157,7 +175,7 @@ pub(super) fn unsent(
             destination,
             source: reason,
         } => {
-            let better = rejected_call::better_row(device, Some(*destination));
+            let better = rejected_call::better_row(device, Some(*destination), Some(source));
             let what =
                 format!("{about} cannot send from {source} to {destination}: {reason}.{better}");
             Some(Diagnostic::new(about, what, &cause::NOT_SENT).code(Topic::Completion, 12))

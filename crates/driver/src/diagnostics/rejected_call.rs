@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use engine::incident::RejectedModify;
+use engine::incident::{ObjectKind, RejectedModify};
 use engine::{
     Access, Address, AddressError, Attribute, CompletedWork, MemoryError, ModifyError, PostError,
     State,
 };
-use errors::errno::{EINVAL, ENODATA, ENOMEM, EOPNOTSUPP};
+use errors::errno::{EBUSY, EINVAL, ENODATA, ENOMEM, EOPNOTSUPP};
 use errors::{Cause, Topic, cause};
 use net::interface::Device;
 use wire::Qpn;
@@ -112,7 +112,10 @@ fn wrong_path(
             &cause::NO_GLOBAL_ROUTE,
         ),
         AddressError::EmptySourceIndex(index) => (
-            format!("GID index {index} is empty.{}", better_row(device, peer)),
+            format!(
+                "GID index {index} is empty.{}",
+                better_row(device, peer, None)
+            ),
             &cause::EMPTY_GID,
         ),
         AddressError::FamilyMismatch { source_index, .. } => (
@@ -120,7 +123,11 @@ fn wrong_path(
                 "GID index {source_index}{} can't reach the peer{}.{}",
                 address_of_row(device, source_index),
                 peer.map_or(String::new(), |peer| format!(" at {peer}")),
-                better_row(device, peer)
+                better_row(
+                    device,
+                    peer,
+                    device.gid(source_index.into()).map(|row| row.address)
+                )
             ),
             &cause::UNREACHABLE_FROM_GID,
         ),
@@ -133,11 +140,13 @@ fn address_of_row(device: &Device, index: u8) -> String {
 }
 
 /// The row of the GID table that reaches the peer, as a sentence.
-pub(super) fn better_row(device: &Device, peer: Option<IpAddr>) -> String {
+/// Nothing if the present source is that of the row already.
+pub(super) fn better_row(device: &Device, peer: Option<IpAddr>, present: Option<IpAddr>) -> String {
     let Some(peer) = peer else {
         return String::new();
     };
     match row_towards(device, peer) {
+        Some(row) if Some(row.address) == present => String::new(),
         Some(row) => {
             let (index, address) = (row.index, row.address);
             let interface = &row.interface.name;
@@ -233,6 +242,40 @@ fn full_receive_queue(queue_pair: Qpn, id: u64) -> Diagnostic {
          posts until the queue is full."
     );
     Diagnostic::new("receive queues".to_owned(), what, &cause::QUEUE_FULL).ordinary()
+}
+
+/// An object that other objects use.
+pub(super) fn destroy(object: ObjectKind, users: u32) -> Diagnostic {
+    let (name, call, others) = match object {
+        ObjectKind::ProtectionDomain => (
+            "protection domain",
+            "ibv_dealloc_pd",
+            "memory regions, memory windows, queue pairs, shared receive queues or address handles",
+        ),
+        ObjectKind::XrcDomain => (
+            "XRC domain",
+            "ibv_close_xrcd",
+            "queue pairs or shared receive queues",
+        ),
+        ObjectKind::CompletionQueue => (
+            "completion queue",
+            "ibv_destroy_cq",
+            "queue pairs or shared receive queues",
+        ),
+        ObjectKind::SharedReceiveQueue => {
+            ("shared receive queue", "ibv_destroy_srq", "queue pairs")
+        }
+    };
+    let what = format!(
+        "A {name} can't be destroyed ({call}): {users} other {} it ({others}).",
+        if users == 1 {
+            "object still uses"
+        } else {
+            "objects still use"
+        }
+    );
+    let about = format!("A {name}");
+    Diagnostic::new(about, what, &cause::IN_USE).code(Topic::Errno, EBUSY)
 }
 
 pub(super) fn register(device: &Device, access: Access, error: MemoryError) -> Diagnostic {

@@ -6,7 +6,7 @@ use wire::{Key, Qpn};
 
 use super::Device;
 use crate::completion::CompletionQueue;
-use crate::incident::Incident;
+use crate::incident::{Incident, ObjectKind};
 use crate::limits::{MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::memory::{
     Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
@@ -66,10 +66,21 @@ impl Device {
     /// Frees a protection domain that no object uses.
     pub fn free_domain(&mut self, id: Id<ProtectionDomain>) -> Result<(), ObjectError> {
         let domain = self.domains.get(id).ok_or(ObjectError::Unknown)?;
-        unused(domain.users)?;
+        let users = domain.users;
+        self.check_unused(ObjectKind::ProtectionDomain, users)?;
         self.domains.remove(id);
         self.observe(Observation::DomainFreed(id));
         Ok(())
+    }
+
+    /// Fails if other objects use one that is to be destroyed.
+    fn check_unused(&mut self, object: ObjectKind, users: u32) -> Result<(), ObjectError> {
+        if users == 0 {
+            return Ok(());
+        }
+        let rejected = Incident::DestroyRejected { object, users };
+        self.shared.incidents.note(|| rejected);
+        Err(ObjectError::InUse(users))
     }
 
     /// Opens an XRC domain.
@@ -83,7 +94,8 @@ impl Device {
     /// Closes an XRC domain that no object uses.
     pub fn close_xrc_domain(&mut self, id: Id<XrcDomain>) -> Result<(), ObjectError> {
         let domain = self.xrc_domains.get(id).ok_or(ObjectError::Unknown)?;
-        unused(domain.users)?;
+        let users = domain.users;
+        self.check_unused(ObjectKind::XrcDomain, users)?;
         self.xrc_domains.remove(id);
         Ok(())
     }
@@ -261,7 +273,8 @@ impl Device {
             .completion_queues
             .get(id)
             .ok_or(ObjectError::Unknown)?;
-        unused(queue.users)?;
+        let users = queue.users;
+        self.check_unused(ObjectKind::CompletionQueue, users)?;
         self.shared.completion_queues.remove(id);
         self.observe(Observation::CompletionQueueDestroyed(id));
         Ok(())
@@ -354,9 +367,9 @@ impl Device {
             .receive_queues
             .get(id)
             .ok_or(ObjectError::Unknown)?;
-        unused(queue.users)?;
-        let init = queue.init;
-        if let Some(number) = queue.number() {
+        let (users, init, number) = (queue.users, queue.init, queue.number());
+        self.check_unused(ObjectKind::SharedReceiveQueue, users)?;
+        if let Some(number) = number {
             self.shared.srq_numbers.release(number);
         }
         self.shared.receive_queues.remove(id);
@@ -534,13 +547,6 @@ impl Device {
         {
             queue.users = queue.users.saturating_add_signed(change);
         }
-    }
-}
-
-fn unused(users: u32) -> Result<(), ObjectError> {
-    match users {
-        0 => Ok(()),
-        users => Err(ObjectError::InUse(users)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Finds out why something failed, after the failure and only for incidents.
 
+use std::time::{Duration, Instant};
+
 use wire::{Packet, Qpn, Route};
 
 use super::QueuePair;
@@ -11,9 +13,22 @@ use crate::incident::{
 use crate::memory::{ProtectionDomain, Requirement};
 use crate::receive::PostError;
 use crate::shared::Shared;
-use crate::state::{self, Attributes, ModifyError};
+use crate::state::{self, Attributes, ModifyError, State};
 use crate::table::Id;
 use crate::work::{Payload, ReceiveRequest, Work};
+
+/// After what time without receives an incident is recorded. A program that is a little late is not at fault.
+const NO_RECEIVE_REPORT_DELAY: Duration = Duration::from_secs(1);
+
+/// Since when every message finds no receive.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WithoutReceive {
+    since: Instant,
+    /// How many RNR NAKs were sent before.
+    naks: u64,
+    /// Whether an incident was recorded.
+    told: bool,
+}
 
 impl QueuePair {
     #[cold]
@@ -75,6 +90,52 @@ impl QueuePair {
         }
     }
 
+    /// Notes a dropped request if the queue pair is not ready to receive yet.
+    #[cold]
+    pub(super) fn note_early_packet(
+        &self,
+        packet: &Packet<'_>,
+        route: &Route,
+        shared: &mut Shared,
+    ) {
+        let is_early = matches!(self.state, State::Reset | State::Initialized);
+        if is_early && packet.opcode.is_request() {
+            shared.incidents.note(|| Incident::NotReady {
+                queue_pair: self.number,
+                state: self.state,
+                from: route.flow.source,
+            });
+        }
+    }
+
+    /// Notes that messages of the peer have found no receive for a while, once until one finds a receive. `naks` is how
+    /// many RNR NAKs were sent before the last request.
+    #[cold]
+    pub(super) fn watch_receives(&mut self, now: Instant, naks: u64, shared: &mut Shared) {
+        if self.counters.rnr_naks_sent == naks {
+            self.without_receive = None;
+            return;
+        }
+        let missing = self.without_receive.get_or_insert(WithoutReceive {
+            since: now,
+            naks,
+            told: false,
+        });
+        let waited = now.saturating_duration_since(missing.since);
+        if missing.told || waited < NO_RECEIVE_REPORT_DELAY {
+            return;
+        }
+        missing.told = true;
+        let naks = self.counters.rnr_naks_sent - missing.naks;
+        shared.incidents.note(|| Incident::NoReceive {
+            queue_pair: self.number,
+            peer: self.peer(),
+            naks,
+            waited,
+            is_shared: self.init.shared_receive.is_some(),
+        });
+    }
+
     /// Notes a datagram that does not fit the next receive.
     #[cold]
     pub(super) fn note_failed_receive(
@@ -128,7 +189,7 @@ impl QueuePair {
         shared.incidents.note(|| Incident::SendFailed(failed));
     }
 
-    fn path(&self) -> Option<(std::net::IpAddr, Peer)> {
+    pub(super) fn path(&self) -> Option<(std::net::IpAddr, Peer)> {
         let link = self.link.as_ref()?;
         let flow = &link.route.flow;
         Some((flow.source, peer(flow.destination, link.peer)))
@@ -148,7 +209,7 @@ impl QueuePair {
             }
             Status::RetriesExhausted => SendFault::NoAnswer {
                 retries: self.attributes.retry_count.unwrap_or(0),
-                timeout: self.attributes.ack_timeout,
+                waited: self.requester.retried_for(),
                 responses: self.peer_responses(),
             },
             Status::ReceiverNotReady => SendFault::NotReady {
@@ -185,7 +246,7 @@ impl QueuePair {
             .fault_in(self.init.domain, segments, requirement)
     }
 
-    fn peer_responses(&self) -> PeerResponses {
+    pub(super) fn peer_responses(&self) -> PeerResponses {
         let started = self.attributes.send_psn.unwrap_or_default();
         if self.requester.oldest() != started {
             return PeerResponses::ToEarlierRequests;

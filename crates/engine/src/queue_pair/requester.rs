@@ -12,6 +12,7 @@
 //! ```
 
 mod coalescing;
+mod lasting_retries;
 mod recovery;
 mod response;
 mod window;
@@ -33,6 +34,7 @@ use crate::state::{Attributes, State};
 use crate::transmit::Batch;
 use crate::work::{SendFlags, Work};
 use coalescing::Coalescing;
+use lasting_retries::LastingRetries;
 use window::Window;
 
 /// The maximum number of packets between two acknowledgement requests in a long message.
@@ -68,6 +70,8 @@ pub(super) struct Requester {
     /// request.
     peer_expects: Option<Psn>,
     window: Window,
+    /// Retries since the last progress.
+    lasting_retries: Option<LastingRetries>,
     /// Whether draining the send queue raises an event.
     pub(super) announce_drain: bool,
 }
@@ -103,6 +107,7 @@ impl Requester {
             retransmitted_at: None,
             peer_expects: None,
             window: Window::new(limits),
+            lasting_retries: None,
             announce_drain: false,
         }
     }

@@ -9,6 +9,7 @@ mod completion;
 mod counters;
 mod drain;
 mod flow_control;
+mod lasting_retries;
 mod posting;
 mod reads;
 mod rnr_nak;

@@ -8,6 +8,7 @@ mod atomics;
 mod dropped;
 mod duplicates;
 mod invalid;
+mod not_ready;
 mod reads;
 mod receives;
 mod sequence;

@@ -48,7 +48,8 @@ super::table! {
         "The peer did not acknowledge the request. The device retried it `retry_cnt` times, after \
          `timeout` each."
         [NO_PROCESS_AT_ADDRESS, UNKNOWN_QUEUE_PAIR, PEER_NOT_READY, WRONG_PSN, TOO_LONG_FOR_LINK, SILENCE,
-         UNREACHABLE_FROM_GID, NOT_SENT, PEER_BROKEN, WRONG_PEER, NOT_THERE_NOW, LOSS];
+         UNREACHABLE_FROM_GID, NOT_SENT, PEER_BROKEN, WRONG_PEER, NOT_THERE_NOW,
+         PEER_ENDED, LOSS];
     13 "IBV_WC_RNR_RETRY_EXC_ERR" ("Status::ReceiverNotReady")
         "The peer had no receive posted. It answered the request and its `rnr_retry` retries with \
          NAK 0x20 (RNR)."

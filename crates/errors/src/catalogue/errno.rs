@@ -3,6 +3,8 @@
 /// The error numbers of rejected calls, for diagnostics that refer to this catalogue.
 pub const EINVAL: u32 = 22;
 /// See [`EINVAL`].
+pub const EBUSY: u32 = 16;
+/// See [`EINVAL`].
 pub const ENOMEM: u32 = 12;
 /// See [`EINVAL`].
 pub const ENODATA: u32 = 61;

@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use wire::Qpn;
+
+use super::block::NumberBlock;
 use super::directory::RuntimeDirectory;
 use super::join_error::JoinError;
 use super::registry::Registry;
@@ -14,6 +17,16 @@ pub struct ListedMember {
     pub pid: u32,
     /// The services that it listens for, or has reserved.
     pub services: Vec<u64>,
+    /// Its queue pair numbers.
+    block: NumberBlock,
+}
+
+impl ListedMember {
+    /// Whether a queue pair number is one of its numbers.
+    #[must_use]
+    pub fn owns(&self, number: Qpn) -> bool {
+        self.block.contains(number)
+    }
 }
 
 /// The contexts of running processes of this user at an address. This does not affect the members.
@@ -33,6 +46,7 @@ fn list_members_in(
         ListedMember {
             pid: member.process.pid,
             services: services.map(|it| it.service).collect(),
+            block: member.block,
         }
     });
     Ok(present.collect())
@@ -52,11 +66,14 @@ mod tests {
         assert_eq!(list_members_in(&directory, address).unwrap(), []);
         let member = Member::join_in(&directory, address).unwrap();
         member.claimant().claim(0x0106_1c06).unwrap();
-        let expected = ListedMember {
-            pid: std::process::id(),
-            services: vec![0x0106_1c06],
+        let listed = list_members_in(&directory, address).unwrap();
+        let [only] = &listed[..] else {
+            panic!("{listed:?}")
         };
-        assert_eq!(list_members_in(&directory, address).unwrap(), [expected]);
+        assert_eq!(only.pid, std::process::id());
+        assert_eq!(only.services, [0x0106_1c06]);
+        let number = member.block().first();
+        assert!(only.owns(Qpn::new(number)) && !only.owns(Qpn::new(number ^ 0x80_0000)));
         let mut leaving = Member::join_in(&directory, address).unwrap();
         assert_eq!(list_members_in(&directory, address).unwrap().len(), 2);
         leaving.withdraw();

@@ -1,10 +1,11 @@
 //! Scenarios with a peer that does not respond or rejects a request.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rocinante::rdma_cm::{EventChannel, EventKind, PortSpace};
+use rocinante::rdma_cm::{EventChannel, EventKind, Parameters, PortSpace};
 use rocinante::{
-    AddressHandle, Connector, Endpoint, Listener, Psn, Qpn, QueueKey, Request, Status,
+    AddressHandle, ConnectOptions, Connector, Endpoint, Listener, Psn, Qpn, QueueKey, Request,
+    Status,
 };
 
 use crate::connected_pair::{
@@ -27,6 +28,56 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         };
         send_times_out(&end, prepared, peer);
     }),
+    ("silent for long", || {
+        let end = end("127.57.14.1");
+        let prepared = end.prepare(ConnectOptions::default());
+        let peer = Endpoint {
+            gid: "127.57.14.9".parse().expect("a GID"),
+            ..prepared.endpoint()
+        };
+        send_times_out(&end, prepared, peer);
+    }),
+    ("no receive for long", || {
+        let endless = ConnectOptions {
+            rnr_retry: 7,
+            ..ConnectOptions::default()
+        };
+        let (left, right) = (end("127.57.15.1"), end("127.57.15.2"));
+        let (here, there) = (left.prepare(endless), right.prepare(endless));
+        let (ours, theirs) = (here.endpoint(), there.endpoint());
+        let here = here.connect(theirs).expect("a peer");
+        let there = there.connect(ours).expect("a peer");
+        here.post(Request::send().inline(b"anybody?").id(7))
+            .expect("room");
+        let late = left.completions.wait_for(Duration::from_millis(1500));
+        assert!(late.is_none(), "{late:?}");
+        there
+            .post_receive(3, [right.memory.slice(0..64)])
+            .expect("room");
+        left.success();
+    }),
+    ("peer closed", || {
+        let pair = ConnectedPair::new("127.57.16.1", "127.57.16.2");
+        let room = pair.right.memory.slice(0..64);
+        pair.from_right.post_receive(3, [room]).expect("room");
+        pair.from_left
+            .post(Request::send().inline(b"hello"))
+            .expect("room");
+        pair.left.success();
+        let ConnectedPair {
+            left,
+            right,
+            from_left,
+            from_right,
+        } = pair;
+        drop((from_right, right));
+        from_left
+            .post(Request::send().inline(b"hello?").id(7))
+            .expect("room");
+        let outcome = left.completions.wait_for(TIMEOUT).expect("it completes");
+        assert_eq!(outcome.status, Status::RetriesExhausted);
+    }),
+    ("no answer to a request", no_answer_to_a_request),
     ("unknown number here", || {
         let end = end("127.57.4.1");
         let prepared = end.prepare(short_timeouts());
@@ -156,6 +207,23 @@ fn wrong_first_psn(left: &str, right: &str, expected: fn(Psn) -> Psn) {
     let peer = there.endpoint();
     let _there = there.connect(printed).expect("a peer");
     send_times_out(&left, here, peer);
+}
+
+/// The peer's machine exists, but no process there uses RDMA.
+fn no_answer_to_a_request() {
+    let channel = EventChannel::new().expect("a channel");
+    let id = channel.create(PortSpace::Tcp);
+    let from = "127.57.17.1:0".parse().expect("an address");
+    let to = "127.57.17.9:7199".parse().expect("an address");
+    id.resolve_address(Some(from), to, TIMEOUT)
+        .expect("a device");
+    channel.wait_for(TIMEOUT).expect("an event");
+    id.resolve_route(TIMEOUT).expect("an address");
+    channel.wait_for(TIMEOUT).expect("an event");
+    id.connect(&Parameters::new(Qpn::new(17))).expect("a route");
+    // The request is repeated after six seconds.
+    let event = channel.wait_for(Duration::from_secs(8));
+    assert!(event.is_none(), "nobody answers");
 }
 
 fn wrong_queue_key() {

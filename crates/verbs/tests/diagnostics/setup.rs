@@ -66,6 +66,17 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             let _ = small.post(Request::send().inline(b"one of many").id(id));
         }
     }),
+    ("busy domain", || {
+        let (context, _) = fresh("127.57.27.1");
+        let freed = context.driver().call(|device| {
+            let domain = device.allocate_domain().expect("room");
+            let completions = device.create_completion_queue(16).expect("room");
+            let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
+            device.create_queue_pair(init).expect("room");
+            device.free_domain(domain)
+        });
+        assert!(freed.is_err());
+    }),
     ("wanted by the program", || {
         rocinante::enable_explanations();
         let context = Context::open("127.57.26.1").expect("a loopback address");

@@ -60,6 +60,7 @@ impl Requester {
         self.coalescing = Coalescing::Off;
         self.awaited.clear();
         self.position = 0;
+        self.lasting_retries = None;
     }
 
     pub(super) fn begin_rnr_wait(&mut self, until: Instant) {
@@ -105,6 +106,7 @@ impl QueuePair {
         self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
         self.requester.retransmitted_at = None;
         self.requester.timeouts = 0;
+        self.requester.lasting_retries = None;
         self.requester.acknowledgement_due = match self.requester.in_flight() {
             0 => None,
             _ => self.acknowledgement_deadline(now),

@@ -230,6 +230,7 @@ impl QueuePair {
         }
         shared.counters.rnr_naks_received += 1;
         self.counters.rnr_naks_received += 1;
+        self.note_not_ready(now);
         match self.requester.rnr_retries_left {
             0 => {
                 shared.counters.rnr_retries_exhausted += 1;
@@ -240,6 +241,7 @@ impl QueuePair {
             _ => self.requester.rnr_retries_left -= 1,
         }
         self.requester.begin_rnr_wait(now + timer.delay());
+        self.tell_retries(shared);
     }
 }
 

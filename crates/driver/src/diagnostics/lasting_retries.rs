@@ -1,0 +1,80 @@
+//! Requests that are retried for long, at both sides.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use engine::State;
+use engine::incident::{Peer, RetriedSend, RetryReason};
+use errors::cause;
+use net::interface::Device;
+use wire::Qpn;
+
+use super::{Diagnostic, PeerLookup, names, no_response};
+
+/// A request that is still retried.
+pub(super) fn retried(device: &Device, retried: &RetriedSend, lookup: PeerLookup) -> Diagnostic {
+    let about = names::queue_pair(retried.queue_pair);
+    let work = names::completed(retried.work.kind());
+    let length = names::bytes(retried.length.into());
+    let to = match retried.path {
+        Some((_, peer)) => format!(" to {}", names::peer(peer)),
+        None => String::new(),
+    };
+    let asked = format!("{work} (wr_id {}, {length}) of {about}{to}", retried.id);
+    let waited = retried.waited;
+    match retried.reason {
+        RetryReason::NoAnswer {
+            timeouts,
+            responses,
+        } => {
+            let tried = format!("no response for {waited:.1?} ({timeouts} timeouts)");
+            let (wrong, cause) =
+                no_response::explain(device, retried.path, responses, &tried, lookup);
+            let what = format!("{asked} is still being retried: {wrong}");
+            Diagnostic::new(about, what, cause)
+        }
+        RetryReason::NotReady { naks, endless } => {
+            let limit = if endless {
+                " It is retried without a limit (rnr_retry is 7)."
+            } else {
+                ""
+            };
+            let what = format!(
+                "{asked} waits for a receive: the peer has had none posted for {waited:.1?} ({naks} RNR \
+                 NAKs).{limit}"
+            );
+            Diagnostic::new(about, what, &cause::NO_RECEIVE)
+        }
+    }
+}
+
+/// Requests for a queue pair that is not ready.
+pub(super) fn early_packet(queue_pair: Qpn, state: State, from: IpAddr) -> Diagnostic {
+    let about = names::queue_pair(queue_pair);
+    let state = names::state(state);
+    let what =
+        format!("{from} sends requests to {about}, which is still in {state}: they are dropped.");
+    Diagnostic::new(about, what, &cause::PEER_NOT_READY)
+}
+
+/// Messages that find no receive, at the side that should post some.
+pub(super) fn no_receive(
+    queue_pair: Qpn,
+    peer: Option<Peer>,
+    naks: u64,
+    waited: Duration,
+    is_shared: bool,
+) -> Diagnostic {
+    let about = names::queue_pair(queue_pair);
+    let from = peer.map_or_else(String::new, |peer| format!(" from {}", names::peer(peer)));
+    let queue = if is_shared {
+        "its shared receive queue"
+    } else {
+        "it"
+    };
+    let what = format!(
+        "{about} keeps a message{from} waiting: {queue} has had no receive posted for {waited:.1?} ({naks} RNR \
+         NAKs sent)."
+    );
+    Diagnostic::new(about, what, &cause::NO_RECEIVE)
+}
