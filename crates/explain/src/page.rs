@@ -18,7 +18,7 @@ const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 
 /// In the order in which they use each other.
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 12] = [
     include_str!("page/data.js"),
     include_str!("page/headers.js"),
     include_str!("page/filter.js"),
@@ -27,6 +27,9 @@ const SCRIPTS: [&str; 9] = [
     include_str!("page/overview.js"),
     include_str!("page/panels.js"),
     include_str!("page/statistics.js"),
+    include_str!("page/plot.js"),
+    include_str!("page/export.js"),
+    include_str!("page/address.js"),
     include_str!("page/page.js"),
 ];
 

@@ -36,7 +36,7 @@ pub(super) struct PacketColumns<'a>(pub(super) &'a Analysis);
 impl Serialize for PacketColumns<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let packets = &self.0.packets;
-        let mut columns = to.serialize_struct("packets", 13)?;
+        let mut columns = to.serialize_struct("packets", 15)?;
         columns.serialize_field("count", &packets.len())?;
         columns.serialize_field(
             "time",
@@ -68,6 +68,8 @@ impl Serialize for PacketColumns<'_> {
         )?;
         columns.serialize_field("heads", &heads(self.0))?;
         columns.serialize_field("headEnds", &head_ends(packets))?;
+        columns.serialize_field("payloads", &payloads(self.0))?;
+        columns.serialize_field("payloadEnds", &payload_ends(self.0))?;
         columns.end()
     }
 }
@@ -100,6 +102,28 @@ fn head_ends(packets: &[Packet]) -> Column {
         end += packet.opcode.header_length() as u32;
         end.to_le_bytes()
     })
+}
+
+/// How many bytes of a payload the page shows. Management datagrams are kept whole.
+const SHOWN_OF_PAYLOAD: usize = 64;
+
+fn shown(analysis: &Analysis, packet: PacketId) -> &[u8] {
+    let payload = analysis.payload(packet);
+    &payload[..payload.len().min(SHOWN_OF_PAYLOAD)]
+}
+
+fn payloads(analysis: &Analysis) -> Column {
+    let bytes = analysis.packet_ids().flat_map(|id| shown(analysis, id));
+    Column(bytes.copied().collect())
+}
+
+fn payload_ends(analysis: &Analysis) -> Column {
+    let mut end = 0;
+    let ends = analysis.packet_ids().flat_map(|id| {
+        end += shown(analysis, id).len() as u32;
+        end.to_le_bytes()
+    });
+    Column(ends.collect())
 }
 
 /// Each column is built when it is written, as above.

@@ -31,6 +31,9 @@ const packets = {
   /** Transport headers, one packet's behind the other's, and where each ends. */
   heads: column(Uint8Array, analysis.packets.heads),
   headEnds: column(Uint32Array, analysis.packets.headEnds),
+  /** The first bytes of each payload, likewise. */
+  payloads: column(Uint8Array, analysis.packets.payloads),
+  payloadEnds: column(Uint32Array, analysis.packets.payloadEnds),
 };
 
 const messages = {
@@ -79,6 +82,7 @@ const receiverOf = (packet) => connectionOf(packet).ends[1 - packets.side[packet
 
 const headStart = (packet) => (packet ? packets.headEnds[packet - 1] : 0);
 const headOf = (packet) => packets.heads.subarray(headStart(packet), packets.headEnds[packet]);
+const payloadOf = (packet) => packets.payloads.subarray(packet ? packets.payloadEnds[packet - 1] : 0, packets.payloadEnds[packet]);
 const opcodeByte = (packet) => packets.heads[headStart(packet)];
 const opcodeOf = (packet) => analysis.opcodes[opcodeByte(packet)];
 

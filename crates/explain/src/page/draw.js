@@ -15,7 +15,7 @@ let drawWanted = false;
 function requestDraw() {
   if (drawWanted) return;
   drawWanted = true;
-  requestAnimationFrame(() => { drawWanted = false; draw(); });
+  requestAnimationFrame(() => { drawWanted = false; draw(); drawPlot(); });
 }
 
 function draw() {
@@ -42,7 +42,7 @@ function draw() {
 
 function drawNothingFound() {
   context.textAlign = "center";
-  write("No packet passes the filter.", size.width / 2, HEAD_HEIGHT + 60, `14px ${palette.sans}`, palette.soft);
+  write(filterHint(), size.width / 2, HEAD_HEIGHT + 60, `14px ${palette.sans}`, palette.soft);
 }
 
 // The background: the row below the pointer, and the selected row.
@@ -316,12 +316,15 @@ function drawHead() {
   for (const lifeline of ladder.lifelines) {
     const end = ends.find((one) => one.lifeline === lifeline);
     const note = end ? (end.qpn === null ? "queue pair unknown" : `QP ${qpnText(end.qpn)}`) : analysis.lifelines[lifeline].note;
-    write(fitted(analysis.lifelines[lifeline].name), lifelineX(lifeline), 24, `600 13px ${palette.sans}`, palette.ink);
-    write(note, lifelineX(lifeline), 41, `11px ${palette.mono}`, palette.soft);
+    const narrow = lifelineGap() < COMFORTABLE_GAP;
+    write(fitted(analysis.lifelines[lifeline].name, narrow ? 12 : 24), lifelineX(lifeline), narrow && ladder.positions[lifeline] % 2 ? 41 : 24, `600 ${narrow ? 11 : 13}px ${palette.sans}`, palette.ink);
+    // Where lines are near to each other, names alternate between two heights, and there is no room for notes.
+    if (!narrow) write(note, lifelineX(lifeline), 41, `11px ${palette.mono}`, palette.soft);
   }
 }
 
-/** A long address without its middle. */
-function fitted(name) {
-  return name.length > 24 ? `${name.slice(0, 11)}…${name.slice(-11)}` : name;
+/** A long address without its middle, or if there is little room, its end. */
+function fitted(name, longest) {
+  if (name.length <= longest) return name;
+  return longest < 20 ? `…${name.slice(1 - longest)}` : `${name.slice(0, 11)}…${name.slice(-11)}`;
 }

@@ -30,14 +30,39 @@ function passing() {
   return found.subarray(0, count);
 }
 
-function filterTests() {
-  const tests = [];
-  if (filter.connection !== null) tests.push((packet) => packets.connection[packet] === filter.connection);
-  if (filter.opcode !== null) tests.push((packet) => opcodeByte(packet) === filter.opcode);
+const filterTests = () => filterParts().map((part) => part.test);
+
+/** The parts of the filter, each with a name for the reader. A packet must pass all of them. */
+function filterParts() {
+  const parts = [];
+  const add = (name, test) => parts.push({ name, test });
+  if (filter.connection !== null) add("the connection", (packet) => packets.connection[packet] === filter.connection);
+  if (filter.opcode !== null) add("the opcode", (packet) => opcodeByte(packet) === filter.opcode);
   const wanted = CHOICES.filter((choice) => filter.choices.has(choice.key));
-  if (wanted.length) tests.push((packet) => wanted.some((choice) => choice.test(packet)));
-  for (const word of filter.text.toLowerCase().split(/\s+/).filter(Boolean)) tests.push(wordTest(word));
-  return tests;
+  if (wanted.length) add(wanted.map((choice) => choice.label).join(", "), (packet) => wanted.some((choice) => choice.test(packet)));
+  for (const word of filter.text.toLowerCase().split(/\s+/).filter(Boolean)) {
+    const test = word.startsWith("!") ? negated(word.slice(1)) : wordTest(word);
+    if (test) add(`"${word}"`, test);
+  }
+  return parts;
+}
+
+/** Nothing for a single exclamation mark, behind which the reader still types. */
+function negated(word) {
+  const test = word ? wordTest(word) : null;
+  return test && ((packet) => !test(packet));
+}
+
+/** What to do if no packet passes. */
+function filterHint() {
+  const parts = filterParts();
+  const guilty = parts.find((one) => {
+    const others = parts.filter((other) => other !== one);
+    for (let packet = 0; packet < packets.count; packet++) if (others.every((other) => other.test(packet))) return true;
+    return false;
+  });
+  const without = guilty && parts.length > 1 ? ` Without ${guilty.name}, some would.` : "";
+  return `No packet passes the filter.${without} Words are names, addresses or numbers; !word leaves packets out.`;
 }
 
 /** A word is a number, of a packet or a queue pair, or a part of a name, an address or a remark. */

@@ -8,7 +8,10 @@ const MAP_WIDTH = 14;
 const ARROW_AT = 0.62;
 /** Above the first row and below the last. */
 const MARGIN = 10;
-const NARROWEST_GAP = 190;
+/** Between two vertical lines: as little as this, so that many hosts fit the screen. */
+const NARROWEST_GAP = 48;
+/** Enough for addresses and notes side by side. */
+const COMFORTABLE_GAP = 150;
 /** The greatest difference in height between the two ends of an arrow. */
 const STEEPEST = 72;
 const ROW = { smallest: 0.004, labelled: 15, usual: 24, largest: 48 };
@@ -94,10 +97,14 @@ function visibleRows() {
 }
 
 function lifelineX(lifeline) {
+  return FIRST_LINE + ladder.positions[lifeline] * lifelineGap() - ladder.scroller.scrollLeft;
+}
+
+const FIRST_LINE = GUTTER + 74;
+
+function lifelineGap() {
   const gaps = Math.max(1, ladder.lifelines.length - 1);
-  const left = GUTTER + 74;
-  const step = Math.max(NARROWEST_GAP, (size.width - MAP_WIDTH - 86 - left) / gaps);
-  return left + ladder.positions[lifeline] * step - ladder.scroller.scrollLeft;
+  return Math.max(NARROWEST_GAP, (size.width - MAP_WIDTH - 86 - FIRST_LINE) / gaps);
 }
 
 // Scrolling.

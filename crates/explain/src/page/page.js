@@ -8,6 +8,8 @@ function applyFilter() {
   fillStatistics();
   const row = ladder.selected === null ? null : rowOf(ladder.selected);
   if (row === null) scrollTo(0); else centreRow(row);
+  if (plot.view !== "ladder") resetPlot();
+  rememberView();
 }
 
 function clearFilter() {
@@ -21,6 +23,7 @@ function clearFilter() {
 function selectPacket(packet) {
   ladder.selected = packet;
   showPacket(packet);
+  rememberView();
   if (packet === null) return requestDraw();
   if (rowOf(packet) === null) { clearFilter(); applyFilter(); }
   revealRow(rowOf(packet));
@@ -53,6 +56,7 @@ const firstVisibleRow = () => Math.min(ladder.rows.length - 1, Math.ceil(rowAt(l
 function chooseMode(mode) {
   for (const button of document.querySelectorAll("[data-mode]")) button.setAttribute("aria-pressed", button.dataset.mode === mode);
   setMode(mode);
+  rememberView();
 }
 
 // Keys.
@@ -66,8 +70,11 @@ const KEYS = {
   G: () => scrollTo(Infinity), End: () => scrollTo(Infinity),
   PageDown: () => scrollTo(ladder.scroll + rowsHeight() * 0.9), " ": () => scrollTo(ladder.scroll + rowsHeight() * 0.9),
   PageUp: () => scrollTo(ladder.scroll - rowsHeight() * 0.9),
-  "+": () => zoom(1.3), "=": () => zoom(1.3),
-  "-": () => zoom(1 / 1.3),
+  "+": () => zoomView(1.3), "=": () => zoomView(1.3),
+  "-": () => zoomView(1 / 1.3),
+  m: () => chooseView(plot.view === "messages" ? "ladder" : "messages"),
+  q: () => chooseView(plot.view === "psn" ? "ladder" : "psn"),
+  e: () => exportShown(),
   t: () => chooseMode(ladder.mode === "rows" ? "time" : "rows"),
   s: () => showTab("statistics"),
   "/": () => part("search").focus(),
@@ -87,6 +94,8 @@ function onKey(event) {
   event.preventDefault();
   action();
 }
+
+const zoomView = (factor) => (plot.view === "ladder" ? zoom(factor) : zoomPlot(factor));
 
 // The pointer.
 
@@ -154,13 +163,14 @@ function listen() {
   part("search").addEventListener("input", (event) => { filter.text = event.target.value; applyFilter(); });
   part("opcode").addEventListener("change", (event) => { filter.opcode = event.target.value === "" ? null : Number(event.target.value); applyFilter(); });
   part("clear").addEventListener("click", () => { clearFilter(); applyFilter(); });
-  part("zoom-in").addEventListener("click", () => zoom(1.3));
-  part("zoom-out").addEventListener("click", () => zoom(1 / 1.3));
+  part("export").addEventListener("click", exportShown);
+  part("zoom-in").addEventListener("click", () => zoomView(1.3));
+  part("zoom-out").addEventListener("click", () => zoomView(1 / 1.3));
   part("keys").addEventListener("click", () => part("help").showModal());
   part("close-help").addEventListener("click", () => part("help").close());
   for (const button of document.querySelectorAll("[data-mode]")) button.addEventListener("click", () => chooseMode(button.dataset.mode));
   for (const tab of document.querySelectorAll("[data-tab]")) tab.addEventListener("click", () => showTab(tab.dataset.tab));
-  const repaint = () => { readPalette(); draw(); };
+  const repaint = () => { readPalette(); draw(); drawPlot(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   onPaper.addEventListener("change", () => { readPalette(); fitCanvas(); scrollTo(ladder.scroll); });
   new ResizeObserver(() => requestAnimationFrame(fitCanvas)).observe(ladder.scroller);
@@ -173,9 +183,10 @@ function start() {
   fillConnections();
   fillAnomalies();
   listen();
+  listenToPlot();
   fitCanvas();
-  applyFilter();
-  showPacket(null);
+  recallView();
+  addEventListener("hashchange", recallView);
   requestAnimationFrame(() => setTimeout(() => { document.documentElement.dataset.ready = Math.round(performance.now()); }));
 }
 

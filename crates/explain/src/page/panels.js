@@ -72,14 +72,29 @@ function markConnection() {
 
 // Anomalies.
 
+/** A kind with more anomalies than this is folded. */
+const UNFOLDED = 8;
+
 function fillAnomalies() {
-  const list = analysis.anomalies.slice(0, LONGEST_LIST).map(anomalyItem);
-  if (!list.length) list.push(element("p", { className: "hint" }, "Nothing out of the ordinary."));
-  if (analysis.anomalies.length > LONGEST_LIST) {
-    list.push(element("p", { className: "hint" }, `${grouped(analysis.anomalies.length - LONGEST_LIST)} more are marked in the diagram.`));
-  }
-  part("anomalies").replaceChildren(...list);
+  const kinds = new Map();
+  analysis.anomalies.forEach((anomaly, index) => {
+    if (!kinds.has(anomaly.kind)) kinds.set(anomaly.kind, []);
+    kinds.get(anomaly.kind).push(index);
+  });
+  const groups = [...kinds].map(([kind, indices]) => anomalyGroup(kind, indices));
+  if (!groups.length) groups.push(element("p", { className: "hint" }, "Nothing out of the ordinary."));
+  part("anomalies").replaceChildren(...groups);
   part("anomaly-count").textContent = grouped(analysis.anomalies.length);
+}
+
+/** All anomalies of one kind, under its name. */
+function anomalyGroup(kind, indices) {
+  const { name, severity } = analysis.anomalyKinds[kind];
+  const items = indices.slice(0, LONGEST_LIST).map((index) => anomalyItem(analysis.anomalies[index], index));
+  const more = indices.length - items.length;
+  const rest = more ? element("p", { className: "hint" }, `${grouped(more)} more are marked in the diagram.`) : null;
+  const summary = element("summary", { className: severity }, `${name} `, element("span", {}, grouped(indices.length)));
+  return element("details", { className: "kind", open: indices.length <= UNFOLDED }, summary, ...items, rest);
 }
 
 function anomalyItem(anomaly, index) {
@@ -94,8 +109,11 @@ function anomalyItem(anomaly, index) {
 }
 
 function markAnomaly(index) {
-  for (const item of part("anomalies").children) item.classList.toggle("chosen", item.dataset.anomaly === String(index));
-  part("anomalies").querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
+  for (const item of part("anomalies").querySelectorAll("article")) item.classList.toggle("chosen", item.dataset.anomaly === String(index));
+  const chosen = part("anomalies").querySelector(".chosen");
+  if (!chosen) return;
+  chosen.closest(".kind").open = true;
+  chosen.scrollIntoView({ block: "nearest" });
 }
 
 // Filters.
@@ -119,7 +137,7 @@ function choiceButton(choice) {
     event.currentTarget.setAttribute("aria-pressed", chosen);
     applyFilter();
   };
-  return element("button", { className: `choice ${choice.key}`, ariaPressed: false, onclick }, choice.label);
+  return element("button", { className: `choice ${choice.key}`, data: { choice: choice.key }, ariaPressed: false, onclick }, choice.label);
 }
 
 // The selected packet.
@@ -139,8 +157,27 @@ function packetParts(packet) {
     table("Packet", packetFields(packet)),
     packets.message[packet] === NONE ? null : table("Message", messageFields(packets.message[packet])),
     ...decode(packet).map(([name, fields]) => table(name, fields)),
+    payloadPart(packet),
   ];
   return parts.filter(Boolean);
+}
+
+/** The beginning of the payload in hexadecimal digits and as text, 8 bytes to a line. */
+function payloadPart(packet) {
+  const bytes = payloadOf(packet);
+  // The fields of a management datagram are listed above.
+  if (!bytes.length || analysis.managed[packet]) return null;
+  const lines = [];
+  for (let at = 0; at < bytes.length; at += 8) lines.push(payloadLine(at, bytes.subarray(at, at + 8)));
+  const rest = packets.length[packet] - bytes.length;
+  if (rest > 0) lines.push(`and ${grouped(rest)} bytes`);
+  return element("section", { className: "payload" }, element("h3", {}, "Payload"), element("pre", {}, lines.join("\n")));
+}
+
+function payloadLine(at, bytes) {
+  const digits = Array.from(bytes, (byte) => hex(byte, 2)).join(" ").padEnd(23);
+  const text = Array.from(bytes, (byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : "·")).join("");
+  return `${hex(at, 4)}  ${digits}  ${text}`;
 }
 
 const REMARKS = {

@@ -172,3 +172,17 @@ fn opcode_of(part: u32, parts: u32) -> Opcode {
         _ => Opcode::RcSendMiddle,
     }
 }
+
+/// A capture in which the client sends to so many hosts.
+pub(crate) fn many_hosts(count: u8) -> Vec<u8> {
+    let mut capture = CaptureBuilder::new();
+    for host in 1..=count {
+        let from = End {
+            address: [10, 0, host, 1],
+            number: Qpn::new(0x100 + u32::from(host)),
+        };
+        let head = PacketHead::new(Opcode::RcSendOnly, SERVER.number, Psn::new(7));
+        capture.captures(from, &head, b"hello", None);
+    }
+    capture.bytes()
+}

@@ -298,6 +298,173 @@ fn page_needs_no_network_follows_the_colour_scheme_and_prints() {
     assert!(browser.print().starts_with(b"%PDF"));
 }
 
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn a_word_after_an_exclamation_mark_leaves_packets_out() {
+    let analysis = analysis_of(&golden("gold-batch.pcap"));
+    let (browser, _) = opened("gold-batch.pcap", &analysis);
+    let all = analysis.packets.len();
+    browser.press("/!read");
+    let reads = analysis
+        .packets
+        .iter()
+        .filter(|packet| packet.opcode.to_string().contains("READ"));
+    assert_eq!(shown(&browser), all - reads.count());
+    browser.press(" nonsense");
+    assert_eq!(shown(&browser), 0);
+    let hint = browser.text("filterHint()");
+    assert!(hint.contains("Without \"nonsense\", some would"), "{hint}");
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn the_address_leads_to_the_same_view() {
+    let analysis = analysis_of(&golden("gold-batch.pcap"));
+    let (browser, _) = opened("gold-batch.pcap", &analysis);
+    browser.press("/send");
+    // Enter leaves the field.
+    browser.press("\u{e007}jjt");
+    browser.click_on("[data-view='messages']");
+    let (rows, packet) = (shown(&browser), browser.ask("ladder.selected"));
+    let address = browser.text("location.hash");
+    for part in ["filter=send", "packet=", "mode=time", "view=messages"] {
+        assert!(address.contains(part), "{address}");
+    }
+    browser.run("location.hash = ''");
+    browser.wait_for("plot.view === 'ladder' && ladder.selected === null");
+    assert_eq!(shown(&browser), analysis.packets.len());
+    browser.run(&format!("location.hash = {address:?}"));
+    browser.wait_for("plot.view === 'messages'");
+    assert_eq!(shown(&browser), rows);
+    assert_eq!(browser.ask("ladder.selected"), packet);
+    assert_eq!(browser.ask("ladder.mode"), json!("time"));
+    // An address can say anything.
+    browser.run("location.hash = '#packet=99999999&connection=-1&opcode=x&view=none&only=all'");
+    browser.wait_for("plot.view === 'ladder'");
+    assert_eq!(shown(&browser), analysis.packets.len());
+    assert_eq!(browser.log_entries(), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn messages_are_bars_and_a_click_selects_their_first_packet() {
+    let analysis = analysis_of(&golden("loss5-requests-send.pcap"));
+    let (browser, _) = opened("loss5-requests-send.pcap", &analysis);
+    browser.press("m");
+    let bars = browser.ask("plot.marks.length");
+    assert_eq!(bars, json!(analysis.messages.len()));
+    let mark = browser.run(
+        "const box = plot.canvas.getBoundingClientRect();
+         const mark = plot.marks[2];
+         return [box.x + mark.x + mark.width / 2, box.y + mark.y + mark.height / 2, mark.packet];",
+    );
+    let part = |index: usize| mark[index].as_f64().expect("a number");
+    browser.click(part(0), part(1));
+    assert_eq!(browser.ask("ladder.selected"), mark[2]);
+    let message = &analysis.messages[2];
+    assert_eq!(mark[2], json!(message.first.index()));
+    // Zooming keeps the rest out of sight, and a filter leaves bars out.
+    browser.press("/nothing");
+    assert_eq!(browser.ask("plot.marks.length"), json!(0));
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn the_sequence_graph_has_each_request_and_answer_once() {
+    let analysis = analysis_of(&golden("loss5-requests-send.pcap"));
+    let (browser, _) = opened("loss5-requests-send.pcap", &analysis);
+    browser.press("q");
+    let points = browser.ask("plot.marks.length");
+    let plotted = analysis
+        .packets
+        .iter()
+        .filter(|packet| packet.role != explain::Role::Manage);
+    assert_eq!(points, json!(plotted.count()));
+    // What was sent again is lower than what was sent before it.
+    let goes_back = browser.ask(
+        "psnPoints(0).some((point, at, all) => at && point.isRequest && point.psn < all[at - 1].psn) ||
+         psnPoints(1).some((point, at, all) => at && point.isRequest && point.psn < all[at - 1].psn)",
+    );
+    assert_eq!(goes_back, json!(true));
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn payload_is_shown_in_digits_and_as_text() {
+    let analysis = analysis_of(&golden("rping.pcap"));
+    let (browser, _) = opened("rping.pcap", &analysis);
+    let id = analysis
+        .packet_ids()
+        .find(|&id| analysis.payload(id).starts_with(b"rdma-ping-0"))
+        .expect("rping sends its text");
+    browser.run(&format!("selectPacket({})", id.index()));
+    let text = browser.text("document.querySelector('.payload').textContent");
+    assert!(text.contains("72 64 6d 61 2d 70 69 6e  rdma-pin"), "{text}");
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn anomalies_of_one_kind_are_together() {
+    let analysis = analysis_of(&golden("loss5-requests-send.pcap"));
+    let (browser, _) = opened("loss5-requests-send.pcap", &analysis);
+    let mut kinds: Vec<_> = analysis.anomalies.iter().map(|it| it.kind as u8).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let groups = browser.ask("document.querySelectorAll('#anomalies .kind').length");
+    assert_eq!(groups, json!(kinds.len()));
+    let items = browser.ask("document.querySelectorAll('#anomalies article').length");
+    assert_eq!(items, json!(analysis.anomalies.len()));
+    // A folded kind opens when one of its anomalies is chosen.
+    browser.run("document.querySelectorAll('.kind').forEach((group) => { group.open = false; })");
+    browser.press("n");
+    browser.wait_for("document.querySelector('.chosen').closest('.kind').open");
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn an_exported_selection_is_a_capture_of_the_same_packets() {
+    for name in ["gold-batch.pcap", "ipv6/rc-pingpong-gid0.pcap"] {
+        let analysis = analysis_of(&golden(name));
+        let (browser, _) = opened(name, &analysis);
+        browser.press("/send");
+        let rows = shown(&browser);
+        assert!(rows > 0, "{name}");
+        let bytes = browser.ask(
+            "[sectionHeader(), interfaceDescription(), ...Array.from(ladder.rows, packetBlock)].flatMap((block) => [...block])",
+        );
+        let bytes: Vec<u8> = serde_json::from_value(bytes).expect("bytes");
+        let exported = Analysis::read(&bytes[..]).expect("a capture");
+        assert_eq!(exported.packets.len(), rows, "{name}");
+        let psns = |analysis: &Analysis, wanted: &dyn Fn(usize) -> bool| {
+            let packets = analysis.packets.iter().enumerate();
+            let packets = packets.filter(|(index, _)| wanted(*index));
+            packets
+                .map(|(_, packet)| (packet.psn, packet.opcode, packet.length))
+                .collect::<Vec<_>>()
+        };
+        let rows: Vec<usize> =
+            serde_json::from_value(browser.ask("[...ladder.rows]")).expect("numbers");
+        assert_eq!(
+            psns(&exported, &|_| true),
+            psns(&analysis, &|index| rows.contains(&index)),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn many_hosts_fit_the_window() {
+    let analysis = analysis_of(&captures::many_hosts(12));
+    let (browser, _) = opened("hosts.pcapng", &analysis);
+    browser.resize(1280, 800);
+    browser.wait_for("size.width > 500");
+    let fits = browser.ask("ladder.scroller.scrollWidth <= ladder.scroller.clientWidth");
+    assert_eq!(fits, json!(true));
+    let lines = browser.ask("ladder.lifelines.length");
+    assert!(lines.as_u64() >= Some(12), "{lines}");
+}
+
 /// The picture in the README. `ROCI_SCREENSHOT=docs/explain.png` writes it; `convert -colors 256`
 /// makes it small.
 #[test]
