@@ -14,6 +14,7 @@ mod control_connection;
 mod latency;
 mod local_device;
 mod options;
+mod page;
 mod plan;
 mod progress;
 mod queue_pairs;

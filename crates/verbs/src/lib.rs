@@ -218,9 +218,9 @@ pub use driver::{
 };
 pub use engine::{
     Access, Address, AddressError, AsyncEvent, Attribute, Attributes, CompletedWork, Completion,
-    Counters, MemoryError, ModifyError, MulticastError, Notify, ObjectError, OwnedMemory,
-    PostError, RawMemory, RemoteMemory, RemoteMemoryParseError, Segment, State, Status, WindowKind,
-    WorkError,
+    Counters, MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS, MemoryError, ModifyError,
+    MulticastError, Notify, ObjectError, OwnedMemory, PostError, RawMemory, RemoteMemory,
+    RemoteMemoryParseError, Segment, State, Status, WindowKind, WorkError,
 };
 #[cfg(feature = "sim")]
 pub use macros::test;

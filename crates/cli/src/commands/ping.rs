@@ -10,6 +10,7 @@ mod connect_errors;
 mod interrupt;
 mod server;
 mod session;
+mod times;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ when its client disconnects.
 Examples:
   roci ping -s                             wait for a client on all addresses
   roci ping -c -a 10.0.0.7 -v -C 10        ping ten times and print the data
+  roci ping -c -a 10.0.0.7 -t              print round-trip times until Ctrl-C
   roci ping -c -a fe80::7%eth0 -V -S 64K   64 KiB in each direction, compared
   roci ping -s -P -a ::1 -p 9000           serve any number of clients on one address")]
 pub(crate) struct Options {
@@ -56,6 +58,9 @@ pub(crate) struct Options {
     /// Print the data of each ping
     #[arg(short, long)]
     verbose: bool,
+    /// Print the round-trip time of each ping, and a summary
+    #[arg(short, long, conflicts_with = "server")]
+    times: bool,
     /// Compare the received data with the sent data
     #[arg(short = 'V', long)]
     validate: bool,

@@ -26,7 +26,7 @@ pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<
         (device, _) => local_device::open(device.as_deref(), options.gid_index, local.ip())?,
     };
     let mut client = Client::meet(control, local_device, plan, peer.ip())?;
-    client.measure_all(server, options.json)
+    client.measure_all(server, options)
 }
 
 struct Client {
@@ -65,11 +65,12 @@ impl Client {
         })
     }
 
-    fn measure_all(&mut self, server: &str, json: bool) -> anyhow::Result<()> {
+    fn measure_all(&mut self, server: &str, options: &Options) -> anyhow::Result<()> {
+        let json = options.json;
         let plan = self.queue_pairs.plan.clone();
         let mut report = Report::begin(server, self.queue_pairs.mtu.bytes(), &plan, json)?;
         for &size in &plan.sizes {
-            let progress = Progress::new(&plan, size, json);
+            let progress = Progress::new(&plan, size, json, options.interval());
             let row = if plan.test.is_latency() {
                 self.latency(size, &progress)?
             } else {
@@ -79,7 +80,8 @@ impl Client {
             report.push(row)?;
         }
         self.control.say(&Order::Finish)?;
-        report.end(self.queue_pairs.context.counters().retransmitted)
+        let sent_again = self.queue_pairs.context.counters().retransmitted;
+        report.end(sent_again, options.html.as_deref())
     }
 
     /// Runs all rounds of one message size, RDMA and TCP in turn.

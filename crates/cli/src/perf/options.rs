@@ -1,5 +1,8 @@
 //! The command line options of `roci perf`.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use anyhow::{bail, ensure};
 use clap::Args;
 
@@ -17,6 +20,8 @@ Examples:
   roci perf send-lat                          the server …
   roci perf send-lat 192.0.2.7 -s 64          … and the client on another machine
   roci perf read-bw 192.0.2.7 -a --json       all sizes, for a script
+  roci perf write-bw 192.0.2.7 -D 10 -i 1     a line each second for ten seconds
+  roci perf send-lat --local -a --vs-tcp --html latency.html    plots of all sizes
   roci perf send-bw -d 127.0.0.2 &            two devices on one machine
   roci perf send-bw 127.0.0.2 -d 127.0.0.3 -c UD")]
 pub(crate) struct Options {
@@ -43,6 +48,12 @@ pub(crate) struct Options {
     /// Measure for this many seconds instead of a number of messages
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "iterations")]
     duration: Option<f64>,
+    /// Print a line every so many seconds, as iperf3 does
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "json")]
+    interval: Option<f64>,
+    /// Also write the results as a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
     /// Measure all sizes from 2 bytes to 8 MiB
     #[arg(short, long)]
     all: bool,
@@ -91,6 +102,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The time between two lines.
+    pub(super) fn interval(&self) -> Option<Duration> {
+        self.interval.map(Duration::from_secs_f64)
+    }
+
     /// The plan that these options describe.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         self.check_service()?;

@@ -1,24 +1,71 @@
-//! The progress bar of a measurement.
+//! The progress of a measurement: a bar, or a line for each interval.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::{Amount, Plan};
+use crate::output::print_line;
 
-/// A progress bar, on a terminal and in long runs only.
+/// The lines of intervals, or a progress bar on a terminal and in long runs.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
+    intervals: Option<Intervals>,
     amount: Amount,
     begin: Instant,
 }
 
+/// Prints a line for each interval, as iperf3 does.
+struct Intervals {
+    length: Duration,
+    size: usize,
+    is_latency: bool,
+    /// When the present interval began, since the first, and how many messages were complete then.
+    last: Cell<(Duration, u64)>,
+}
+
+impl Intervals {
+    /// The line of the interval that ends now, if one does.
+    fn line(&self, now: Duration, messages: u64) -> Option<String> {
+        let (from, before) = self.last.get();
+        // Another round begins at zero.
+        if messages < before {
+            self.last.set((now, messages));
+            return None;
+        }
+        if now < from + self.length {
+            return None;
+        }
+        self.last.set((now, messages));
+        let (count, seconds) = ((messages - before) as f64, (now - from).as_secs_f64());
+        let times = format!("{:>7.2}-{:<7.2} s", from.as_secs_f64(), now.as_secs_f64());
+        Some(if self.is_latency {
+            let average = seconds * 1e6 / count.max(1.0);
+            format!("{times}{count:>12.0} messages{average:>12.2} us between them")
+        } else {
+            let mib = count * self.size as f64 / f64::from(1 << 20);
+            format!(
+                "{times}{mib:>12.2} MiB{:>12.2} MiB/sec{:>12.6} Mpps",
+                mib / seconds,
+                count / seconds / 1e6
+            )
+        })
+    }
+}
+
 impl Progress {
-    pub(super) fn new(plan: &Plan, size: usize, json: bool) -> Self {
-        let wanted = !json && std::io::stderr().is_terminal();
+    pub(super) fn new(plan: &Plan, size: usize, json: bool, interval: Option<Duration>) -> Self {
+        let wanted = !json && interval.is_none() && std::io::stderr().is_terminal();
         Self {
             bar: wanted.then(|| bar(plan.amount, size)),
+            intervals: interval.map(|length| Intervals {
+                length,
+                size,
+                is_latency: plan.test.is_latency(),
+                last: Cell::new((Duration::ZERO, 0)),
+            }),
             amount: plan.amount,
             begin: Instant::now(),
         }
@@ -30,6 +77,12 @@ impl Progress {
         const MIN_RUN_WITH_BAR: Duration = Duration::from_millis(700);
         /// The time between two updates: drawing slows the measurement down.
         const DRAWS_PER_SECOND: u8 = 4;
+        if let Some(intervals) = &self.intervals
+            && let Some(line) = intervals.line(self.begin.elapsed(), messages)
+        {
+            // If nobody reads it, the measurement goes on.
+            let _ = print_line(line);
+        }
         let Some(bar) = &self.bar else { return };
         let elapsed = self.begin.elapsed();
         if elapsed < MIN_RUN_WITH_BAR {
@@ -61,5 +114,31 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_interval_has_its_own_rate() {
+        let intervals = Intervals {
+            length: Duration::from_secs(1),
+            size: 1 << 20,
+            is_latency: false,
+            last: Cell::new((Duration::ZERO, 0)),
+        };
+        let line = |seconds: f64, messages| {
+            let line = intervals.line(Duration::from_secs_f64(seconds), messages)?;
+            Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(line(0.5, 50), None);
+        let first = "0.00-1.00 s 100.00 MiB 100.00 MiB/sec 0.000100 Mpps";
+        assert_eq!(line(1.0, 100).as_deref(), Some(first));
+        let second = "1.00-3.00 s 400.00 MiB 200.00 MiB/sec 0.000200 Mpps";
+        assert_eq!(line(3.0, 500).as_deref(), Some(second));
+        assert_eq!(line(3.5, 10), None, "another round");
+        assert!(line(4.5, 20).is_some());
     }
 }

@@ -1,8 +1,12 @@
 //! The results: as tables like perftest's, or as JSON.
 
+use std::path::Path;
+
+use anyhow::Context as _;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::page::{self, Chart};
 use super::plan::Plan;
 use super::throughput::Seen;
 use crate::output::{FAINT, STRONG, count, print_json, print_line, styled};
@@ -56,6 +60,9 @@ pub(super) struct LatencyRow {
     p999_us: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     tcp: Option<Comparison>,
+    /// How many operations took how long, in microseconds.
+    #[serde(skip)]
+    histogram: Vec<(f64, u64)>,
 }
 
 /// RDMA compared with TCP.
@@ -139,6 +146,7 @@ impl Row {
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),
             tcp: Comparison::of(&in_us),
+            histogram: histogram(times),
         })
     }
 
@@ -152,6 +160,17 @@ impl Row {
         }
         line
     }
+}
+
+/// The counts of times in steps of a twelfth of a doubling.
+fn histogram(times: &Histogram<u64>) -> Vec<(f64, u64)> {
+    let steps = times.iter_log(times.min().max(1), 2_f64.powf(1.0 / 12.0));
+    steps
+        .map(|step| {
+            let until = step.value_iterated_to() as f64 / 1000.0;
+            (until, step.count_since_last_iteration())
+        })
+        .collect()
 }
 
 fn bandwidth_line(row: &BandwidthRow) -> String {
@@ -200,6 +219,52 @@ impl Report {
             print_line(styled(STRONG, report.head()))?;
         }
         Ok(report)
+    }
+
+    /// What the page shows: results by message size, and the times of each size.
+    fn charts(&self) -> Vec<Chart> {
+        let mut lines: [Vec<(f64, f64)>; 3] = Default::default();
+        let mut charts = Vec::new();
+        for row in &self.results {
+            let (bytes, values, tcp) = match row {
+                Row::Bandwidth(row) => {
+                    let values = [row.average_mib_per_second, row.peak_mib_per_second];
+                    (row.bytes, values, &row.tcp)
+                }
+                Row::Latency(row) => (row.bytes, [row.typical_us, row.p99_us], &row.tcp),
+            };
+            let size = bytes as f64;
+            lines[0].push((size, values[0]));
+            lines[1].push((size, values[1]));
+            lines[2].extend(tcp.as_ref().map(|tcp| (size, tcp.tcp)));
+            if let Row::Latency(row) = row {
+                let bars = row.histogram.iter();
+                charts.push(Chart::bars(
+                    format!("Latency of {bytes} bytes"),
+                    "us",
+                    bars.map(|&(time, count)| (time, count as f64)).collect(),
+                ));
+            }
+        }
+        let is_latency = self.plan.test.is_latency();
+        let (title, unit, names) = if is_latency {
+            ("Latency by size", "us", ["typical", "99 %", "TCP, typical"])
+        } else {
+            (
+                "Bandwidth by size",
+                "MiB/s",
+                ["average", "peak", "TCP, average"],
+            )
+        };
+        let named = names.into_iter().zip(lines);
+        let by_size = Chart::lines(title.to_owned(), unit, named.collect());
+        std::iter::once(by_size).chain(charts).collect()
+    }
+
+    /// The lines of the table.
+    fn page_table(&self) -> Vec<String> {
+        let rows = self.results.iter().map(Row::line);
+        std::iter::once(self.head()).chain(rows).collect()
     }
 
     fn summary(&self) -> String {
@@ -256,8 +321,17 @@ impl Report {
     }
 
     /// Ends the report. With `--json`, prints all of it.
-    pub(super) fn end(mut self, packets_sent_again: u64) -> anyhow::Result<()> {
+    pub(super) fn end(
+        mut self,
+        packets_sent_again: u64,
+        html: Option<&Path>,
+    ) -> anyhow::Result<()> {
         self.packets_sent_again = packets_sent_again;
+        if let Some(path) = html {
+            let text = page::text(&self.summary(), &self.charts(), &self.page_table());
+            std::fs::write(path, text)
+                .with_context(|| format!("the page {} can't be written", path.display()))?;
+        }
         if self.json {
             return print_json(&self);
         }

@@ -66,6 +66,24 @@ fn a_device_is_described_as_ibv_devinfo_does() {
     assert!(!text.contains("GID["));
     let verbose = roci(["devinfo", "-v", "a"]).run().success();
     assert!(verbose.contains("GID[  0]:"), "{verbose}");
+    for line in ["\tmax_sge:\t\t\t32", "\tmax_qp_wr:\t\t\t1048576"] {
+        assert!(
+            verbose.lines().any(|found| found == line),
+            "{line}: {verbose}"
+        );
+    }
+    // The library says the same to unmodified programs.
+    let theirs = roci(["run", "--", "ibv_devinfo", "-v", "-d", "a"]).run();
+    if theirs.code == Some(0) {
+        let numbers = |text: &str| {
+            let lines = text.lines().filter(|line| line.starts_with("\tmax_"));
+            let words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+            words.collect::<std::collections::BTreeSet<_>>()
+        };
+        let (ours, theirs) = (numbers(&verbose), numbers(&theirs.stdout));
+        let only_ours: Vec<_> = ours.difference(&theirs).collect();
+        assert_eq!(only_ours, ["max_msg_sz: 2147483648"], "{theirs:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::run_roci::{address, roci};
+use crate::run_roci::{Directory, address, roci};
 
 /// Runs a test between two addresses of its own: what the client printed for scripts.
 fn measure(host: u8, test: &str, more: &[&str]) -> Value {
@@ -114,4 +114,42 @@ fn all_sizes_of_a_datagram_end_with_the_mtu() {
     let rows = report["results"].as_array().expect("rows");
     assert_eq!(rows.len(), 10, "{report}");
     assert_eq!(rows[9]["bytes"], 1024);
+}
+
+#[test]
+fn each_interval_has_a_line() {
+    let words = ["perf", "write-bw", "--local", "-D", "1", "-i", "0.2"];
+    let printed = roci(words).run().success();
+    let intervals = printed.lines().filter(|line| line.ends_with("Mpps"));
+    assert!(intervals.count() >= 3, "{printed}");
+    assert!(printed.contains("BW average"), "{printed}");
+}
+
+#[test]
+fn results_are_written_as_a_page() {
+    let directory = Directory::new("perf-html");
+    let path = directory.path().join("page.html");
+    let name = path.display().to_string();
+    let words = ["perf", "send-lat", "--local", "-n", "50", "--html", &name];
+    roci(words).run().success();
+    let page = std::fs::read_to_string(&path).expect("a page");
+    assert!(page.contains("Latency by size") && page.contains("Latency of 2 bytes"));
+    assert!(
+        page.contains("<rect") && page.contains("t_typical"),
+        "{page}"
+    );
+    let words = [
+        "perf",
+        "send-lat",
+        "--local",
+        "-n",
+        "5",
+        "--html",
+        "/no/such/page",
+    ];
+    let complaint = roci(words).run().complaint();
+    assert!(
+        complaint.contains("/no/such/page can't be written"),
+        "{complaint}"
+    );
 }

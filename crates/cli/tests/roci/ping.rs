@@ -387,3 +387,26 @@ fn a_side_and_a_server_must_be_named() {
         assert_eq!(roci(wrong).run().code, Some(2), "{wrong:?}");
     }
 }
+
+#[test]
+fn round_trip_times_are_printed() {
+    let here = address(76);
+    let server = server(&here, &["-p", "7395"]);
+    let printed = client(&address(77), &here, &["-p", "7395", "-C", "3", "-t"]);
+    let printed = printed.run().success();
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines.len(), 4, "{printed}");
+    for (number, line) in lines[..3].iter().enumerate() {
+        let start = format!("64 bytes to {here}:7395 and back: ping {number}, ");
+        let time = line
+            .strip_prefix(&start)
+            .and_then(|rest| rest.strip_suffix(" us"));
+        let time: f64 = time.and_then(|time| time.parse().ok()).expect(line);
+        assert!(time > 0.0, "{line}");
+    }
+    assert!(
+        lines[3].starts_with("3 pings, round trip min/avg/max/mdev = "),
+        "{printed}"
+    );
+    server.end().success();
+}

@@ -1,9 +1,12 @@
 //! The client of `roci ping`.
 
+use std::time::Instant;
+
 use anyhow::{anyhow, ensure};
 use rocinante::{Access, Connector, MemoryRegion};
 
 use super::session::{Resources, Session, Side, Stop, debug};
+use super::times::{Times, microseconds};
 use super::{Options, connect_errors, interrupt};
 use crate::output::print_line;
 
@@ -14,8 +17,11 @@ const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let (session, buffers) = connect(options)?;
     interrupt::expect_farewell();
-    let mut pings = 0;
-    let outcome = ping(&session, &buffers, options, &mut pings);
+    let (mut pings, mut times) = (0, Times::default());
+    let outcome = ping(&session, &buffers, options, &mut pings, &mut times);
+    if options.times {
+        print_line(&times)?;
+    }
     let left = matches!(outcome, Err(Stop::Left(_)));
     let server = session.peer();
     session.end(outcome)?;
@@ -70,20 +76,31 @@ fn ping(
     buffers: &Buffers,
     options: &Options,
     pings: &mut u32,
+    times: &mut Times,
 ) -> Result<(), Stop> {
     while options.count == 0 || *pings < options.count {
         let sent = data(*pings, options.size);
         buffers.start.write(0, &sent);
+        let begin = Instant::now();
         session.advertise(&buffers.start)?;
         session.hear("RDMA_WRITE_ADV")?;
         session.advertise(&buffers.sink)?;
         session.hear("RDMA_WRITE_COMPLETE")?;
+        let time = begin.elapsed();
+        times.add(time);
         let came = buffers.sink.to_vec(0..options.size);
         if options.validate {
             compare(*pings, &sent, &came)?;
         }
         if options.verbose {
             print_line(format_args!("ping data: {}", text(&came)))?;
+        }
+        if options.times {
+            let (server, size) = (session.peer(), options.size);
+            let time = microseconds(time);
+            print_line(format_args!(
+                "{size} bytes to {server} and back: ping {pings}, {time:.1} us"
+            ))?;
         }
         *pings = pings.wrapping_add(1);
     }
