@@ -9,6 +9,7 @@ mod tests;
 mod view;
 
 use std::io::{self, IsTerminal as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::open_devices::Report;
@@ -25,6 +27,9 @@ use view::{Next, View};
 
 /// How long a signal may wait until the screen is restored.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// After so many intervals a signal ends the process although the screen does not react to it.
+const SIGNAL_CHECKS: u32 = 10;
 
 /// The options of `roci top`.
 #[derive(Args)]
@@ -64,6 +69,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     let first = Report::now(options.device.as_deref())?;
     let ended = end_signals()?;
+    end_with_terminal(Arc::clone(&ended));
     let terminal = ratatui::try_init().context("the terminal can't be used")?;
     let done = watch(terminal, options, first, &ended);
     ratatui::restore();
@@ -77,6 +83,29 @@ fn end_signals() -> anyhow::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     Ok(ended)
+}
+
+/// Ends the process when its terminal is gone, or when the screen does not react to a signal. Reading keys from a
+/// terminal that is gone never returns.
+fn end_with_terminal(ended: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        let mut left = SIGNAL_CHECKS;
+        while left > 0 && !is_gone(io::stdin().as_fd()) {
+            std::thread::sleep(SIGNAL_CHECK_INTERVAL);
+            left -= u32::from(ended.load(Ordering::Relaxed));
+        }
+        ratatui::restore();
+        std::process::exit(1);
+    });
+}
+
+fn is_gone(terminal: BorrowedFd<'_>) -> bool {
+    let mut state = [PollFd::from_borrowed_fd(terminal, PollFlags::empty())];
+    let polled = poll(&mut state, Some(&Timespec::default()));
+    polled.is_ok()
+        && state[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 fn watch(

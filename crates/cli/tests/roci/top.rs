@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run::{Directory, address, roci};
+use crate::run_roci::{Directory, address, roci};
 
 /// How long the screen may take to show what is expected.
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,6 +38,14 @@ impl Terminal {
         let mut command = Command::new("tmux");
         let output = command.args(["-S", &self.socket]).args(words).output();
         output.expect("tmux runs")
+    }
+
+    /// The process that the shell runs.
+    fn child_of_shell(&self) -> String {
+        let shown = self.tmux(&["list-panes", "-F", "#{pane_pid}"]);
+        let shell = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
+        let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        children.expect("the shell runs").trim().to_owned()
     }
 
     fn screen(&self) -> String {
@@ -132,13 +140,26 @@ fn the_terminal_is_restored_after_a_signal() {
         return println!("left out: tmux is not installed");
     };
     terminal.await_screen(|screen| screen.contains("No process of this user"));
-    let shown = terminal.tmux(&["list-panes", "-F", "#{pane_pid}"]);
-    let shell = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
-    let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
-    let child = children.expect("the shell runs").trim().to_owned();
+    let child = terminal.child_of_shell();
     let killed = Command::new("kill").args(["-TERM", &child]).status();
     assert!(killed.expect("`kill` is everywhere").success());
     terminal.await_screen(|screen| screen.contains("ended with 0\n echo"));
+}
+
+#[test]
+fn the_process_ends_with_its_terminal() {
+    let command = format!("{} top none; cat", env!("CARGO_BIN_EXE_roci"));
+    let Some(terminal) = Terminal::start("top-gone", &command, &[]) else {
+        return println!("left out: tmux is not installed");
+    };
+    terminal.await_screen(|screen| screen.contains("No process of this user"));
+    let process = format!("/proc/{}", terminal.child_of_shell());
+    drop(terminal);
+    let deadline = Instant::now() + SCREEN_TIMEOUT;
+    while fs::exists(&process).expect("/proc can be read") {
+        assert!(Instant::now() < deadline, "it runs without a terminal");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -9,7 +9,6 @@ use wire::ROCE_PORT;
 
 use super::no_response::{PortState, probe_port};
 use super::{Diagnostic, is_enabled, report_once};
-use crate::rdma_cm::CmError;
 
 /// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
