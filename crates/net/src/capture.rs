@@ -465,7 +465,7 @@ mod tests {
             snap_length: None,
         };
         let capture = Capture::create_limited(&name, limits).unwrap();
-        let earlier = file::with_suffix(&name, "earlier");
+        let earlier = file_per_process::with_suffix(&name, "earlier");
         let sizes = || [&earlier, &name].map(|it| std::fs::metadata(it).map_or(0, |it| it.len()));
         for _ in 0..8 {
             record(&capture, 1000);

@@ -76,7 +76,11 @@ impl Screen {
         let width = usize::from(buffer.area.width);
         let symbols = buffer.content.chunks(width);
         symbols
-            .map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>())
+            .map(|line| {
+                line.iter()
+                    .map(ratatui::buffer::Cell::symbol)
+                    .collect::<String>()
+            })
             .map(|line| line.trim_end().to_owned())
             .collect()
     }
