@@ -68,9 +68,12 @@ pub(crate) const STALE_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// When a message is repeated for the first times, after it was sent. Linux waits for the whole
 /// response interval, four to six seconds. A peer answers an early copy as it answers a late one, so
-/// one lost message delays a connection by a second. All further repetitions are those of Linux.
+/// one lost message delays a connection by 1.5 seconds. All further repetitions are those of Linux.
+///
+/// An address that several processes share rejects a request for a service that none of them has
+/// after one second. The first repetition comes later than that.
 pub(crate) const EARLY_REPETITIONS: [Duration; 2] =
-    [Duration::from_secs(1), Duration::from_secs(3)];
+    [Duration::from_millis(1500), Duration::from_secs(3)];
 
 /// How long the DREQ of a destroyed id is repeated, as long as the watcher repeats that of a dead
 /// process. Linux sends it once.

@@ -10,6 +10,11 @@
 //! the wire, as far as a socket can know them; in particular the identification of IPv4 is the true
 //! one, so that the ICRC at the end of a packet can be verified against the headers before it. The
 //! flow label of IPv6, which the kernel chooses and the ICRC doesn't cover, is shown as 0.
+//!
+//! All devices of a process that are open at a time write one section. A device that is opened after all others were
+//! closed, and another program of the same run, begin another section of the file. Wireshark and `roci explain` read
+//! all sections. tcpdump stops at the second one with "an interface has a type 101 different from the type of the
+//! first interface": libpcap compares the number of the link type in the file with its own number for the same type.
 
 mod file_per_process;
 mod limits;
@@ -219,6 +224,14 @@ impl Capture {
         })
     }
 
+    /// Writes the rest, and releases the file for others. The copy in a forked child does nothing.
+    fn end(&self) {
+        if self.generation == fork::generation() {
+            self.flush();
+            self.tape().unlock();
+        }
+    }
+
     /// Every block is complete between two calls, even if a thread panicked in between.
     fn tape(&self) -> MutexGuard<'_, Tape> {
         self.tape.lock().unwrap_or_else(PoisonError::into_inner)
@@ -227,12 +240,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        if self.generation == fork::generation() {
-            self.flush();
-            // Closing the file is not enough: a child that was just started may hold it a moment
-            // longer. If there was no lock, there is none to release.
-            self.tape().unlock();
-        }
+        self.end();
     }
 }
 

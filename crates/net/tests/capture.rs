@@ -417,21 +417,20 @@ fn tshark(path: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
 
 /// libpcap knows neither journal entries nor most options, and must skip them.
 #[test]
-fn tcpdump_reads_a_capture_with_notes_and_several_sections() {
+fn tcpdump_reads_a_capture_with_notes() {
     let directory = Directory::new("tcpdump");
-    let frames = golden_frames();
-    let path = golden_capture(&directory, &frames);
-    let again = Capture::create(&path).expect("it goes on");
+    let path = directory.file("notes.pcapng");
+    let capture = Capture::create(&path).expect("a capture");
     let flow = flow("10.0.0.1", "10.0.0.2");
     for id in 0..3 {
-        again.note(&Note {
+        capture.note(&Note {
             time: moment(),
             message: "a note",
             fields: &[("ROCI_WR_ID", id.to_string())],
         });
-        again.record(&record(&flow, &sealed(&flow, 0, id)));
+        capture.record(&record(&flow, &sealed(&flow, 0, id)));
     }
-    drop(again);
+    drop(capture);
     let tcpdump = Command::new("tcpdump")
         .args(["-n", "-r"])
         .arg(&path)
@@ -442,7 +441,7 @@ fn tcpdump_reads_a_capture_with_notes_and_several_sections() {
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaints}");
     let lines = String::from_utf8_lossy(&output.stdout).lines().count();
-    assert_eq!(lines, frames.len() + 3, "{complaints}");
+    assert_eq!(lines, 3, "{complaints}");
 }
 
 #[test]

@@ -203,8 +203,8 @@ fn unanswered_request_is_sent_sixteen_times_and_two_early_ones() {
 fn two_lost_messages_delay_a_connection_by_three_seconds() {
     let mut conversation = Conversation::new();
     let (_, request) = conversation.connecting();
-    conversation.hears_one(1000);
-    conversation.hears_one(3000);
+    conversation.hears_one(EARLY_REPETITIONS[0]);
+    conversation.hears_one(EARLY_REPETITIONS[1]);
     conversation.says(3001, reply_to(&request));
     assert!(matches!(
         conversation.one_event(),

@@ -31,7 +31,7 @@ pub(crate) const REPLY_INTERVAL: u64 = 4096;
 pub(crate) const TIMEWAIT: u64 = 2048;
 
 /// When an unanswered message is repeated before the first of these intervals ends, in milliseconds.
-pub(crate) const EARLY_REPETITIONS: [u64; 2] = [1000, 3000];
+pub(crate) const EARLY_REPETITIONS: [u64; 2] = [1500, 3000];
 
 /// A time in milliseconds after the start of the test.
 pub(crate) fn at(millis: u64) -> Instant {

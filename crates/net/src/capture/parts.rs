@@ -31,18 +31,22 @@ pub(super) fn shared(name: &Path, limits: Limits) -> Result<Arc<Capture>, Captur
     Ok(capture)
 }
 
-/// The files of a capture that the processes of this `roci run` have written, if this process is the last of them
-/// that is writing. The name is the one that the user gave.
+/// Ends the captures of this process, and returns the files that the processes of this `roci run` have written, if
+/// none of them is writing any more. The name is the one that the user gave.
+///
+/// The captures are ended first: of two processes that end at the same time, at least one finds no other.
 pub fn parts_of_ended_run(name: &Path) -> Vec<PathBuf> {
+    for (_, capture) in own().iter() {
+        if let Some(capture) = capture.upgrade() {
+            capture.end();
+        }
+    }
     let parts = parts(name);
-    let written: Vec<_> = (own().iter())
-        .filter_map(|(_, capture)| Some(capture.upgrade()?.path().to_owned()))
-        .collect();
-    let is_written_elsewhere = |part: &PathBuf| {
+    let is_being_written = |part: &PathBuf| {
         let locked = File::open(part).map(|file| file.try_lock());
-        !written.contains(part) && matches!(locked, Ok(Err(TryLockError::WouldBlock)))
+        matches!(locked, Ok(Err(TryLockError::WouldBlock)))
     };
-    if parts.iter().any(is_written_elsewhere) {
+    if parts.iter().any(is_being_written) {
         return Vec::new();
     }
     parts

@@ -118,7 +118,7 @@ prints! {
     a_first_sequence_number_behind_the_peer_s: "PSN behind"
         ["IBV_WC_RETRY_EXC_ERR", "the peer expects PSN 0x", "but this side started with 0x", "rq_psn"];
     a_peer_that_is_not_ready: "peer not ready"
-        ["127.57.7.1 sends requests to QP 0x", "which is still in RESET: they are dropped"]
+        ["127.57.7.1 sends requests to QP 0x", "which is still in INIT: they are dropped"]
         ["IBV_WC_RETRY_EXC_ERR", "is not in RTR yet", "go to RTR before either sends"];
     a_peer_that_is_silent_for_long: "silent for long"
         ["SEND (wr_id 7, 64 bytes)", "is still being retried: no response for 1.", "no process serves UDP port 4791"]
@@ -127,6 +127,7 @@ prints! {
         ["SEND (wr_id 7, 8 bytes)", "waits for a receive", "without a limit (rnr_retry is 7)"]
         ["keeps a message from QP 0x", "it has had no receive posted for 1."];
     a_peer_that_has_closed_its_device: "peer closed"
+        ["is still being retried: no response for 1.", "its process has ended, nothing serves UDP port 4791 at 127.57.16.2 any more"]
         ["IBV_WC_RETRY_EXC_ERR", "its process has ended, nothing serves UDP port 4791 at 127.57.16.2 any more"];
     a_connection_request_without_an_answer: "no answer to a request"
         ["from 127.57.17.1 (lo) to 127.57.17.9:7199 has no answer yet", "no process serves UDP port 4791 at 127.57.17.9"];
