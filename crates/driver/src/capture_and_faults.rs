@@ -2,15 +2,16 @@
 
 mod notes;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use engine::transmit::packets;
-use engine::{AsyncEvent, Device, Observation, Transmit};
+use engine::{AsyncEvent, Device, Event, Observation, Transmit};
 use host::Host;
 use net::capture::{Capture, Record};
-use net::fault::{DelayLine, FaultLog, Faults, Injected, Verdict};
+use net::fault::{Action, DelayLine, FaultLog, Faults, Injected, Verdict};
 use net::socket::SendError;
 use net::{Direction, signal};
 use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
@@ -20,10 +21,13 @@ use crate::options::{OpenError, OpenOptions};
 use crate::port::Ports;
 use crate::simulation;
 
-/// A packet that a fault delays.
+/// What a fault delays.
 enum Delayed {
     Outgoing(Transmit, Vec<u8>),
     Incoming(Route, Vec<u8>, Injected),
+    Event(Event),
+    /// The end of the time in which the port is down.
+    PortActive,
 }
 
 /// Records packets and applies the faults to them.
@@ -34,6 +38,12 @@ pub(crate) struct CaptureAndFaults {
     has_notes: bool,
     faults: Option<Faults>,
     delayed: DelayLine<Delayed>,
+    /// Until when completion events are held back.
+    events_late_until: Option<Instant>,
+    /// Until when the port is down.
+    port_down_until: Option<Instant>,
+    /// Events that are no longer held back, and those of the port.
+    events: VecDeque<Event>,
     checker: IcrcChecker,
 }
 
@@ -53,6 +63,9 @@ impl CaptureAndFaults {
             has_notes: options.capture.is_some(),
             faults,
             delayed: DelayLine::new(),
+            events_late_until: None,
+            port_down_until: None,
+            events: VecDeque::new(),
             checker: IcrcChecker::new(),
         }))
     }
@@ -60,6 +73,34 @@ impl CaptureAndFaults {
     /// Faults affect single packets, so each must have an ICRC for being sent alone.
     pub(crate) fn needs_single_packets(&self) -> bool {
         self.faults.is_some()
+    }
+
+    /// Whether completion events may be held back. Then a packet must not wake a program before its event does.
+    pub(crate) fn may_delay_events(&self) -> bool {
+        let rules = self.faults.iter().flat_map(|faults| faults.spec().rules());
+        let mut actions = rules.map(|rule| rule.action);
+        actions.any(|action| matches!(action, Action::LateEvent(_)))
+    }
+
+    /// Whether a fault keeps the port down.
+    pub(crate) fn is_port_down(&self) -> bool {
+        self.port_down_until.is_some()
+    }
+
+    /// The next event of a port, or one that was held back.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Passes an event on, or holds it back.
+    pub(crate) fn pass(&mut self, event: Event) -> Option<Event> {
+        match (event, self.events_late_until) {
+            (Event::Completion(_), Some(due)) => {
+                self.delayed.push(due, Delayed::Event(event));
+                None
+            }
+            _ => Some(event),
+        }
     }
 
     /// The capture file.
@@ -89,10 +130,7 @@ impl CaptureAndFaults {
         device: &Device,
         ports: &mut Ports,
     ) -> Result<(), SendError> {
-        let verdict = match &mut self.faults {
-            Some(faults) => faults.apply(now, Direction::Transmit, buffer),
-            None => Verdict::PASS,
-        };
+        let verdict = self.verdict(now, Direction::Transmit, buffer);
         for (index, packet) in packets(transmit, buffer).enumerate() {
             let fragmentation = Fragmentation {
                 identification: index as u16,
@@ -125,10 +163,7 @@ impl CaptureAndFaults {
     }
 
     pub(crate) fn receive(&mut self, now: Instant, route: &Route, packet: &[u8], host: &mut Host) {
-        let verdict = match &mut self.faults {
-            Some(faults) => faults.apply(now, Direction::Receive, packet),
-            None => Verdict::PASS,
-        };
+        let verdict = self.verdict(now, Direction::Receive, packet);
         let bytes = verdict.bytes(packet);
         if verdict.copies == 0 || verdict.injected.killed {
             self.record_received(route, bytes, &verdict.injected, host);
@@ -145,10 +180,36 @@ impl CaptureAndFaults {
         }
     }
 
-    /// Passes on delayed packets that are due.
+    fn verdict(&mut self, now: Instant, direction: Direction, packet: &[u8]) -> Verdict {
+        let Some(faults) = &mut self.faults else {
+            return Verdict::PASS;
+        };
+        let verdict = faults.apply(now, direction, packet);
+        if self.is_port_down() {
+            return Verdict::DROP;
+        }
+        if let Some(by) = verdict.injected.late_events {
+            self.events_late_until = self.events_late_until.max(Some(now + by));
+        }
+        if let Some(by) = verdict.injected.port_down {
+            self.port_down_until = Some(now + by);
+            self.delayed.push(now + by, Delayed::PortActive);
+            self.events.push_back(Event::Async(AsyncEvent::PortError));
+        }
+        verdict
+    }
+
+    /// Passes on what is due. Packets that are due while the port is down are lost.
     pub(crate) fn release(&mut self, now: Instant, host: &mut Host, ports: &mut Ports) {
+        self.events_late_until = self.events_late_until.filter(|&until| until > now);
         while let Some(delayed) = self.delayed.poll_due(now) {
             match delayed {
+                Delayed::Event(event) => self.events.push_back(event),
+                Delayed::PortActive => {
+                    self.port_down_until = None;
+                    self.events.push_back(Event::Async(AsyncEvent::PortActive));
+                }
+                _ if self.is_port_down() => {}
                 Delayed::Outgoing(transmit, mut bytes) => {
                     drop(ports.send(now, &transmit, &mut bytes));
                 }
@@ -167,8 +228,8 @@ impl CaptureAndFaults {
                 Delayed::Outgoing(transmit, mut bytes) => {
                     drop(ports.send(now, &transmit, &mut bytes));
                 }
-                // The device does not handle packets any more.
-                Delayed::Incoming(..) => {}
+                // The device does not handle packets any more, and nobody waits for events.
+                Delayed::Incoming(..) | Delayed::Event(_) | Delayed::PortActive => {}
             }
         }
     }

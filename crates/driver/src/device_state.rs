@@ -288,6 +288,10 @@ impl DeviceState {
 
     /// Enables packet wake-ups for the program that waits at the descriptor of a channel.
     pub(crate) fn offer_packet_wakeups(&mut self, notifier: &Arc<Notifier>, expected: AtReadable) {
+        let capture_and_faults = self.capture_and_faults.as_ref();
+        if capture_and_faults.is_some_and(CaptureAndFaults::may_delay_events) {
+            return;
+        }
         let packets = || self.ports.packets();
         self.packet_wakeups.offer(notifier, expected, packets);
     }
@@ -462,9 +466,25 @@ impl DeviceState {
         }
     }
 
-    /// Dispatches the engine's events. Threads and tasks are woken when the lock is released.
+    /// The next event that no fault holds back.
+    fn next_event(&mut self) -> Option<Event> {
+        let Some(capture_and_faults) = &mut self.capture_and_faults else {
+            return self.host.poll_event();
+        };
+        if let Some(event) = capture_and_faults.poll_event() {
+            return Some(event);
+        }
+        loop {
+            let event = self.host.poll_event()?;
+            if let Some(event) = capture_and_faults.pass(event) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Dispatches all events. Threads and tasks are woken when the lock is released.
     pub(crate) fn dispatch_events(&mut self) {
-        while let Some(event) = self.host.poll_event() {
+        while let Some(event) = self.next_event() {
             match event {
                 Event::Completion(queue) => {
                     if let Some((notifier, token)) = self.notifiers.get(&queue) {
@@ -542,6 +562,12 @@ impl DeviceState {
         }
         self.ports.flush_stalled(now);
         (self.statistics).publish(now, &self.host, &self.ports);
+    }
+
+    /// Whether a fault keeps the port down.
+    pub(crate) fn is_port_down(&self) -> bool {
+        let capture_and_faults = self.capture_and_faults.as_ref();
+        capture_and_faults.is_some_and(CaptureAndFaults::is_port_down)
     }
 
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {

@@ -659,6 +659,11 @@ impl Driver {
         }
     }
 
+    /// Whether an injected fault keeps the port down.
+    pub fn is_port_down(&self) -> bool {
+        !self.is_inherited() && self.shared.lock().is_port_down()
+    }
+
     /// The capture file, if packets are captured.
     pub fn capture_path(&self) -> Option<PathBuf> {
         if self.is_inherited() {

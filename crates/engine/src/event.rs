@@ -37,4 +37,8 @@ pub enum AsyncEvent {
     LastReceiveReached(Qpn),
     /// A shared receive queue holds fewer receives than its limit.
     SharedReceiveLimit(Id<SharedReceiveQueue>),
+    /// The port went down. Packets are lost until it is active again.
+    PortError,
+    /// The port is active again.
+    PortActive,
 }

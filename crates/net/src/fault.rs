@@ -27,6 +27,8 @@
 //! | action | meaning |
 //! |---|---|
 //! | `rnr` | the receiver of a SEND on a reliable connection answers as if it had no receive (RNR NAK) |
+//! | `late` | completion events are held back for the duration `by`, beginning with those that this received packet causes |
+//! | `down` | the port is down for the duration `by`: this packet and all others of the device are lost, and the program gets the events `IBV_EVENT_PORT_ERR` and `IBV_EVENT_PORT_ACTIVE` |
 //! | `stop` | the process stops (SIGSTOP), until `roci torture` or another process continues it (SIGCONT) |
 //! | `kill` | the process ends (SIGKILL) before it sends or receives the packet |
 //!
@@ -42,7 +44,7 @@
 //! | `every=20` | every twentieth such packet |
 //! | `rate=5%` | each such packet with this probability |
 //! | `times=2` | at most this many packets |
-//! | `by=5ms` | how long to hold it back, for `delay` and `reorder`; how long to stop, for `stop` |
+//! | `by=5ms` | how long to hold it back, for `delay` and `reorder`; how long the fault lasts, for `late`, `down` and `stop` |
 //!
 //! Several rules can affect one packet: it is then, for example, corrupted and delayed. A packet
 //! that is dropped is only dropped. The same line always does the same to the same packets: all

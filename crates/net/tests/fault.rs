@@ -350,7 +350,7 @@ fn an_error_names_the_position_and_the_correction() {
         ),
         (
             "loss=1%; drip:nth=1",
-            "column 10: `drip` is not known here; there is drop, dup, corrupt, reorder, delay, rnr, stop and kill",
+            "column 10: `drip` is not known here; there is drop, dup, corrupt, reorder, delay, rnr, late, down, stop and kill",
         ),
         (
             "drop:qpn=1",
@@ -440,6 +440,8 @@ fn nearly_right() -> impl Strategy<Value = String> {
         "context",
         "cm",
         "rnr",
+        "late",
+        "down",
         "stop",
         "kill",
         "REQ",
@@ -467,7 +469,7 @@ fn nearly_right() -> impl Strategy<Value = String> {
 fn rule() -> impl Strategy<Value = String> {
     let direction = prop::sample::select(vec!["", "tx:", "rx:"]);
     let action = prop::sample::select(vec![
-        "drop", "dup", "corrupt", "reorder", "delay", "rnr", "stop", "kill",
+        "drop", "dup", "corrupt", "reorder", "delay", "rnr", "late", "down", "stop", "kill",
     ]);
     let filter = prop::sample::select(vec![
         "",
@@ -485,7 +487,7 @@ fn rule() -> impl Strategy<Value = String> {
     let by = 0_u64..10_000_000;
     (direction, action, filter, choice, by).prop_map(|(direction, action, filter, choice, by)| {
         let by = match action {
-            "delay" | "reorder" | "stop" => format!(",by={by}ns"),
+            "delay" | "reorder" | "late" | "down" | "stop" => format!(",by={by}ns"),
             _ => String::new(),
         };
         format!("{direction}{action}:{filter}{choice}{by}")

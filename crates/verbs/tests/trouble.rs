@@ -3,10 +3,10 @@
 mod support;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rocinante::{AckTimeout, ConnectOptions, OpenOptions, Request};
-use support::Couple;
+use rocinante::{AckTimeout, AsyncEvent, ConnectOptions, Notify, OpenOptions, Request};
+use support::{Couple, End, TIMEOUT};
 
 fn patient() -> ConnectOptions {
     ConnectOptions {
@@ -103,6 +103,71 @@ fn an_injected_rnr_delays_a_message_and_is_in_capture_and_log() {
     let comment = b"answered with RNR NAK by fault injection";
     let mut parts = bytes.windows(comment.len());
     assert!(parts.any(|part| part == comment), "no mark in the capture");
+}
+
+#[test]
+fn an_injected_late_event_comes_after_its_completion() {
+    let late = OpenOptions {
+        faults: Some("late:opcode=RC_SEND_ONLY,nth=1,by=300ms".into()),
+        ..OpenOptions::default()
+    };
+    let receiver = End::at("127.52.11.1", &late);
+    let sender = End::at("127.52.11.2", &OpenOptions::default());
+    let channel = receiver.context.completion_channel().expect("room");
+    let queue = channel.completion_queue(8).expect("room");
+    let here = receiver.domain.queue_pair(&queue).reliable().expect("room");
+    let there = sender.prepare(patient());
+    let (receiver_end, sender_end) = (here.endpoint(), there.endpoint());
+    let here = here.connect(sender_end).expect("a peer");
+    let there = there.connect(receiver_end).expect("a peer");
+    for id in 0..2 {
+        let room = receiver.memory.slice(0..8);
+        here.post_receive(id, [room]).expect("room");
+    }
+
+    queue.notify(Notify::Any);
+    let begin = Instant::now();
+    there.post(Request::send().inline(b"late")).expect("room");
+    sender.success();
+    assert!(queue.poll().is_some(), "the completion itself is on time");
+    assert!(channel.poll().is_none(), "the event is not");
+    channel.wait_for(TIMEOUT).expect("an event");
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+
+    queue.notify(Notify::Any);
+    there.post(Request::send().inline(b"next")).expect("room");
+    channel
+        .wait_for(TIMEOUT)
+        .expect("the rule is for one packet");
+}
+
+#[test]
+fn an_injected_port_failure_loses_packets_and_is_reported_by_events() {
+    let unplugged = OpenOptions {
+        faults: Some("down:opcode=RC_SEND_ONLY,nth=2,by=200ms".into()),
+        ..OpenOptions::default()
+    };
+    let couple = Couple::with("127.52.12.1", "127.52.12.2", &unplugged, patient());
+    for id in 0..3 {
+        let room = couple.right.memory.slice(0..8);
+        couple.from_right.post_receive(id, [room]).expect("room");
+    }
+    let send = || {
+        let request = Request::send().inline(b"message");
+        couple.from_left.post(request).expect("room");
+    };
+    send();
+    couple.left.success();
+    let begin = Instant::now();
+    send();
+    let context = &couple.left.context;
+    assert_eq!(context.wait_event(TIMEOUT), Some(AsyncEvent::PortError));
+    couple.left.success();
+    assert!(begin.elapsed() >= Duration::from_millis(200));
+    assert_eq!(context.wait_event(TIMEOUT), Some(AsyncEvent::PortActive));
+    send();
+    couple.left.success();
+    assert_eq!(context.wait_event(Duration::ZERO), None);
 }
 
 #[test]

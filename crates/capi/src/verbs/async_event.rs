@@ -7,6 +7,7 @@ use engine::AsyncEvent;
 
 use super::completion_queue::Cq;
 use super::open_device::{Context, OpenDevice, is_nonblocking};
+use super::query::PORT;
 use super::queue_pair::Qp;
 use super::shared_receive_queue::Srq;
 use crate::abi;
@@ -70,6 +71,12 @@ fn next(open: &OpenDevice) -> Result<Option<abi::ibv_async_event>, Errno> {
 impl OpenDevice {
     /// The event for C; `None` if its object is destroyed.
     fn explain(&self, event: AsyncEvent) -> Option<abi::ibv_async_event> {
+        let of_port = |event_type| {
+            Some(abi::ibv_async_event {
+                element: std::ptr::without_provenance_mut(usize::from(PORT)),
+                event_type,
+            })
+        };
         let objects = self.objects();
         let of_pair = |number| objects.queue_pairs.get(number);
         let (subject, event_type) = match &event {
@@ -90,6 +97,8 @@ impl OpenDevice {
                 objects.receive_queues.get(id),
                 abi::IBV_EVENT_SRQ_LIMIT_REACHED,
             ),
+            AsyncEvent::PortError => return of_port(abi::IBV_EVENT_PORT_ERR),
+            AsyncEvent::PortActive => return of_port(abi::IBV_EVENT_PORT_ACTIVE),
         };
         let subject = subject?;
         subject.unacknowledged.add();

@@ -137,7 +137,10 @@ fn queue_pair_of(event: &AsyncEvent) -> Option<Qpn> {
         | AsyncEvent::CommunicationEstablished(number)
         | AsyncEvent::SendQueueDrained(number)
         | AsyncEvent::LastReceiveReached(number) => Some(number),
-        AsyncEvent::CompletionQueueError(_) | AsyncEvent::SharedReceiveLimit(_) => None,
+        AsyncEvent::CompletionQueueError(_)
+        | AsyncEvent::SharedReceiveLimit(_)
+        | AsyncEvent::PortError
+        | AsyncEvent::PortActive => None,
     }
 }
 

@@ -72,7 +72,7 @@ entry! {
         size: usize,
     ) -> c_int {
         check_port(port)?;
-        fill(&attributes, &port_attributes(&context.device.description), size);
+        fill(&attributes, &port_attributes(context), size);
         Ok(0)
     }
 
@@ -85,7 +85,7 @@ entry! {
     ) -> c_int {
         check_port(port)?;
         let known_then = std::mem::offset_of!(abi::ibv_port_attr, link_layer);
-        fill(&attributes, &port_attributes(&context.device.description), known_then + 2);
+        fill(&attributes, &port_attributes(context), known_then + 2);
         Ok(0)
     }
 
@@ -337,8 +337,9 @@ fn extended_attributes(context: &OpenDevice) -> abi::ibv_device_attr_ex {
     }
 }
 
-fn port_attributes(device: &interface::Device) -> abi::ibv_port_attr {
-    let active = device.state == LinkState::Active;
+fn port_attributes(open: &OpenDevice) -> abi::ibv_port_attr {
+    let device = &open.device.description;
+    let active = device.state == LinkState::Active && !open.driver.is_port_down();
     abi::ibv_port_attr {
         state: if active {
             abi::IBV_PORT_ACTIVE

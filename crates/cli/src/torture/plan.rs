@@ -25,6 +25,10 @@ pub(crate) enum FaultKind {
     Rnr,
     /// A message of the connection manager is lost, duplicated or delayed
     Cm,
+    /// Completion events come up to 80 ms late
+    Late,
+    /// The port of a device is down for up to 160 ms
+    Down,
     /// A process is stopped for up to 400 ms
     Stop,
     /// From some packet on, everything that a process sends is lost
@@ -109,6 +113,7 @@ fn rule(kind: FaultKind, seen: &FaultRecord, random: &mut Random) -> Option<Stri
     }
     let fits = |class: &PacketClass| match kind {
         FaultKind::Rnr => !class.is_sent && is_send(&class.name),
+        FaultKind::Late => !class.is_sent,
         FaultKind::Cm => class.is_sent && class.name.starts_with("cm="),
         _ => class.is_sent,
     };
@@ -138,6 +143,8 @@ fn rule(kind: FaultKind, seen: &FaultRecord, random: &mut Random) -> Option<Stri
             1 => format!("delay:{packet},by={milliseconds}ms"),
             _ => format!("drop:{packet}"),
         },
+        FaultKind::Late => format!("late:{packet},by={milliseconds}ms"),
+        FaultKind::Down => format!("down:{packet},by={}ms", 2 * milliseconds),
         FaultKind::Stop => format!("stop:{packet},by={}ms", 5 * milliseconds),
         FaultKind::Partition => {
             let context = class.context;
@@ -218,6 +225,8 @@ mod tests {
             "corrupt:",
             "delay:",
             "rnr:context=2",
+            "late:context=2",
+            "down:",
             "stop:",
         ] {
             assert!(has(word), "{word}");

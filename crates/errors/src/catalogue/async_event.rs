@@ -33,10 +33,10 @@ super::table! {
     8 "IBV_EVENT_DEVICE_FATAL"
         "The device itself failed."
         [NOT_HERE];
-    9 "IBV_EVENT_PORT_ACTIVE"
+    9 "IBV_EVENT_PORT_ACTIVE" ("AsyncEvent::PortActive")
         "A port came up."
         [NORMAL];
-    10 "IBV_EVENT_PORT_ERR"
+    10 "IBV_EVENT_PORT_ERR" ("AsyncEvent::PortError")
         "A port went down."
         [NO_ROUTE];
     11 "IBV_EVENT_LID_CHANGE"

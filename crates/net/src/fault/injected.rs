@@ -18,6 +18,10 @@ pub struct Injected {
     pub held: Option<Duration>,
     /// It is answered as if no receive were posted.
     pub not_ready: bool,
+    /// How long completion events are held back from now on.
+    pub late_events: Option<Duration>,
+    /// How long the port is down from now on.
+    pub port_down: Option<Duration>,
     /// The process stops before it handles the packet.
     pub stopped: bool,
     /// The process ends before it handles the packet.
@@ -32,6 +36,8 @@ impl Injected {
         corrupted: false,
         held: None,
         not_ready: false,
+        late_events: None,
+        port_down: None,
         stopped: false,
         killed: false,
     };
@@ -45,6 +51,7 @@ impl Injected {
     pub(super) fn of_a_dropped_packet(self) -> Self {
         Injected {
             dropped: true,
+            port_down: self.port_down,
             stopped: self.stopped,
             killed: self.killed,
             ..Injected::NONE
@@ -60,6 +67,11 @@ impl Injected {
                 self.held = Some(self.held.unwrap_or_default().saturating_add(by));
             }
             Action::NotReady => self.not_ready = true,
+            Action::LateEvent(by) => self.late_events = self.late_events.max(Some(by)),
+            Action::PortDown(by) => {
+                self.dropped = true;
+                self.port_down = self.port_down.max(Some(by));
+            }
             Action::Stop(_) => self.stopped = true,
             Action::Kill => self.killed = true,
         }
@@ -83,6 +95,12 @@ impl fmt::Display for Injected {
         word(self.not_ready, "answered with RNR NAK");
         if let Some(held) = self.held {
             words.push(format!("held back for {}", Span(held)));
+        }
+        if let Some(late) = self.late_events {
+            words.push(format!("completion events delayed by {}", Span(late)));
+        }
+        if let Some(down) = self.port_down {
+            words.push(format!("port down for {}", Span(down)));
         }
         write!(f, "{} by fault injection", words.join(" and "))
     }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::{Opcode, Packet};
 
 use super::packet_name::PacketName;
-use super::spec::{Action, Rule, Seen};
+use super::spec::{Rule, Seen};
 use crate::Direction;
 
 /// The environment variable that names the log.
@@ -102,11 +102,11 @@ impl FaultLog {
     pub(super) fn record(&mut self, rule: &Rule, (name, nth): (PacketName, u64), bytes: &[u8]) {
         let context = self.context;
         let mut line = format!("fault {context} ");
-        if rule.direction == Direction::Receive && rule.action != Action::NotReady {
+        if rule.direction == Direction::Receive && !rule.action.is_for_receivers() {
             line.push_str("rx:");
         }
         let _ = write!(line, "{}:context={context},{name},nth={nth}", rule.action);
-        if let Action::Delay(by) | Action::Reorder(by) | Action::Stop(by) = rule.action {
+        if let Some(by) = rule.action.duration() {
             let _ = write!(line, ",by={}", super::spec::Span(by));
         }
         if let Ok(packet) = Packet::parse(bytes) {

@@ -12,7 +12,7 @@ use super::spec::{Action, FaultSpec, REORDER_HOLD, Rate, Rule, UNITS, When};
 use crate::Direction;
 
 const CHANCES: &str = "loss, dup, corrupt, reorder, delay and seed";
-const ACTIONS: &str = "drop, dup, corrupt, reorder, delay, rnr, stop and kill";
+const ACTIONS: &str = "drop, dup, corrupt, reorder, delay, rnr, late, down, stop and kill";
 const CONDITIONS: &str = "context, cm, opcode, qp, psn, nth, every, rate, times and by";
 
 impl FromStr for FaultSpec {
@@ -205,14 +205,16 @@ fn rule(
         "reorder" => Action::Reorder(REORDER_HOLD),
         "delay" => Action::Delay(Duration::ZERO),
         "rnr" => Action::NotReady,
+        "late" => Action::LateEvent(Duration::ZERO),
+        "down" => Action::PortDown(Duration::ZERO),
         "stop" => Action::Stop(Duration::ZERO),
         "kill" => Action::Kill,
         _ => return Err(action.unknown(ACTIONS)),
     };
-    // Only a receiver can be without a receive.
-    let direction = match kind {
-        Action::NotReady => Direction::Receive,
-        _ => direction,
+    let direction = if kind.is_for_receivers() {
+        Direction::Receive
+    } else {
+        direction
     };
     let mut rule = everything(direction, kind);
     let mut by = None;
@@ -285,18 +287,17 @@ fn finish(
     if choices.into_iter().filter(|&given| given).count() > 1 {
         return Err(conditions.wrong(FaultProblem::Exclusive));
     }
-    match (&mut rule.action, by) {
-        (Action::Delay(held) | Action::Reorder(held) | Action::Stop(held), Some(by)) => *held = by,
-        (other @ (Action::Delay(_) | Action::Stop(_)), None) => {
-            let name = other.name();
+    let name = rule.action.name();
+    match (rule.action.duration_mut(), by) {
+        (Some(duration), Some(by)) => *duration = by,
+        // Only a reordered packet has a default duration.
+        (Some(&mut Duration::ZERO), None) => {
             return Err(action.wrong(FaultProblem::NoDuration { action: name }));
         }
-        (other, Some(_)) => {
-            let action = other.name();
-            return Err(conditions.wrong(FaultProblem::NeedlessDuration { action }));
+        (None, Some(_)) => {
+            return Err(conditions.wrong(FaultProblem::NeedlessDuration { action: name }));
         }
-        (other, None) if conditions.split(',').next().is_none() => {
-            let name = other.name();
+        (_, None) if conditions.split(',').next().is_none() => {
             return Err(action.wrong(FaultProblem::NoCondition { action: name }));
         }
         (_, None) => {}

@@ -65,6 +65,11 @@ pub enum Action {
     Reorder(Duration),
     /// The receiver answers as if no receive were posted (RNR NAK). For received packets.
     NotReady,
+    /// Completion events are delivered late: those from this packet on are held back for this duration. For received
+    /// packets.
+    LateEvent(Duration),
+    /// The port is down for this duration: this packet and all others, sent and received, are lost.
+    PortDown(Duration),
     /// The process stops itself (SIGSTOP). `roci torture` continues it after this duration.
     Stop(Duration),
     /// The process kills itself (SIGKILL) instead of sending or receiving the packet.
@@ -196,9 +201,8 @@ impl Rule {
 
     fn conditions(&self) -> Vec<String> {
         let by = match self.action {
-            Action::Delay(by) | Action::Stop(by) => Some(by),
-            Action::Reorder(by) => Some(by).filter(|&by| by != REORDER_HOLD),
-            _ => None,
+            Action::Reorder(REORDER_HOLD) => None,
+            action => action.duration(),
         };
         let When {
             nth,
@@ -253,7 +257,7 @@ impl fmt::Display for FaultSpec {
 impl fmt::Display for Rule {
     /// A single clause.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.direction == Direction::Receive && self.action != Action::NotReady {
+        if self.direction == Direction::Receive && !self.action.is_for_receivers() {
             f.write_str("rx:")?;
         }
         match self.as_chance() {
@@ -264,6 +268,42 @@ impl fmt::Display for Rule {
 }
 
 impl Action {
+    /// Whether it applies to received packets only.
+    pub(super) fn is_for_receivers(&self) -> bool {
+        matches!(self, Action::NotReady | Action::LateEvent(_))
+    }
+
+    /// How long it lasts.
+    pub(super) fn duration(&self) -> Option<Duration> {
+        match *self {
+            Action::Delay(by)
+            | Action::Reorder(by)
+            | Action::LateEvent(by)
+            | Action::PortDown(by)
+            | Action::Stop(by) => Some(by),
+            Action::Drop
+            | Action::Duplicate
+            | Action::Corrupt
+            | Action::NotReady
+            | Action::Kill => None,
+        }
+    }
+
+    pub(super) fn duration_mut(&mut self) -> Option<&mut Duration> {
+        match self {
+            Action::Delay(by)
+            | Action::Reorder(by)
+            | Action::LateEvent(by)
+            | Action::PortDown(by)
+            | Action::Stop(by) => Some(by),
+            Action::Drop
+            | Action::Duplicate
+            | Action::Corrupt
+            | Action::NotReady
+            | Action::Kill => None,
+        }
+    }
+
     /// The name, without its duration.
     pub(super) fn name(&self) -> &'static str {
         match self {
@@ -273,6 +313,8 @@ impl Action {
             Action::Delay(_) => "delay",
             Action::Reorder(_) => "reorder",
             Action::NotReady => "rnr",
+            Action::LateEvent(_) => "late",
+            Action::PortDown(_) => "down",
             Action::Stop(_) => "stop",
             Action::Kill => "kill",
         }

@@ -188,6 +188,9 @@ impl Cluster {
             }
             AsyncEvent::SharedReceiveLimit(queue) => self.limit_reached(host, queue),
             AsyncEvent::CommunicationEstablished(_) => Ok(()),
+            AsyncEvent::PortError | AsyncEvent::PortActive => {
+                Err(CheckError::new(format!("a port of host {host} changes")))
+            }
             AsyncEvent::CompletionQueueError(queue) => Err(CheckError::new(format!(
                 "completion queue {queue:?} of host {host} overran, though it has room"
             ))),
