@@ -85,12 +85,13 @@ impl Connections {
         };
     }
 
-    /// Reports to the manager that an address has moved to another interface, or that no interface is left.
-    pub(crate) fn is_up(&self, present: &[Interface]) -> bool {
-        let is_up = |index| present.iter().any(|it| it.index == index && it.up);
-        (self.interfaces.iter()).any(|(_, interface)| is_up(interface.index))
+    /// Whether packets can pass through one of the device's interfaces.
+    pub(crate) fn is_active(&self, present: &[Interface]) -> bool {
+        let is_active = |index| (present.iter()).any(|it| it.index == index && it.up && it.carrier);
+        (self.interfaces.iter()).any(|(_, interface)| is_active(interface.index))
     }
 
+    /// Reports to the manager that an address has moved to another interface, or that no interface is left.
     pub(crate) fn update_interfaces(&mut self, manager: &mut Manager, present: &[Interface]) {
         for (address, interface) in &mut self.interfaces {
             let has = |it: &&Interface| it.addresses.iter().any(|known| known.ip == *address);

@@ -15,7 +15,7 @@ use engine::{
     Observation, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
-use net::interface::Interface;
+use net::interface::{Interface, LinkState};
 use net::share::ReceivedPacket;
 use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
@@ -77,6 +77,8 @@ pub(crate) struct DeviceState {
     pub(crate) packet_wakeups: PacketWakeups,
     /// Completion queues with a notification since their last poll.
     unpolled: HashSet<Id<CompletionQueue>>,
+    /// Whether packets can pass through an interface of the device.
+    has_link: bool,
     events: VecDeque<AsyncEvent>,
     event_notifier: Arc<Notifier>,
     /// The counters when retransmissions were last traced.
@@ -170,6 +172,7 @@ impl DeviceState {
             notified_outside: false,
             packet_wakeups: PacketWakeups::default(),
             unpolled: HashSet::new(),
+            has_link: device.state == LinkState::Active,
             events: VecDeque::new(),
             event_notifier: Arc::new(Notifier::new().map_err(OpenError::System)?),
             #[cfg(feature = "tracing")]
@@ -258,8 +261,16 @@ impl DeviceState {
     }
 
     pub(crate) fn update_interfaces(&mut self, present: &[Interface]) {
-        let up = self.connections.is_up(present);
-        self.statistics.note_link(up);
+        let is_active = self.connections.is_active(present);
+        self.statistics.note_link(is_active);
+        if is_active != self.has_link {
+            self.has_link = is_active;
+            self.queue_event(if is_active {
+                AsyncEvent::PortActive
+            } else {
+                AsyncEvent::PortError
+            });
+        }
         self.connections
             .update_interfaces(self.host.manager(), present);
     }
@@ -564,10 +575,10 @@ impl DeviceState {
         (self.statistics).publish(now, &self.host, &self.ports);
     }
 
-    /// Whether a fault keeps the port down.
-    pub(crate) fn is_port_down(&self) -> bool {
+    /// Whether packets can pass through the port.
+    pub(crate) fn is_port_active(&self) -> bool {
         let capture_and_faults = self.capture_and_faults.as_ref();
-        capture_and_faults.is_some_and(CaptureAndFaults::is_port_down)
+        self.has_link && !capture_and_faults.is_some_and(CaptureAndFaults::is_port_down)
     }
 
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {

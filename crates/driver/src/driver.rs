@@ -659,9 +659,14 @@ impl Driver {
         }
     }
 
-    /// Whether an injected fault keeps the port down.
-    pub fn is_port_down(&self) -> bool {
-        !self.is_inherited() && self.shared.lock().is_port_down()
+    /// Whether packets can pass through the port: an interface is up, and no injected fault keeps the port down. In a
+    /// forked child, what was so when the device was opened.
+    pub fn is_port_active(&self) -> bool {
+        if self.is_inherited() {
+            self.device.state == net::interface::LinkState::Active
+        } else {
+            self.shared.lock().is_port_active()
+        }
     }
 
     /// The capture file, if packets are captured.

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rocinante::rdma_cm::{EventChannel, EventKind, PortSpace};
+use rocinante::{AsyncEvent, Context};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -30,17 +31,25 @@ fn child_in_a_namespace() {
 
     ip("link del d1");
     assert_eq!(next(&channel), EventKind::DeviceRemoval);
-    println!("both were noticed");
+
+    let context = Context::open("d2").unwrap();
+    ip("link set d2 down");
+    assert_eq!(context.wait_event(TIMEOUT), Some(AsyncEvent::PortError));
+    ip("link set d2 up");
+    assert_eq!(context.wait_event(TIMEOUT), Some(AsyncEvent::PortActive));
+    println!("all were noticed");
 }
 
 #[test]
-fn moved_address_and_removed_interface_are_noticed() {
+fn moved_address_removed_interface_and_link_state_are_noticed() {
     let setup = "set -e
         ip link set lo up
         ip link add d0 type veth peer name p0
         ip link add d1 type veth peer name p1
-        for it in d0 p0 d1 p1; do ip link set $it up; done
-        ip address add 10.6.0.1/24 dev d0";
+        ip link add d2 type veth peer name p2
+        for it in d0 p0 d1 p1 d2 p2; do ip link set $it up; done
+        ip address add 10.6.0.1/24 dev d0
+        ip address add 10.7.0.1/24 dev d2";
     let namespace = |script: String| {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--net", "sh", "-c", &script]);
@@ -54,5 +63,5 @@ fn moved_address_and_removed_interface_are_noticed() {
     let child = "child_in_a_namespace --exact --ignored --nocapture";
     let output = namespace(format!("{setup}\nexec {} {child}", test.display())).expect("output");
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("both were noticed"), "{output:?}");
+    assert!(said.contains("all were noticed"), "{output:?}");
 }

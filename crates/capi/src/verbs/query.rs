@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use engine::{MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS};
-use net::interface::{self, LinkState};
+use net::interface;
 use wire::PathMtu;
 
 use super::device::text;
@@ -339,7 +339,7 @@ fn extended_attributes(context: &OpenDevice) -> abi::ibv_device_attr_ex {
 
 fn port_attributes(open: &OpenDevice) -> abi::ibv_port_attr {
     let device = &open.device.description;
-    let active = device.state == LinkState::Active && !open.driver.is_port_down();
+    let active = open.driver.is_port_active();
     abi::ibv_port_attr {
         state: if active {
             abi::IBV_PORT_ACTIVE
