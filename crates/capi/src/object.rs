@@ -75,7 +75,7 @@ impl<C: CPart, R: Any> Object<C, R> {
         Self::make(c, inner).c()
     }
 
-    /// Makes an object that alive until [`destroy`](Self::destroy).
+    /// Creates an object that stays alive until [`destroy`](Self::destroy).
     pub(crate) fn make<'a>(c: C, inner: R) -> &'a Self {
         let object = Self {
             handle: c.handle(),

@@ -1,6 +1,6 @@
 //! librdmacm: the connection manager for C programs.
 //!
-//! An id of C is an [`CmId`](driver::rdma_cm::CmId) with the fields that C
+//! An id of C is a [`CmId`](driver::rdma_cm::CmId) with the fields that C
 //! reads: addresses, device, queue pair and queues. As in rdma-core, this part uses libibverbs only through
 //! the calls that a program makes.
 

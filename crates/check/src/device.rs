@@ -109,7 +109,7 @@ pub(crate) struct Send<S> {
     pub(crate) signaled: bool,
     /// Whether it has a completion. Known when it has ended.
     pub(crate) completes: bool,
-    /// Whether the program can know that it has ended, although it has polled no completion that covers it.
+    /// Whether a message from the peer implied its end before a completion was polled.
     pub(crate) is_known: bool,
     pub(crate) call: S,
 }

@@ -526,7 +526,7 @@ impl<S: Clone> Step<'_, S> {
         if expected <= capacity {
             return;
         }
-        // Only the program decides how many send requests are under way. How many messages arrive, its peers do.
+        // The program controls the number of outstanding sends; its peers control the number of arriving messages.
         let (rule, count) = if sends > capacity {
             (Rule::CompletionQueueTooSmall, sends)
         } else {

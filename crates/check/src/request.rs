@@ -1,4 +1,4 @@
-//! Requests by their names.
+//! How findings name requests, queue pairs and byte ranges.
 
 use std::fmt;
 use std::ops::Range;

@@ -33,8 +33,8 @@ enum Delayed {
 /// Records packets and applies the faults to them.
 pub(crate) struct CaptureAndFaults {
     capture: Option<Arc<Capture>>,
-    /// Whether the capture also tells posts, completions and events. One of a simulation is shared by many devices, which
-    /// their queue pair numbers do not tell apart.
+    /// Whether posts, completions and events are recorded in the capture. Not in a simulation: devices share that
+    /// capture, and their queue pair numbers are ambiguous.
     has_notes: bool,
     faults: Option<Faults>,
     delayed: DelayLine<Delayed>,

@@ -9,8 +9,8 @@ pub fn now() -> Instant {
     simulation::now().unwrap_or_else(Instant::now)
 }
 
-/// Until when a thread that waits polls before it sleeps, if it may poll for `longest`. In a simulation the clock stands still
-/// while it polls, so it does not.
+/// The deadline for polling before a thread sleeps, if it may poll for `longest`. In a simulation it is now: time does not
+/// pass while a thread polls.
 pub fn spin_until(longest: Duration) -> Instant {
     match simulation::now() {
         Some(now) => now,

@@ -30,7 +30,7 @@ thread_local! {
 /// What is to be woken.
 #[derive(Debug)]
 pub(crate) enum Wake {
-    /// Programs that wait at a descriptor for a notification.
+    /// Programs that wait on a descriptor for a notification.
     Descriptor(Arc<Descriptor>),
     /// Threads and tasks that wait in the library.
     WaitSet(Arc<WaitSet>),

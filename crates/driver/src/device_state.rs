@@ -297,7 +297,7 @@ impl DeviceState {
         self.ports.poll_sources()
     }
 
-    /// Enables packet wake-ups for the program that waits at the descriptor of a channel.
+    /// Enables packet wake-ups for the program that waits on the descriptor of a channel.
     pub(crate) fn offer_packet_wakeups(&mut self, notifier: &Arc<Notifier>, expected: AtReadable) {
         let capture_and_faults = self.capture_and_faults.as_ref();
         if capture_and_faults.is_some_and(CaptureAndFaults::may_delay_events) {

@@ -1,4 +1,4 @@
-//! Without the feature `sim` nothing is simulated, and the compiler removes every question about it.
+//! Stubs for builds without the feature `sim`. The compiler removes them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -40,7 +40,7 @@ struct State {
     raised: bool,
     /// Whether a thread has slept in the library since the last notification was taken.
     slept: bool,
-    /// Whether the last notification was taken by a thread that had not slept: it waits at the descriptor.
+    /// Whether the last notification was taken by a thread that had not slept: it waits on the descriptor.
     waited_outside: bool,
     /// Whether the descriptor is also readable while packets wait.
     has_packets: bool,

@@ -1,4 +1,4 @@
-//! Packet wake-ups: a packet directly wakes the program that waits at the descriptor of a channel.
+//! Packet wake-ups: a packet directly wakes the program that waits on the descriptor of a channel.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_of_the_program_itself_brings_the_extra_notification() {
+    fn poll_by_the_program_adds_the_extra_notification() {
         let packet = packet();
         let mut wakeups = PacketWakeups::default();
         let channel = channel();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn after_many_looks_in_vain_packets_wake_the_program_no_longer() {
+    fn packet_wakeups_end_after_many_polls_without_a_notification() {
         let packet = packet();
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();

@@ -37,7 +37,7 @@ const ALL_SOCKETS_INTERVAL: u32 = 8;
 /// How often a device that closes yields the CPU while packets wait.
 const MAX_CLOSING_YIELDS: usize = 1000;
 
-/// The share of this process in each address of a device.
+/// This device's sockets and port-sharing members, one for each address.
 pub(crate) struct Ports {
     members: Vec<Member>,
     /// The GID table, with the index in `members` of each entry.

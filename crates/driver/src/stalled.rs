@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_stops_the_device() {
+    fn queue_is_full_at_max_bytes() {
         let mut stalled = Stalled::default();
         stalled.push(now(), &to(2), &vec![0; MAX_BYTES - 1]);
         assert!(!stalled.is_full());

@@ -256,8 +256,14 @@ causes! {
         "The queue pair can't execute the request with its current attributes.",
         "Check its attributes with `ibv_query_qp`.";
     NORMAL:
-        "This is normal.",
-        "Nothing to do.";
+        "This is not an error.",
+        "Continue as the meaning says.";
+    PORT_DOWN:
+        "The interface of the device went down, or `ROCI_FAULT` has a rule `down`.",
+        "Check `ip link`. Packets pass again after IBV_EVENT_PORT_ACTIVE.";
+    ADDRESS_CHANGED:
+        "An address of the interface was added or removed.",
+        "Look up the index again: `roci gids`.";
     NOT_HERE:
         "Rocinante never reports this; only other devices or transports do.",
         "See the documentation of the device.";
@@ -332,6 +338,10 @@ causes! {
     AFTER_FORK:
         "The device was opened before a fork and belongs to the parent.",
         "Open it again in the child, or open it only after the fork.";
+    UNMAPPED_MEMORY:
+        "The memory is not mapped, or is read-only and the access flags allow writes.",
+        "Check the address and the length. Constants and read-only files can only be registered without \
+         IBV_ACCESS_LOCAL_WRITE. Memory of a GPU needs `ibv_reg_dmabuf_mr`.";
     BAD_POINTER:
         "A required pointer is null.",
         "Check the arguments of the call.";

@@ -303,7 +303,7 @@ fn processes_of_one_run_go_on_in_a_capture_and_others_replace_it() {
     assert_eq!(sections("17"), 1);
     assert_eq!(sections("17"), 2);
     assert_eq!(sections("18"), 1);
-    // No run at all is not a run that they have in common.
+    // An empty run id never matches, so the file is replaced.
     assert_eq!(sections(""), 1);
     assert_eq!(sections(""), 1);
 }

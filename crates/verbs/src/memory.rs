@@ -129,7 +129,7 @@ impl MemoryRegion {
     /// Copies bytes from the region.
     ///
     /// A peer may write the same bytes meanwhile. Then each aligned 8-byte word is from before or after
-    /// that write. A completion orders the copies: what it tells about is seen whole.
+    /// that write. Data covered by a polled completion is read completely.
     ///
     /// # Panics
     /// If they exceed the region.

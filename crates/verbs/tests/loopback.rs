@@ -43,7 +43,7 @@ fn write_and_read_move_a_megabyte() {
 #[test]
 fn a_target_is_served_while_its_application_sleeps() {
     let couple = Couple::connected("127.51.3.1", "127.51.3.2");
-    // Longer than the time for which a poller is believed to come back.
+    // Longer than the maximum poll back-off.
     thread::sleep(Duration::from_millis(30));
     for _ in 0..50 {
         couple.write_and_compare(10_000);
@@ -53,7 +53,7 @@ fn a_target_is_served_while_its_application_sleeps() {
 
 #[test]
 fn an_acknowledgement_that_waits_is_sent_before_its_queue_pair_is_destroyed() {
-    // So patient that no repetition helps within the time that is waited here.
+    // The ACK timeout is longer than the test, so no retransmission hides a missing acknowledgement.
     let connect_options = ConnectOptions {
         ack_timeout: AckTimeout::new(24).expect("a five-bit code"),
         ..ConnectOptions::default()
@@ -73,7 +73,7 @@ fn an_acknowledgement_that_waits_is_sent_before_its_queue_pair_is_destroyed() {
         from_left
             .post(Request::send().inline(b"last"))
             .expect("room");
-        // The poll that finds the message keeps the acknowledgement for what follows it.
+        // The poll that returns the message defers its acknowledgement.
         while right.completions.poll().is_none() {}
         drop(from_right);
         left.success();
@@ -104,7 +104,7 @@ fn a_poll_for_no_completions_takes_none() {
 
 #[test]
 fn acknowledgements_do_not_wait_for_an_idle_application() {
-    // So patient that no repetition helps within the time that is waited here.
+    // The ACK timeout is longer than the test, so no retransmission hides a missing acknowledgement.
     let connect_options = ConnectOptions {
         ack_timeout: AckTimeout::new(24).expect("a five-bit code"),
         ..ConnectOptions::default()
@@ -120,7 +120,7 @@ fn acknowledgements_do_not_wait_for_an_idle_application() {
         couple.from_right.post_receive(0, [room]).expect("room");
         let request = Request::send().inline(b"hello");
         couple.from_left.post(request).expect("room");
-        // Nothing is asked of this end again before the other has its answer.
+        // This end makes no further call until the peer has its acknowledgement.
         while couple.right.completions.poll().is_none() {}
         let received = Instant::now();
         couple.left.success();
@@ -132,7 +132,7 @@ fn acknowledgements_do_not_wait_for_an_idle_application() {
 }
 
 #[test]
-fn atomics_on_device_memory() {
+fn atomics_change_device_memory() {
     let couple = Couple::connected("127.51.4.1", "127.51.4.2");
     let on_device = couple
         .right

@@ -10,7 +10,7 @@ use rocinante::{Notify, Request};
 use support::{Couple, End, TIMEOUT};
 
 /// Runs `work` on a thread of its own and fails if it hangs.
-fn within_patience(work: impl FnOnce() + Send + 'static) {
+fn within_timeout(work: impl FnOnce() + Send + 'static) {
     let (done, finished) = mpsc::channel();
     let worker = thread::spawn(move || {
         work();
@@ -24,7 +24,7 @@ fn within_patience(work: impl FnOnce() + Send + 'static) {
 
 #[test]
 fn two_completions_wake_two_threads_that_wait_at_one_queue() {
-    within_patience(|| {
+    within_timeout(|| {
         let couple = Couple::connected("127.55.1.1", "127.55.1.2");
         for _ in 0..50 {
             for id in 0..2 {
@@ -48,7 +48,7 @@ fn two_completions_wake_two_threads_that_wait_at_one_queue() {
 
 #[test]
 fn notifications_wake_all_threads_that_wait_at_a_channel() {
-    within_patience(|| {
+    within_timeout(|| {
         let couple = Couple::connected("127.55.1.3", "127.55.1.4");
         let channel = couple.right.context.completion_channel().expect("room");
         let queues = [(); 2].map(|()| channel.completion_queue(8).expect("room"));
@@ -95,7 +95,7 @@ fn connect(
 
 #[test]
 fn waiting_at_a_queue_leaves_the_notifications_of_its_channel_alone() {
-    within_patience(|| {
+    within_timeout(|| {
         let couple = Couple::connected("127.55.1.5", "127.55.1.6");
         let channel = couple.right.context.completion_channel().expect("room");
         let queues = [(); 2].map(|()| channel.completion_queue(8).expect("room"));
@@ -124,7 +124,7 @@ fn waiting_at_a_queue_leaves_the_notifications_of_its_channel_alone() {
 
 #[test]
 fn an_iterator_of_requests_may_use_the_device() {
-    within_patience(|| {
+    within_timeout(|| {
         let couple = Couple::connected("127.55.1.7", "127.55.1.8");
         let (memory, remote) = (&couple.left.memory, &couple.right.memory);
         let requests = (0..100_u8).map(|index| {
@@ -170,7 +170,7 @@ mod tasks {
 
     #[test]
     fn a_waker_may_poll_at_once() {
-        within_patience(|| {
+        within_timeout(|| {
             let couple = Couple::connected("127.55.1.9", "127.55.1.10");
             let queue = couple.right.completions.clone();
             let inline = Arc::new(PollsInline {
@@ -195,7 +195,7 @@ mod tasks {
 
     #[test]
     fn awaiting_leaves_nothing_behind_in_the_channel() {
-        within_patience(|| {
+        within_timeout(|| {
             let couple = Couple::connected("127.55.1.11", "127.55.1.12");
             let channel = couple.right.context.completion_channel().expect("room");
             let queue = channel.completion_queue(8).expect("room");

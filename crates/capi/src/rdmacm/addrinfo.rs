@@ -119,8 +119,7 @@ fn resolve(
     let native = hints.map(native_hints);
     let native = native.as_ref().map_or(ptr::null(), ptr::from_ref);
     let mut answer = ptr::null_mut();
-    // SAFETY: texts or null as the program gave them, a question that lives or null, and a memory for
-    // the answer.
+    // SAFETY: strings or null as the program passed them, live hints or null, and a variable for the result.
     let rejected = unsafe { libc::getaddrinfo(node, service, native, &raw mut answer) };
     if rejected != 0 {
         // Like librdmacm: `errno` is set to the error code of `getaddrinfo`.

@@ -40,7 +40,7 @@ entry! {
     export fn ibv_get_device_list(count: Pointer<c_int>) -> *mut *mut abi::ibv_device {
         let devices = list()?;
         if !count.0.is_null() {
-            // SAFETY: not null, so by the header's promise a index for a number.
+            // SAFETY: not null, so by the header's promise a variable for the count.
             unsafe { count.0.write(devices.len() as c_int) };
         }
         let mut pointers: Vec<*mut abi::ibv_device> =

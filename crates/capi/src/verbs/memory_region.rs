@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
+use driver::Misuse;
 use engine::{Access, Extent, Registration};
 
 use super::buffer::{Buffer, DmaHandle};
@@ -195,7 +196,16 @@ pub(super) fn register(
 ) -> Result<*mut abi::ibv_mr, Errno> {
     domain.open.check_not_inherited()?;
     let access = access_of(access)?;
-    let (extent, iova) = extent(address, length, iova, access)?;
+    let (extent, iova) = extent(address, length, iova, access).inspect_err(|&errno| {
+        if errno == Errno::FAULT {
+            let misuse = Misuse::UnmappedMemory {
+                address: address.addr(),
+                length,
+                writing: access.contains(Access::LOCAL_WRITE),
+            };
+            domain.open.driver.report_misuse(None, misuse);
+        }
+    })?;
     add(domain, address, extent, iova, access)
 }
 

@@ -63,8 +63,8 @@ fn explained(directory: &str, name: &str) -> Option<String> {
     Some(complained.into_owned())
 }
 
-/// Each program has addresses of its own. At a shared one a process that ends, as some do here on purpose,
-/// may take a packet of another along or deliver it late; other tests try that.
+/// Each program has its own addresses: on a shared address, a process that exits may lose or delay another's packet. Other
+/// tests cover that.
 fn addresses_of(name: &str) -> (String, String) {
     let names = PROGRAMS.iter().chain(OURS);
     let position = 1 + names.take_while(|it| **it != name).count();
@@ -91,6 +91,7 @@ fn invalid_arguments() {
         "can't be modified: the mask has the unknown bits 0x40000000",
         "the address has no global route (is_global is 0); GID indexes here are 0 (127.31.",
         "the queue is full.",
+        "A memory region can't be created: not all of the 64 bytes at 0x1000 can be written.",
     ] {
         assert!(said.contains(words), "{words}:\n{said}");
     }

@@ -41,6 +41,13 @@ static void no_list_to_free(void)
 	ibv_free_device_list(NULL);
 }
 
+static void memory_that_is_not_mapped(void)
+{
+	void *nothing = (void *)0x1000;
+
+	RETURNS_NULL(ibv_reg_mr(left.pd, nothing, 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+}
+
 static void a_completion_queue_without_entries(void)
 {
 	RETURNS_NULL(ibv_create_cq(left.context, 0, NULL, NULL, 0), EINVAL);
@@ -367,6 +374,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(a_completion_queue_without_entries),
 	WITH_LEFT(a_completion_queue_of_negative_length),
 	WITH_LEFT(an_unknown_completion_vector),
+	WITH_LEFT(memory_that_is_not_mapped),
 	WITH_LEFT(a_completion_queue_grows),
 	WITH_LEFT(a_completion_queue_cannot_be_resized_to_zero),
 	WITH_LEFT(a_queue_pair_that_is_too_long),

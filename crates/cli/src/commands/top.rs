@@ -49,7 +49,7 @@ Keys:
 Examples:
   roci top
   roci top roci_eth0 -i 0.5      one device, twice a second
-  roci top --filter '!idle rnr'  only lines with one word and without another")]
+  roci top --filter '!idle rnr'  only lines with `rnr` and without `idle`")]
 pub(crate) struct Options {
     /// Only devices with this name
     #[arg(value_name = "DEVICE")]

@@ -11,7 +11,8 @@ use super::plan::{Amount, LONGEST, Plan, Service, Test, Verb};
 /// The options of `roci perf`.
 #[derive(Args)]
 #[command(after_help = "\
-Without SERVER, this is the server: it waits for one client, which chooses the test.
+Without SERVER, this is the server: it waits for one client. The client's TEST counts; that of the
+server only appears in its message.
 Both sides use the device that has the address of their TCP connection, unless -d names one.
 
 Examples:
@@ -48,7 +49,7 @@ pub(crate) struct Options {
     /// Measure for this many seconds instead of a number of messages
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "iterations")]
     duration: Option<f64>,
-    /// Print a line every so many seconds, as iperf3 does
+    /// Print a line at this interval in seconds, as iperf3 does
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "json")]
     interval: Option<f64>,
     /// Also write the results as a page with plots

@@ -9,7 +9,7 @@ use super::fault_record::{FaultRecord, PacketClass};
 pub(crate) enum FaultKind {
     /// One packet is lost
     Loss,
-    /// A few packets in a row are lost
+    /// Two to four successive packets with the same opcode or CM message are lost
     Burst,
     /// A packet is duplicated
     Dup,

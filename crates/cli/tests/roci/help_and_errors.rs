@@ -1,4 +1,4 @@
-//! What is wrong is said in a sentence that helps, and what is right is explained.
+//! Help texts and error messages.
 
 use crate::run_roci::{address, roci};
 

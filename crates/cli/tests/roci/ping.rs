@@ -38,15 +38,15 @@ fn client(from: &str, to: &str, more: &[&str]) -> Roci {
     ping(&["-c", "-a", to, "-I", from], more)
 }
 
-/// A client that pings without end is content when its server ends the connection.
-fn expect_good_bye(client: Running) {
+/// A client that pings without end exits with rping's disconnect message when its server ends the connection.
+fn expect_disconnect(client: Running) {
     let outcome = client.end();
     assert!(
         outcome
             .stderr
             .starts_with("client DISCONNECT EVENT...\nwait for RDMA_")
     );
-    // Nobody has asked the client to end.
+    // The client was not interrupted, so it exits with 1.
     assert_eq!(outcome.code, Some(1));
     let complaint = outcome.stderr.lines().last().expect("a complaint");
     assert!(
@@ -232,7 +232,7 @@ fn an_interrupted_server_disconnects() {
     assert_eq!(endless.line(), format!("ping data: {FIRST}"));
     server.interrupt();
     assert_eq!(server.end().code, Some(130));
-    expect_good_bye(endless);
+    expect_disconnect(endless);
 }
 
 #[test]
@@ -259,10 +259,10 @@ fn a_peer_that_dies_is_announced() {
     let mut client = client(&address(63), &there, &["-v"]).start();
     client.line();
     drop(server);
-    expect_good_bye(client);
+    expect_disconnect(client);
 }
 
-/// As when the whole machine is gone: there is no watcher that could say good-bye.
+/// As when the whole machine is gone: there is no watcher that sends a DREQ.
 #[test]
 fn a_peer_that_stops_answering_is_reported() {
     let there = address(96);

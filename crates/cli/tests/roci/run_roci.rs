@@ -1,4 +1,4 @@
-//! Running the command, and never longer than it may take.
+//! Runs the command with a timeout.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Containers that forbid some system calls: it works, and what is different is said once.
+//! Under a seccomp filter the command works, and reports each restriction once.
 
 use crate::run_roci::{Outcome, address, roci};
 
@@ -37,8 +37,7 @@ pub(crate) const MEMFD: [&str; 3] = ["memfd_create", "0", "-1"];
 
 const SOCKET_IPV6: [&str; 3] = ["socket", "0", "10"];
 
-/// What the doctor finds, and how often it said so on stderr as every program does. It is not so bad that
-/// nothing works.
+/// The doctor's finding, and the number of warnings on stderr. The exit code is not that of a failure.
 #[track_caller]
 fn finding(call: [&str; 3], at: u8) -> Option<(String, String)> {
     let outcome = without(call, at, &["doctor", "--json"])?;

@@ -100,7 +100,7 @@ fn is_reliable(endpoint: &Endpoint) -> bool {
     )
 }
 
-/// All that a request may ask for if its answer has a place to be kept in; as the kernel does since 6.2.
+/// Remote reads and atomics are granted only if there are responder resources, as in Linux since 6.2.
 fn access(exchange: &Exchange) -> Access {
     match exchange.responder_resources {
         0 => Access::REMOTE_WRITE,

@@ -114,7 +114,7 @@ impl DeviceState {
         self.poll_completion(queue)
     }
 
-    /// A program that armed a queue and finds it empty waits at a descriptor next. From now on packets through
+    /// A program that armed a queue and finds it empty waits on a descriptor next. From now on packets through
     /// shared memory raise the descriptor. Returns a completion if one arrived before that.
     pub(crate) fn poll_before_sleep(
         &mut self,
@@ -163,7 +163,7 @@ impl DeviceState {
         arrived
     }
 
-    /// Ends the progress for a program that waits at a descriptor again if there is no notification.
+    /// Ends the progress for a program that waits on a descriptor again if there is no notification.
     pub(crate) fn finish_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.finish_until(now, awaited);
         if !awaited.is_ready(self) && self.ports.prepare_sleep() {

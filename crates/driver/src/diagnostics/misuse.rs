@@ -16,6 +16,15 @@ pub enum Misuse {
         /// The number.
         value: u64,
     },
+    /// Memory that is not mapped, or that can't be written.
+    UnmappedMemory {
+        /// Its address.
+        address: usize,
+        /// Its length in bytes.
+        length: usize,
+        /// Whether it was to be written.
+        writing: bool,
+    },
     /// An address that cannot be used.
     Address(Address, AddressError),
 }

@@ -7,7 +7,7 @@ use engine::{
     Access, Address, AddressError, Attribute, CompletedWork, MemoryError, ModifyError, PostError,
     State,
 };
-use errors::errno::{EBUSY, EINVAL, ENODATA, ENOMEM, EOPNOTSUPP};
+use errors::errno::{EBUSY, EFAULT, EINVAL, ENODATA, ENOMEM, EOPNOTSUPP};
 use errors::{Cause, Topic, cause};
 use net::interface::Device;
 use wire::Qpn;
@@ -157,9 +157,10 @@ pub(super) fn better_row(device: &Device, peer: Option<IpAddr>, present: Option<
 }
 
 pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) -> Diagnostic {
-    let about = match queue_pair {
-        Some(number) => names::queue_pair(number),
-        None => "an address handle".to_owned(),
+    let about = match (queue_pair, misuse) {
+        (Some(number), _) => names::queue_pair(number),
+        (None, Misuse::UnmappedMemory { .. }) => "a memory region".to_owned(),
+        (None, _) => "an address handle".to_owned(),
     };
     let (wrong, cause) = match misuse {
         Misuse::NoGlobalRoute => {
@@ -179,6 +180,16 @@ pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) 
             let wrong = format!("{value} is not a valid value for {name}.");
             (wrong, &cause::VALUE_OUT_OF_RANGE)
         }
+        Misuse::UnmappedMemory {
+            address,
+            length,
+            writing,
+        } => {
+            let range = format!("{} at {address:#x}", names::bytes(*length as u64));
+            let what = if *writing { "written" } else { "read" };
+            let wrong = format!("not all of the {range} can be {what}.");
+            (wrong, &cause::UNMAPPED_MEMORY)
+        }
         Misuse::Address(address, error) => wrong_path(device, Some(*address), *error),
     };
     let verb = match queue_pair {
@@ -187,6 +198,7 @@ pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) 
     };
     let number = match misuse {
         Misuse::Address(_, error) => number_of(*error),
+        Misuse::UnmappedMemory { .. } => EFAULT,
         _ if misuse.asks_for_newer_attributes() => EOPNOTSUPP,
         _ => EINVAL,
     };

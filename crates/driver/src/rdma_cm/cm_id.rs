@@ -1,7 +1,7 @@
 //! Ids: one end of a connection, or a listener.
 //!
-//! An [`CmId`] has a [`bind_state`]: unbound at first, then at one device or at all, once it
-//! has an [`address`]. There it begins an [`connection`] with a peer. Options that the application
+//! A [`CmId`] has a [`bind_state`]: unbound at first, then at one device or at all, once it
+//! has an [`address`]. There it begins a [`connection`] with a peer. Options that the application
 //! sets before ([`options`]) are applied at the device.
 
 mod address;

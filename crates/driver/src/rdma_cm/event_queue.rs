@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn notifications_and_notices_stay_as_many() {
+    fn no_notification_remains_after_the_last_event() {
         const ROUNDS: u64 = 20_000;
         let queue = EventQueue::new(Notifier::without_descriptor(), false);
         std::thread::scope(|scope| {

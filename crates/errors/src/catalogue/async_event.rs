@@ -38,7 +38,7 @@ super::table! {
         [NORMAL];
     10 "IBV_EVENT_PORT_ERR" ("AsyncEvent::PortError")
         "A port went down."
-        [NO_ROUTE];
+        [PORT_DOWN];
     11 "IBV_EVENT_LID_CHANGE"
         "The port got another LID. RoCE has no LIDs."
         [NOT_HERE];
@@ -63,7 +63,7 @@ super::table! {
         [NOT_HERE];
     18 "IBV_EVENT_GID_CHANGE"
         "A row of the GID table changed: an address was added or removed."
-        [EMPTY_GID];
+        [ADDRESS_CHANGED];
     19 "IBV_EVENT_WQ_FATAL"
         "A work queue of raw packets failed."
         [NOT_HERE];

@@ -46,7 +46,7 @@ super::table! {
         [RECEIVE_UNUSABLE];
     12 "IBV_WC_RETRY_EXC_ERR" ("Status::RetriesExhausted")
         "The peer did not acknowledge the request. The device retried it `retry_cnt` times, after \
-         `timeout` each."
+         one, two, then four times `timeout`."
         [NO_PROCESS_AT_ADDRESS, UNKNOWN_QUEUE_PAIR, PEER_NOT_READY, WRONG_PSN, TOO_LONG_FOR_LINK, SILENCE,
          UNREACHABLE_FROM_GID, NOT_SENT, PEER_BROKEN, WRONG_PEER, NOT_THERE_NOW,
          PEER_ENDED, LOSS];

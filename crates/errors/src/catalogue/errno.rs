@@ -3,6 +3,8 @@
 /// The error numbers of rejected calls, for diagnostics that refer to this catalogue.
 pub const EINVAL: u32 = 22;
 /// See [`EINVAL`].
+pub const EFAULT: u32 = 14;
+/// See [`EINVAL`].
 pub const EBUSY: u32 = 16;
 /// See [`EINVAL`].
 pub const ENOMEM: u32 = 12;
@@ -30,7 +32,7 @@ super::table! {
         [QUEUE_FULL, EXHAUSTED];
     14 "EFAULT"
         "A pointer is invalid."
-        [BAD_POINTER];
+        [BAD_POINTER, UNMAPPED_MEMORY];
     16 "EBUSY"
         "The object is still in use."
         [IN_USE];

@@ -57,7 +57,7 @@ fn a_socket_of_no_member_does_not_harm_the_members() {
     let after = |reports: &[Report]| total(reports, |it| it.general) - before;
     let reports = until(&mut members, |reports| after(reports) >= 20);
     assert_eq!(after(&reports), 20);
-    // Newcomers live with it as well.
+    // A new member can join despite the foreign socket.
     members.push(Process::join(site.address));
     let repaired = settle(&peer, &mut members);
     println!("and after another one joined: {repaired:?}");

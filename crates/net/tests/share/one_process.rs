@@ -57,7 +57,7 @@ fn packets_in_a_batch_for_another_member_are_handed_over() {
     assert_eq!(taken(&mut second), expected([1, 3], to_second));
     assert_eq!(first.counters().strays_forwarded, 2);
     assert_eq!(second.counters().forwarded_to_us, 2);
-    // That is the sender's choice, and no reason to search for places.
+    // The sender mixed destinations in one batch, so no round of probes starts.
     assert_eq!((first.counters().rounds, second.counters().rounds), (0, 0));
 }
 

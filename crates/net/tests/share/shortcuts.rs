@@ -44,7 +44,7 @@ impl Target {
             .unwrap();
     }
 
-    /// The packet takes the long way, whatever else there is.
+    /// Sends through the socket even if a ring is open.
     fn send_by_socket(&self, from: &Member, number: u32) {
         let mut packet = self.packet(number);
         let size = packet.len();
@@ -66,7 +66,7 @@ fn stray(target: &Target) -> Target {
 }
 
 /// Sends a packet, which comes over the socket and brings the offer along.
-fn make_acquaintance(target: &Target, from: &mut Member, to: &mut Member) {
+fn open_rings(target: &Target, from: &mut Member, to: &mut Member) {
     target.send(from, 0);
     assert_eq!(taken(to), [target.packet(0)]);
     assert_eq!(from.counters().by_shortcut, 0);
@@ -77,7 +77,7 @@ fn packets_go_through_memory_once_both_ends_know() {
     let sites = [Site::new(80), Site::new(81)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
-    make_acquaintance(&target, &mut one, &mut other);
+    open_rings(&target, &mut one, &mut other);
     for number in 1..4 {
         target.send(&mut one, number);
     }
@@ -92,7 +92,7 @@ fn a_packet_through_memory_has_the_route_that_the_socket_gives_it() {
     let mut target = Target::new(&one, &other);
     // The usual hop limit of a socket.
     target.route.hop_limit = 0;
-    make_acquaintance(&target, &mut one, &mut other);
+    open_rings(&target, &mut one, &mut other);
     target.send(&mut one, 1);
     assert_eq!(one.counters().by_shortcut, 1);
     let mut limits = Vec::new();
@@ -108,7 +108,7 @@ fn a_packet_over_the_mtu_is_rejected_through_memory_too() {
     let sites = [Site::new(79), Site::new(91)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
-    make_acquaintance(&target, &mut one, &mut other);
+    open_rings(&target, &mut one, &mut other);
     let mut long = target.packet(1);
     long.resize((1 << 16) + 1, 0);
     let size = long.len();
@@ -126,7 +126,7 @@ fn a_woken_member_reads_its_mailbox_at_once() {
     let site = Site::new(92);
     let [mut one, mut other] = [(); 2].map(|()| join(&site));
     let target = Target::new(&one, &other);
-    make_acquaintance(&target, &mut one, &mut other);
+    open_rings(&target, &mut one, &mut other);
     assert!(!other.prepare_sleep());
     one.forward_to(other.block(), &target.route, &target.packet(1));
     target.send(&mut one, 2);
@@ -144,8 +144,8 @@ fn packets_sent_earlier_over_the_socket_arrive_first() {
     let sites = [Site::new(82), Site::new(83)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
-    make_acquaintance(&target, &mut one, &mut other);
-    // Nothing for us is no reason to look no further.
+    open_rings(&target, &mut one, &mut other);
+    // A stray at the head of the socket must not stop the poll.
     stray(&target).send_by_socket(&one, 0);
     target.send_by_socket(&one, 1);
     target.send(&mut one, 2);
@@ -187,7 +187,7 @@ fn packets_go_to_the_current_owner_of_a_number() {
     let sites = [Site::new(87), Site::new(88)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
-    make_acquaintance(&target, &mut one, &mut other);
+    open_rings(&target, &mut one, &mut other);
     target.send(&mut one, 1);
     drop(other);
     target.send(&mut one, 2);
@@ -207,7 +207,7 @@ fn a_sleeping_member_is_woken_by_a_packet() {
     let sites = [Site::new(89), Site::new(90)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
-    make_acquaintance(&target, &mut one, &mut other);
+    open_rings(&target, &mut one, &mut other);
     let (say, heard) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -250,7 +250,7 @@ fn packets_keep_their_order_when_shortcuts_are_turned_off_and_on() {
     let sites = [Site::new(91), Site::new(92)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
-    make_acquaintance(&target, &mut one, &mut other);
+    open_rings(&target, &mut one, &mut other);
     let mut received = Vec::new();
     let mut inbox = Inbox::new(4);
     for turn in 0..TURNS {

@@ -18,7 +18,7 @@ const TARGET: &str = "127.53.5.2";
 
 const TIMES: usize = 20;
 
-/// What a loaded machine gets for anything.
+/// The timeout of every step, on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn run() {

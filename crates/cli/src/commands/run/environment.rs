@@ -52,10 +52,10 @@ pub(crate) struct Settings {
     /// Capture every packet to this file; `%p` in its name becomes the process id
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Keep only the newest packets of the capture: at most so many bytes, such as 64M, in two files
+    /// Keep only the newest packets of the capture: at most this many bytes, such as 64M, in two files
     #[arg(long, value_name = "SIZE", requires = "pcap", value_parser = ring)]
     pcap_ring: Option<u64>,
-    /// Keep only so many bytes of each packet, from its IP header on
+    /// Keep only this many bytes of each packet, from its IP header on
     #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = snap_length)]
     pcap_snaplen: Option<u64>,
     /// Inject faults, as ROCI_FAULT does: loss=1%, drop:opcode=ACK,nth=3, …

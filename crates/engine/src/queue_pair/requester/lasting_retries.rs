@@ -1,4 +1,4 @@
-//! Retries that last: the requester still tries, but nobody would know why the program waits.
+//! Records an incident when a request has been retried for long, because the program sees no completion meanwhile.
 
 use std::time::{Duration, Instant};
 
