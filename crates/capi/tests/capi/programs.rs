@@ -91,7 +91,7 @@ fn invalid_arguments() {
         "can't be modified: the mask has the unknown bits 0x40000000",
         "the address has no global route (is_global is 0); GID indexes here are 0 (127.31.",
         "the queue is full.",
-        "A memory region can't be created: not all of the 64 bytes at 0x1000 can be written.",
+        "a memory region can't be created: not all of the 64 bytes at 0x1000 can be written.",
     ] {
         assert!(said.contains(words), "{words}:\n{said}");
     }
