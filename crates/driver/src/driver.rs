@@ -95,14 +95,23 @@ impl Driver {
             None => Some(Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?),
         };
         OPENED.store(true, Ordering::Relaxed);
-        Ok(Arc::new(Self {
+        Ok(Arc::new(Self::over(shared, device, options, thread)))
+    }
+
+    fn over(
+        shared: Arc<Shared>,
+        device: net::interface::Device,
+        options: &OpenOptions,
+        thread: Option<Thread>,
+    ) -> Self {
+        Self {
             shared,
             gids: device.gids.iter().map(|entry| entry.gid).collect(),
             device,
             exit_announced: options.watcher.then(Once::new),
             place: simulation::place(),
             _thread: thread,
-        }))
+        }
     }
 
     fn share(
@@ -707,5 +716,99 @@ impl Driver {
         }
         getrandom::u64()
             .unwrap_or_else(|_| now().duration_since(self.shared.epoch).as_nanos() as u64)
+    }
+}
+
+#[cfg(test)]
+impl Driver {
+    /// An open device that no thread serves.
+    pub(crate) fn without_thread(address: &str) -> Arc<Self> {
+        let options = OpenOptions::default();
+        let device = device(address).expect("a loopback address");
+        let shared = Self::share(&device, &options).expect("it is free");
+        Arc::new(Self::over(shared, device, &options, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use engine::{ReceiveRequest, SendRequest, Work};
+
+    use super::*;
+    use crate::connected_end::End;
+
+    /// A channel at whose descriptor the program of an end waits for completions.
+    fn channel(end: &End) -> Arc<Notifier> {
+        let notifier = Arc::new(Notifier::new().expect("a descriptor"));
+        notifier.expose();
+        notifier.notify(7);
+        assert_eq!(notifier.take(), Some(7), "without a sleep in the library");
+        end.driver.set_notifier(end.completions, &notifier, 7);
+        notifier
+    }
+
+    /// The acknowledgement waits for the next call of the program, which may be late.
+    #[test]
+    fn a_poll_for_events_that_defers_an_acknowledgement_wakes_the_thread() {
+        let (here, there) = (End::open("127.58.94.1"), End::without_thread("127.58.94.2"));
+        here.connect(&there);
+        there.connect(&here);
+        let channel = channel(&there);
+        there.driver.arm(there.completions, Notify::Any);
+        let receive = ReceiveRequest::new(1, []);
+        let posted = |device: &mut Device| device.post_receive(there.number, receive);
+        there.driver.call_without_transmit(posted).expect("room");
+        let send = SendRequest::new(2, Work::Send);
+        let posted = |device: &mut Device| device.post_send(here.number, send);
+        here.driver.call(posted).expect("room");
+
+        there.takes_wake_up();
+        while !channel.has_notification() {
+            assert!(!there.takes_wake_up(), "nothing has arrived yet");
+            assert_eq!(there.driver.poll_event(), None);
+        }
+        assert!(there.driver.shared.lock().has_unsent());
+        assert!(there.takes_wake_up(), "it sends the acknowledgement");
+    }
+
+    /// Otherwise nobody receives packets until the next timer.
+    #[test]
+    fn a_thread_that_ends_its_sleep_gives_the_sockets_back() {
+        let end = End::without_thread("127.58.94.3");
+        let notifier = Notifier::new().expect("a descriptor");
+        notifier.notify(1);
+        end.takes_wake_up();
+        let awaited = Awaited::Notification(&notifier);
+        assert!(!end.driver.sleep(&awaited, None));
+        assert!(!end.takes_wake_up(), "the device's thread has the sockets");
+        (end.driver.shared.thread_parked).store(true, Ordering::Release);
+        assert!(!end.driver.sleep(&awaited, None));
+        assert!(end.takes_wake_up());
+    }
+
+    #[test]
+    fn a_thread_that_stands_by_is_woken_when_a_program_waits_at_a_descriptor() {
+        let end = End::without_thread("127.58.94.4");
+        let _channel = channel(&end);
+        end.takes_wake_up();
+        end.driver.arm(end.completions, Notify::Any);
+        assert!(!end.takes_wake_up(), "it watches the sockets");
+        (end.driver.shared.thread_stands_by).store(true, Ordering::Release);
+        end.driver.arm(end.completions, Notify::Any);
+        assert!(end.takes_wake_up());
+    }
+
+    #[cfg(feature = "async")]
+    #[test]
+    fn an_alarm_that_is_cancelled_is_forgotten() {
+        let end = End::without_thread("127.58.94.5");
+        let deadline = now() + Duration::from_secs(3600);
+        let waker = std::task::Waker::noop();
+        let key = end.driver.set_alarm(None, deadline, waker).expect("a key");
+        assert_eq!(end.driver.shared.lock().alarms().next(), Some(deadline));
+        end.driver.cancel_alarm(key);
+        assert_eq!(end.driver.shared.lock().alarms().next(), None);
     }
 }

@@ -18,6 +18,8 @@ mod alarms;
 mod capture_and_faults;
 mod check;
 pub mod clock;
+#[cfg(test)]
+mod connected_end;
 mod connections;
 mod deferred;
 mod device_state;

@@ -368,6 +368,11 @@ mod tests {
         notifier.notify(3);
         assert_eq!([notifier.take(), notifier.take()], [Some(2), Some(3)]);
         assert!(!readable(notifier.expose()));
+        assert_eq!(
+            notifier.take_after(|| [4, 5].into_iter().for_each(|it| notifier.notify(it))),
+            Some(4)
+        );
+        assert!(readable(notifier.expose()), "each time");
     }
 
     #[test]
@@ -391,6 +396,9 @@ mod tests {
         assert_eq!(notifier.take(), Some(1));
         notifier.keep_promise();
         assert_eq!(notifier.take(), Some(1), "an extra one for the last queue");
+        notifier.forget(2);
+        notifier.keep_promise();
+        assert_eq!(notifier.take(), Some(1), "another one is gone");
         notifier.forget(1);
         notifier.keep_promise();
         assert_eq!(notifier.take(), None);

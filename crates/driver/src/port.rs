@@ -530,6 +530,14 @@ impl Ports {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileTypeExt;
+    use std::os::unix::net::UnixDatagram;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use net::poll::wait;
+
     use super::*;
 
     /// Another machine may use the same numbers.
@@ -549,6 +557,10 @@ mod tests {
         assert!(ports.is_own(ours, &packet_to(first)));
         assert!(!ports.is_own(other, &packet_to(first)));
         assert!(!ports.is_own(ours, &packet_to(beyond)));
+        let path_to = |address, number| ports.packet_path(address, Qpn::new(number));
+        assert_eq!(path_to(ours, first), PacketPath::SameDevice);
+        assert_eq!(path_to(other, first), PacketPath::Sockets);
+        assert_eq!(path_to(ours, beyond), PacketPath::Sockets);
     }
 
     #[test]
@@ -569,5 +581,52 @@ mod tests {
         ports.leave(group);
         assert_eq!(ports.arrival_descriptors().len(), alone);
         assert!(ports.poll_sources_changed(), "its socket is closed");
+    }
+
+    /// The mailbox of a device at an address that no other device has.
+    fn mailbox(driver: &crate::Driver, address: &str) -> PathBuf {
+        let sources = driver.shared.poll_sources();
+        let socket = sources.descriptors[1].try_clone().expect("a descriptor");
+        // It was renamed when it was ready.
+        let first_name = UnixDatagram::from(socket).local_addr().expect("a name");
+        let first_name = first_name.as_pathname().expect("a path");
+        let directory = first_name.parent().expect("a directory");
+        let files = directory.read_dir().expect("it is ours");
+        let mut paths = files.map(|file| file.expect("it is ours").path());
+        let found = paths.find(|path| {
+            let name = path.file_name().expect("a name").to_string_lossy();
+            let is_socket = path.metadata().is_ok_and(|it| it.file_type().is_socket());
+            is_socket && name.starts_with(&format!("{address}@"))
+        });
+        found.expect("its mailbox")
+    }
+
+    /// Any process of the user may send one. A program that has found its descriptor readable may treat the lack of a
+    /// notification as an error.
+    #[test]
+    fn a_wake_up_in_the_mailbox_brings_the_promised_notification() {
+        let driver = crate::Driver::without_thread("127.58.92.5");
+        let channel = Arc::new(crate::Notifier::new().expect("a descriptor"));
+        channel.expose();
+        channel.notify(7);
+        assert_eq!(driver.take_notification(&channel), Some(7));
+        driver.promise_packet_wakeups(&channel, || true);
+        let is_readable = || {
+            let interest = Interest::readable(channel.expose());
+            let ready = wait(&[interest], Some(Duration::ZERO));
+            !ready.expect("a descriptor").is_empty()
+        };
+        // The device has sent itself packets to check its steering.
+        while is_readable() {
+            assert_eq!(driver.take_notification(&channel), Some(7));
+        }
+        let path = mailbox(&driver, "127.58.92.5");
+        let anyone = UnixDatagram::unbound().expect("a descriptor");
+        for _ in 0..4 {
+            anyone.send_to(&[], &path).expect("the device listens");
+            assert!(is_readable());
+            assert_eq!(driver.take_notification(&channel), Some(7));
+            assert!(!is_readable());
+        }
     }
 }

@@ -367,6 +367,27 @@ mod tests {
         }
     }
 
+    /// It must know when to take the sockets back.
+    #[test]
+    fn the_thread_is_parked_while_an_application_sleeps_on_the_sockets() {
+        let driver = crate::Driver::open("127.58.93.2", &OpenOptions::default());
+        let driver = driver.expect("a loopback address");
+        let timeout = now() + Duration::from_secs(20);
+        let is_parked = || driver.shared.thread_parked.load(Ordering::Acquire);
+        let wait_until = |parked: bool| {
+            while is_parked() != parked {
+                assert!(now() < timeout, "parked: {}", is_parked());
+                driver.shared.waker.wake();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        wait_until(false);
+        driver.shared.sleepers.fetch_add(1, Ordering::AcqRel);
+        wait_until(true);
+        driver.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
+        wait_until(false);
+    }
+
     #[test]
     fn backoff_shrinks_when_packets_wait_and_grows_when_others_receive_them() {
         let mut backoff = PollBackoff::default();

@@ -153,3 +153,39 @@ fn bring_up(device: &mut Device) {
         done.expect("each step has the attributes that it needs");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use engine::Config;
+
+    use super::*;
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the thread lets the test end if the receive does not"
+    )]
+    fn receives_of_a_queue_pair_in_error_are_not_posted_again() {
+        let (done, finished) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut device = Device::new(Config::default());
+            let services = GeneralServices::open(&mut device).expect("room");
+            let error = Attributes {
+                state: Some(State::Error),
+                ..Attributes::default()
+            };
+            device.modify(Qpn::GSI, &error).expect("any state may fail");
+            let received = services.receive(&mut device);
+            done.send(received.is_none()).expect("the test waits");
+        });
+        let is_over = finished.recv_timeout(Duration::from_secs(20));
+        assert_eq!(
+            is_over,
+            Ok(true),
+            "false: a message; a timeout: it goes on forever"
+        );
+    }
+}

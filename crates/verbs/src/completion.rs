@@ -161,3 +161,21 @@ impl Drop for Owner {
         let _ = driver.call(|device| device.destroy_completion_queue(id));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program may create and drop any number of queues while its device stays open.
+    #[test]
+    fn a_queue_that_is_dropped_leaves_nothing_with_its_device() {
+        let context = Context::open("127.51.33.1").expect("a loopback address");
+        let notifier = Arc::new(Notifier::without_descriptor());
+        let queue = CompletionQueue::create(&context, 4, Some(&notifier)).expect("room");
+        let waiting = Arc::downgrade(&queue.0.waiting);
+        assert_eq!(Arc::strong_count(&notifier), 2);
+        drop(queue);
+        assert_eq!(Arc::strong_count(&notifier), 1);
+        assert!(waiting.upgrade().is_none());
+    }
+}

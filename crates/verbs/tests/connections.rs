@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{EventChannel, EventKind, Parameters, PortSpace, RejectReason};
 use rocinante::{
@@ -180,8 +180,25 @@ fn silent_host_is_reported_after_the_timeout() {
     let connector = connector.timeout(Duration::from_millis(200));
     let side = Side::at(connector.context());
     let prepared = connector.prepare(side.queue_pair()).unwrap();
+    let start = Instant::now();
     let refused = prepared.connect(b"");
     assert!(matches!(refused, Err(ConnectError::Unreachable(_))));
+    let after = start.elapsed();
+    // The default is ten seconds.
+    assert!(after < Duration::from_secs(8), "after {after:?}");
+}
+
+#[test]
+fn a_listener_on_an_open_device_uses_that_device() {
+    let context = Context::open("127.54.18.1").unwrap();
+    let side = Side::at(&context);
+    let address = "127.54.18.1:7174".parse().unwrap();
+    let listener = Listener::bind_on(&context, address).unwrap();
+    let client = thread::spawn(move || connect(address, b"").map(drop));
+    let request = listener.wait_for(TIMEOUT).expect("a request");
+    let prepared = request.prepare(side.queue_pair()).unwrap();
+    let _connection = prepared.accept(b"").unwrap();
+    client.join().unwrap().unwrap();
 }
 
 #[test]

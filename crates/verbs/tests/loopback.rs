@@ -27,6 +27,37 @@ fn send_reaches_the_next_receive() {
 }
 
 #[test]
+fn an_unsignaled_request_has_no_completion() {
+    let couple = Couple::connected("127.51.34.1", "127.51.34.2");
+    let write = |id| {
+        let request = Request::write(couple.right.memory.remote(0));
+        request.inline(b"data").id(id)
+    };
+    couple.from_left.post(write(1).unsignaled()).expect("room");
+    couple.from_left.post(write(2)).expect("room");
+    assert_eq!(couple.left.success().id, 2);
+}
+
+#[test]
+fn receives_complete_in_the_queue_that_was_chosen_for_them() {
+    let end = End::at("127.51.35.1", &OpenOptions::default());
+    let receives = end.context.completion_queue(4).expect("room");
+    let builder = end.domain.queue_pair(&end.completions);
+    let builder = builder.receive_completions(&receives);
+    // The builder and the queue pair keep it.
+    drop(receives);
+    let prepared = builder.reliable().expect("room");
+    let myself = prepared.endpoint();
+    let queue_pair = prepared.connect(myself).expect("a peer");
+    let room = end.memory.slice(0..8);
+    queue_pair.post_receive(7, [room]).expect("room");
+    queue_pair
+        .post(Request::send().inline(b"data").id(3))
+        .expect("room");
+    assert_eq!(end.success().id, 3, "not the receive");
+}
+
+#[test]
 fn write_and_read_move_a_megabyte() {
     let couple = Couple::connected("127.51.2.1", "127.51.2.2");
     for length in [1, 4095, 4096, 4097, 65_536, 1 << 20] {

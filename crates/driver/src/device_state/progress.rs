@@ -284,98 +284,31 @@ impl DeviceState {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::time::Duration;
 
-    use engine::{
-        Address, Attributes, CompletionQueue, Id, QueuePairInit, QueuePairType, ReceiveRequest,
-        SendRequest, State, Work,
-    };
-    use wire::{Gid, Psn, Qpn};
+    use engine::{ReceiveRequest, SendRequest, Work};
 
     use crate::clock::now;
-    use crate::{Driver, OpenOptions};
+    use crate::connected_end::End;
 
-    /// An open device with a queue pair.
-    struct End {
-        driver: Arc<Driver>,
-        completions: Id<CompletionQueue>,
-        number: Qpn,
-    }
-
-    impl End {
-        fn open(address: &str) -> Self {
-            let driver =
-                Driver::open(address, &OpenOptions::default()).expect("a loopback address");
-            let (completions, number) = driver.call(|device| {
-                let domain = device.allocate_domain().expect("room");
-                let completions = device.create_completion_queue(8).expect("room");
-                let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
-                (completions, device.create_queue_pair(init).expect("room"))
-            });
-            Self {
-                driver,
-                completions,
-                number,
-            }
-        }
-
-        fn gid(&self) -> Gid {
-            self.driver.gids()[0]
-        }
-
-        /// The ACK timeout is off, so that nothing is retransmitted.
-        fn connect(&self, peer: &Self) {
-            let steps = [
-                Attributes {
-                    state: Some(State::Initialized),
-                    port: Some(1),
-                    partition_index: Some(0),
-                    access: Some(engine::Access::empty()),
-                    ..Attributes::default()
-                },
-                Attributes {
-                    state: Some(State::ReadyToReceive),
-                    path: Some(Address::new(peer.gid(), 0)),
-                    path_mtu: Some(wire::PathMtu::Mtu1024),
-                    destination: Some(peer.number),
-                    receive_psn: Some(Psn::new(7)),
-                    responder_resources: Some(1),
-                    rnr_timer: Some(wire::RnrTimer::default()),
-                    ..Attributes::default()
-                },
-                Attributes {
-                    state: Some(State::ReadyToSend),
-                    send_psn: Some(Psn::new(7)),
-                    ack_timeout: Some(wire::AckTimeout::new(0).expect("a five-bit code")),
-                    retry_count: Some(7),
-                    rnr_retry: Some(7),
-                    initiator_depth: Some(1),
-                    ..Attributes::default()
-                },
-            ];
-            for step in &steps {
-                let modified = self
-                    .driver
-                    .call_after_flush(|device| device.modify(self.number, step));
-                modified.expect("a legal transition");
-            }
-        }
-    }
-
-    /// The test holds the device's lock, so that no other thread receives the message.
-    #[test]
-    fn responses_are_deferred_until_the_second_empty_poll() {
-        let (here, there) = (End::open("127.58.91.1"), End::open("127.58.91.2"));
-        here.connect(&there);
-        there.connect(&here);
+    /// Posts a receive at one end and a send to it at the other.
+    fn send(here: &End, there: &End) {
         let receive = ReceiveRequest::new(1, []);
         let posted = |device: &mut engine::Device| device.post_receive(there.number, receive);
         there.driver.call_without_transmit(posted).expect("room");
-
-        let mut state = there.driver.shared.lock();
         let send = SendRequest::new(2, Work::Send);
         let posted = |device: &mut engine::Device| device.post_send(here.number, send);
         here.driver.call(posted).expect("room");
+    }
+
+    #[test]
+    fn responses_are_deferred_until_the_second_empty_poll() {
+        let (here, there) = (End::open("127.58.91.1"), End::without_thread("127.58.91.2"));
+        here.connect(&there);
+        there.connect(&here);
+        send(&here, &there);
+
+        let mut state = there.driver.shared.lock();
         let id = there.completions;
         while state.progress_for(now(), id).is_none() {}
         assert!(state.has_unsent(), "the program may reply at once");
@@ -383,5 +316,19 @@ mod tests {
         assert!(state.has_unsent(), "or after one empty poll");
         assert!(state.progress_for(now(), id).is_none());
         assert!(!state.has_unsent(), "the second empty poll sends them");
+    }
+
+    #[test]
+    fn packets_that_are_received_from_the_rings_are_acknowledged() {
+        let (here, there) = (End::open("127.58.91.3"), End::without_thread("127.58.91.4"));
+        here.connect(&there);
+        there.connect(&here);
+        send(&here, &there);
+        while there.driver.shared.lock().progress_by_rings(now()) == 0 {}
+        let timeout = now() + Duration::from_secs(20);
+        let queue = here.driver.polled_queue(here.completions);
+        while here.driver.poll(&queue).is_none() {
+            assert!(now() < timeout, "no acknowledgement arrives");
+        }
     }
 }

@@ -203,4 +203,14 @@ mod tests {
         assert!(loopback_of(devices(), Ipv6Addr::LOCALHOST.into()).is_none());
         assert!(loopback_of(devices(), [192, 0, 2, 1].into()).is_none());
     }
+
+    /// Objects of one id can only be used with another id of the same device.
+    #[test]
+    fn ids_at_one_address_share_an_open_device() {
+        let address = IpAddr::from([127, 58, 96, 1]);
+        let (one, other) = (at(address).expect("free"), at(address).expect("free"));
+        assert!(Arc::ptr_eq(&one, &other));
+        let elsewhere = at([127, 58, 96, 2].into()).expect("free");
+        assert!(!Arc::ptr_eq(&one, &elsewhere));
+    }
 }

@@ -175,4 +175,18 @@ mod tests {
             "nothing is left to take"
         );
     }
+
+    /// Otherwise a program gets an event of an id that it has destroyed.
+    #[test]
+    fn an_id_takes_all_of_its_events_along_even_after_one_was_popped() {
+        let queue = EventQueue::new(Notifier::without_descriptor(), false);
+        for token in [7, 7, 8, 7] {
+            queue.push(event(token));
+        }
+        assert_eq!(queue.pop().map(|it| it.token), Some(7));
+        assert_eq!(queue.take_of(7).len(), 2);
+        assert_eq!(queue.take_of(7).len(), 0);
+        assert_eq!(queue.pop().map(|it| it.token), Some(8));
+        assert!(queue.pop().is_none());
+    }
 }

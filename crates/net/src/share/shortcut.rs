@@ -791,6 +791,23 @@ mod tests {
         assert_eq!(read, messages);
     }
 
+    /// Otherwise the packets in the socket are received after those in the ring.
+    #[test]
+    fn one_new_writer_among_others_is_noticed() {
+        let mut shortcuts = shortcuts();
+        let mut writers = [(); 2].map(|()| Writer::create().unwrap());
+        for writer in &writers {
+            shortcuts.accept(&offer_of(writer.file().unwrap()));
+        }
+        assert!(!shortcuts.has_new_source(), "nothing is written");
+        for writer in &mut writers {
+            assert!(writer.write(b"first", &[]));
+            assert!(shortcuts.has_new_source());
+            shortcuts.receive(|message| assert_eq!(message, b"first"));
+            assert!(!shortcuts.has_new_source());
+        }
+    }
+
     #[test]
     fn nothing_is_offered_before_it_is_enabled_but_a_local_peer_is_noticed() {
         let (path, registry, mailbox) = site("enabled", ADDRESS);

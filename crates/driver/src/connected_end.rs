@@ -1,0 +1,97 @@
+//! One end of a connection, for the tests of this crate.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Address, Attributes, CompletionQueue, Id, QueuePairInit, QueuePairType, State};
+use net::poll::{Interest, wait};
+use wire::{Gid, Psn, Qpn};
+
+use crate::{Driver, OpenOptions};
+
+/// An open device with a queue pair.
+pub(crate) struct End {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) completions: Id<CompletionQueue>,
+    pub(crate) number: Qpn,
+}
+
+impl End {
+    pub(crate) fn open(address: &str) -> Self {
+        let driver = Driver::open(address, &OpenOptions::default());
+        Self::of(driver.expect("a loopback address"))
+    }
+
+    /// Only the test serves this device.
+    pub(crate) fn without_thread(address: &str) -> Self {
+        Self::of(Driver::without_thread(address))
+    }
+
+    fn of(driver: Arc<Driver>) -> Self {
+        let (completions, number) = driver.call(|device| {
+            let domain = device.allocate_domain().expect("room");
+            let completions = device.create_completion_queue(8).expect("room");
+            let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
+            (completions, device.create_queue_pair(init).expect("room"))
+        });
+        Self {
+            driver,
+            completions,
+            number,
+        }
+    }
+
+    fn gid(&self) -> Gid {
+        self.driver.gids()[0]
+    }
+
+    /// The ACK timeout is off, so that nothing is retransmitted.
+    pub(crate) fn connect(&self, peer: &Self) {
+        let steps = [
+            Attributes {
+                state: Some(State::Initialized),
+                port: Some(1),
+                partition_index: Some(0),
+                access: Some(engine::Access::empty()),
+                ..Attributes::default()
+            },
+            Attributes {
+                state: Some(State::ReadyToReceive),
+                path: Some(Address::new(peer.gid(), 0)),
+                path_mtu: Some(wire::PathMtu::Mtu1024),
+                destination: Some(peer.number),
+                receive_psn: Some(Psn::new(7)),
+                responder_resources: Some(1),
+                rnr_timer: Some(wire::RnrTimer::default()),
+                ..Attributes::default()
+            },
+            Attributes {
+                state: Some(State::ReadyToSend),
+                send_psn: Some(Psn::new(7)),
+                ack_timeout: Some(wire::AckTimeout::new(0).expect("a five-bit code")),
+                retry_count: Some(7),
+                rnr_retry: Some(7),
+                initiator_depth: Some(1),
+                ..Attributes::default()
+            },
+        ];
+        for step in &steps {
+            let modified = self
+                .driver
+                .call_after_flush(|device| device.modify(self.number, step));
+            modified.expect("a legal transition");
+        }
+    }
+
+    /// Whether the device's thread has been woken since the last call; only for a device without one.
+    pub(crate) fn takes_wake_up(&self) -> bool {
+        let waker = &self.driver.shared.waker;
+        let ready = wait(&[Interest::readable(waker.as_fd())], Some(Duration::ZERO));
+        let woken = !ready.expect("a descriptor").is_empty();
+        if woken {
+            waker.clear();
+        }
+        woken
+    }
+}
