@@ -19,6 +19,7 @@ mod package;
 mod plan;
 mod programs;
 mod recipes;
+mod reference;
 mod registry;
 mod rules;
 mod steps;

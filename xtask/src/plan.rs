@@ -69,7 +69,11 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
 /// The source code and its own tests.
 fn source_steps(pace: Pace) -> Vec<Step> {
     vec![
-        Step::new("style", "source files are short", Work::Check(style::check)),
+        Step::new(
+            "style",
+            "source files are short, and docs/reference.md lists every variable",
+            Work::Check(style::check),
+        ),
         Step::new(
             "format",
             "the code is formatted",
@@ -139,7 +143,7 @@ fn program_steps(pace: Pace) -> Vec<Step> {
         ),
         Step::new(
             "tutorial",
-            "the commands of README and tutorial work, and translations contain the same commands",
+            "the commands of README, tutorial and other pages work, and translations contain the same commands",
             unless_quick(pace, tutorial::missing, tutorial::check),
         ),
         Step::new(

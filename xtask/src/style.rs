@@ -1,8 +1,10 @@
-//! The rule of style that no lint checks: how long a file may be.
+//! Rules that no lint checks: how long a file may be, and that every variable is documented.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::reference;
 
 /// Directories with source code.
 const SOURCE_DIRECTORYS: [&str; 4] = ["crates", "xtask", "fuzz", "examples"];
@@ -12,7 +14,7 @@ const BUILD_DIRECTORYS: [&str; 3] = ["target", "corpus", "artifacts"];
 
 const MAX_FILE_LINES: usize = 900;
 
-/// Checks every source file. The error has one line for each file that is too long.
+/// Checks every source file. The error has one line for each finding.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let findings = findings_below(root).map_err(|error| error.to_string())?;
     if findings.is_empty() {
@@ -22,8 +24,9 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 }
 
 fn findings_below(root: &Path) -> io::Result<Vec<String>> {
-    let mut findings = Vec::new();
-    for path in sources(root)? {
+    let sources = sources(root)?;
+    let mut findings = reference::findings(root, &sources)?;
+    for path in sources {
         let text = fs::read_to_string(&path)?;
         let relative = path.strip_prefix(root).unwrap_or(&path);
         findings.extend(finding_in(&relative.to_string_lossy(), &text));

@@ -1,5 +1,5 @@
-//! The commands of the README and the tutorial, run as a reader runs them; and their translations,
-//! which must have the same commands.
+//! The commands of the README, the tutorial and other pages, run as a reader runs them; and their
+//! translations, which must have the same commands.
 
 mod block;
 mod reader;
@@ -28,8 +28,14 @@ const EXAMPLES: &str = "build --workspace --all-features --examples";
 const FRONT_PAGE: &str = "README.md";
 const TUTORIAL: &str = "docs/tutorial";
 
-/// Each language that there is a translation to: its front page and its tutorial.
-const TRANSLATIONS: [(&str, &str); 1] = [("README.zh-CN.md", "docs/zh-CN/tutorial")];
+/// Other pages whose commands are run.
+const OTHER_PAGES: [&str; 1] = ["docs/reference.md"];
+
+/// What translated pages are named after: a page `docs/NAME` has its translation in another directory.
+const DOCUMENTS: &str = "docs/";
+
+/// Each language that there is a translation to: its front page and its documents.
+const TRANSLATIONS: [(&str, &str); 1] = [("README.zh-CN.md", "docs/zh-CN/")];
 
 /// Why the commands can't be run here, if they can't.
 pub(crate) fn missing() -> Option<String> {
@@ -67,7 +73,7 @@ impl Page {
     }
 }
 
-/// The front page, then the tutorial in its order.
+/// The front page, then the tutorial in its order, then the others.
 fn pages(root: &Path) -> Result<Vec<Page>, String> {
     let directory = root.join(TUTORIAL);
     let files = fs::read_dir(&directory).map_err(|error| format!("{TUTORIAL}: {error}"))?;
@@ -82,6 +88,7 @@ fn pages(root: &Path) -> Result<Vec<Page>, String> {
     [FRONT_PAGE.to_owned()]
         .into_iter()
         .chain(paths)
+        .chain(OTHER_PAGES.map(str::to_owned))
         .map(|name| Page::read(root, name))
         .collect()
 }
@@ -103,9 +110,9 @@ fn compare_translations(root: &Path, pages: &[Page]) -> Result<(), String> {
 }
 
 /// Where the translation of a page is.
-fn translated(page: &str, (front_page, tutorial): (&str, &str)) -> String {
-    match page.strip_prefix(TUTORIAL) {
-        Some(file) => format!("{tutorial}{file}"),
+fn translated(page: &str, (front_page, documents): (&str, &str)) -> String {
+    match page.strip_prefix(DOCUMENTS) {
+        Some(file) => format!("{documents}{file}"),
         None => front_page.to_owned(),
     }
 }
