@@ -14,3 +14,5 @@ cc $flags -o "$there/device_memory" "$here/device_memory.c" -libverbs
 cc $flags -o "$there/cm_sum" "$here/cm_sum.c" -lrdmacm -libverbs
 cc $flags -o "$there/chat" "$here/chat.c" -lrdmacm -libverbs
 cc $flags -o "$there/event_loop" "$here/event_loop.c" -lrdmacm -libverbs
+cc $flags -o "$there/rc_test" "$here/rc_test.c" -libverbs
+cc $flags -pthread -o "$there/sync_async" "$here/sync_async.c" -libverbs
