@@ -250,6 +250,71 @@ fn sync_async_echoes_in_three_ways() {
     }
 }
 
+/// Runs `ud_echo` with one client; what the two said.
+fn ud_echo(
+    number: u8,
+    name: &str,
+    server: &[&str],
+    client: &[&str],
+) -> (Directory, String, String) {
+    let directory = Directory::new(name);
+    let pair = Pair::new(&directory, number, "ud_echo");
+    let mut serving = pair.server(&[&["server", "--port", "0"], server].concat(), "");
+    let (address, port) = (pair.server_address(), serving.port());
+    let client = [&["client", &address, "--port", &port], client].concat();
+    let client = pair.client(&client, "").success();
+    (directory, serving.success(), client)
+}
+
+#[test]
+fn ud_echo_answers_datagrams() {
+    let (directory, server, client) = ud_echo(18, "ud_echo", &[], &[]);
+    // 40 bytes of header and 7 of text.
+    assert!(server.contains("receive 47 bytes"), "{server}");
+    assert!(
+        client.contains("\"3 hello\" was answered by \"3 HELLO\""),
+        "{client}"
+    );
+    let capture = Capture::read(&directory.file("ud_echo-client.pcapng"));
+    assert!(capture.has(Opcode::UdSendOnly));
+    assert!(!capture.has(Opcode::RcSendOnly));
+}
+
+#[test]
+fn ud_echo_asks_a_multicast_group() {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let group = format!("239.18.{high}.{low}");
+    let options = ["--group", &group];
+    let (_, server, client) = ud_echo(19, "ud_echo-group", &options, &options);
+    assert!(server.contains("has joined the group"), "{server}");
+    assert!(client.contains("answered by \"1 HELLO\""), "{client}");
+}
+
+#[test]
+fn ud_echo_drops_datagrams_with_another_key() {
+    let directory = Directory::new("ud_echo-key");
+    let pair = Pair::new(&directory, 20, "ud_echo");
+    let mut server = pair.server(&["server", "--port", "0"], "");
+    let (address, port) = (pair.server_address(), server.port());
+    let client = ["client", &address, "--port", &port, "--key", "4321"];
+    let complaint = pair.client(&client, "").complaint();
+    assert!(complaint.contains("was not answered"), "{complaint}");
+    assert!(!server.success().contains("receive"));
+}
+
+#[test]
+fn ud_echo_repeats_a_lost_question() {
+    let directory = Directory::new("ud_echo-loss");
+    let pair = Pair::new(&directory, 21, "ud_echo");
+    let mut server = pair.server(&["server", "--port", "0"], "");
+    let (address, port) = (pair.server_address(), server.port());
+    let client = ["client", &address, "--port", &port];
+    let mut client = pair.client_with_faults("drop:opcode=UD_SEND_ONLY,nth=2", &client);
+    let client = client.success();
+    assert!(client.contains("\"2 HELLO\", attempt 2"), "{client}");
+    server.success();
+}
+
 #[test]
 fn every_program_has_help() {
     let directory = Directory::new("help");
@@ -260,6 +325,7 @@ fn every_program_has_help() {
         "cm_sum",
         "chat",
         "sync_async",
+        "ud_echo",
     ] {
         let said = alone(&directory, 17, name, &["--help"]);
         assert!(said.contains("Usage:"), "{name}: {said}");

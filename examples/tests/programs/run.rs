@@ -102,6 +102,14 @@ impl<'f> Pair<'f> {
         )
     }
 
+    /// A client whose device injects these faults.
+    pub(crate) fn client_with_faults(&self, faults: &str, arguments: &[&str]) -> Running {
+        let address = address(self.number, 2);
+        let mut command = command(self.directory, self.name, &address, arguments);
+        command.env("ROCI_FAULT", faults);
+        Running::start(command, "")
+    }
+
     pub(crate) fn client(&self, arguments: &[&str], input: &str) -> Running {
         let address = address(self.number, 2);
         Running::start(
