@@ -13,13 +13,14 @@ use block::Block;
 use reader::Reader;
 
 /// What the commands need besides our own programs.
-const PACKAGES: [Package; 6] = [
+const PACKAGES: [Package; 7] = [
     ("gcc", "/usr/bin/cc"),
     ("ibverbs-utils", "/usr/bin/ibv_devinfo"),
     ("rdmacm-utils", "/usr/bin/rping"),
     ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
     ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
     ("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs"),
+    ("tcpdump", "/usr/bin/tcpdump"),
 ];
 
 /// As the tests have built them before: with the features of all, nothing is compiled again.
@@ -29,7 +30,7 @@ const FRONT_PAGE: &str = "README.md";
 const TUTORIAL: &str = "docs/tutorial";
 
 /// Other pages whose commands are run.
-const OTHER_PAGES: [&str; 1] = ["docs/reference.md"];
+const OTHER_PAGES: [&str; 2] = ["docs/reference.md", "docs/soft-roce.md"];
 
 /// What translated pages are named after: a page `docs/NAME` has its translation in another directory.
 const DOCUMENTS: &str = "docs/";

@@ -97,6 +97,8 @@ impl Reader {
             .args(["-euo", "pipefail", "-c", &block.script])
             .current_dir(&self.directory.0)
             .env("PATH", &self.path)
+            // The links of the user are not ours to use, or to change.
+            .env("XDG_CONFIG_HOME", self.directory.0.join("config"))
             .env_remove("ROCI_PCAP")
             .env_remove("ROCI_FAULT")
             .env_remove("ROCI_DEVICES")
