@@ -5,6 +5,7 @@ mod document;
 mod fresh_system;
 mod github;
 mod gitlab;
+mod rust;
 
 use std::fs;
 use std::io;
@@ -94,6 +95,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let scratch = Scratch::new("recipes")?;
     let no_archive = package::no_tarball();
     let job = prepare(root, &scratch.0, &page.test, no_archive.is_none())?;
+    rust::prepare(root, &job)?;
     for recipe in &page.recipes {
         if let (IMAGE, Some(missing)) = (recipe.name, &no_archive) {
             println!("left out: {IMAGE}, because there is {missing}");
@@ -132,7 +134,7 @@ impl Page {
         let gitlab = gitlab::recipe(page.block("GitLab", "yaml")?)?;
         Ok(Self {
             test: page.block("The test", "sh")?.to_owned(),
-            recipes: vec![container, image, github, gitlab],
+            recipes: vec![container, image, github, gitlab, rust::recipe()],
         })
     }
 }
