@@ -1,8 +1,8 @@
 //! The error catalogue: the meaning, the causes and the remedies of RDMA error codes. It contains only
 //! text.
 //!
-//! The explanations of `ROCI_EXPLAIN=1`, `roci explain wc 12` and `docs/errors.md` ([`page`]) all use
-//! this catalogue.
+//! The explanations of `ROCI_EXPLAIN=1`, `roci explain wc 12` and `docs/errors.md` ([`page()`]) all use
+//! this catalogue. `docs/zh-CN/errors.md` is its translation.
 //!
 //! An [`Entry`] is one code: a completion status, an event, a NAK, an error number. It lists the
 //! possible [`Cause`]s, each with its remedy. Code that knows the exact cause reports only that one.
@@ -12,6 +12,7 @@
 pub mod cause;
 
 mod catalogue;
+mod chinese;
 mod lookup;
 mod page;
 mod topic;
@@ -20,7 +21,7 @@ use std::fmt;
 
 pub use catalogue::{CATALOGUE, errno};
 pub use lookup::{Unknown, entries, entry, find};
-pub use page::page;
+pub use page::{Language, page};
 pub use topic::Topic;
 
 /// One code with its meaning and causes.
