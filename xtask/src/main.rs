@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bans;
+mod book;
 mod browser;
 mod command;
 mod conformance;

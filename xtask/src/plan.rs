@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
 use crate::{
-    bans, browser, conformance, ecosystem, fuzz, interop, linkers, oldest_compiler, programs,
+    bans, book, browser, conformance, ecosystem, fuzz, interop, linkers, oldest_compiler, programs,
     recipes, registry, storm, style, targets, tutorial,
 };
 
@@ -19,7 +19,7 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 21] = [
+pub(crate) const STEP_NAMES: [&str; 22] = [
     "style",
     "format",
     "bans",
@@ -29,6 +29,7 @@ pub(crate) const STEP_NAMES: [&str; 21] = [
     "targets",
     "oldest-rust",
     "docs",
+    "book",
     "registry",
     "simulator",
     "browser",
@@ -111,8 +112,13 @@ fn source_steps(pace: Pace) -> Vec<Step> {
         ),
         Step::new(
             "docs",
-            "the documentation builds and its links are valid",
+            "the documentation of the code builds and its links are valid",
             docs(),
+        ),
+        Step::new(
+            "book",
+            "the links of all pages lead somewhere, and the book builds",
+            Work::Check(book::check),
         ),
         Step::new(
             "registry",
@@ -233,7 +239,7 @@ fn short_fuzzing(root: &Path, pace: Pace) -> Result<Work, String> {
     }
 }
 
-fn on_ci() -> bool {
+pub(crate) fn on_ci() -> bool {
     std::env::var_os("CI").is_some()
 }
 
