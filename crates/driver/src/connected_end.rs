@@ -4,11 +4,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Address, Attributes, CompletionQueue, Id, QueuePairInit, QueuePairType, State};
+use engine::{
+    Address, Attributes, CompletionQueue, Device, Id, QueuePairInit, QueuePairType, ReceiveRequest,
+    SendRequest, State, Work,
+};
 use net::poll::{Interest, wait};
 use wire::{Gid, Psn, Qpn};
 
-use crate::{Driver, OpenOptions};
+use crate::{Driver, Notifier, OpenOptions};
 
 /// An open device with a queue pair.
 pub(crate) struct End {
@@ -82,6 +85,26 @@ impl End {
                 .call_after_flush(|device| device.modify(self.number, step));
             modified.expect("a legal transition");
         }
+    }
+
+    /// A channel at whose descriptor the program of this end waits for completions.
+    pub(crate) fn channel(&self) -> Arc<Notifier> {
+        let notifier = Arc::new(Notifier::new().expect("a descriptor"));
+        notifier.expose();
+        notifier.notify(7);
+        assert_eq!(notifier.take(), Some(7), "without a sleep in the library");
+        self.driver.set_notifier(self.completions, &notifier, 7);
+        notifier
+    }
+
+    /// Posts a receive at the peer, and a send to it.
+    pub(crate) fn send_to(&self, peer: &Self) {
+        let receive = ReceiveRequest::new(1, []);
+        let posted = |device: &mut Device| device.post_receive(peer.number, receive);
+        peer.driver.call_without_transmit(posted).expect("room");
+        let send = SendRequest::new(2, Work::Send);
+        let posted = |device: &mut Device| device.post_send(self.number, send);
+        self.driver.call(posted).expect("room");
     }
 
     /// Whether the device's thread has been woken since the last call; only for a device without one.

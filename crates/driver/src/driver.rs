@@ -734,43 +734,87 @@ impl Driver {
 mod tests {
     use std::time::Duration;
 
-    use engine::{ReceiveRequest, SendRequest, Work};
-
     use super::*;
     use crate::connected_end::End;
 
-    /// A channel at whose descriptor the program of an end waits for completions.
-    fn channel(end: &End) -> Arc<Notifier> {
-        let notifier = Arc::new(Notifier::new().expect("a descriptor"));
-        notifier.expose();
-        notifier.notify(7);
-        assert_eq!(notifier.take(), Some(7), "without a sleep in the library");
-        end.driver.set_notifier(end.completions, &notifier, 7);
-        notifier
-    }
-
-    /// The acknowledgement waits for the next call of the program, which may be late.
-    #[test]
-    fn a_poll_for_events_that_defers_an_acknowledgement_wakes_the_thread() {
-        let (here, there) = (End::open("127.58.94.1"), End::without_thread("127.58.94.2"));
+    /// A message arrives that a program awaits outside of the library. `receive` receives it; the acknowledgement waits
+    /// for the next call of the program, which may be late.
+    fn wakes_the_thread(
+        [left, right]: [&str; 2],
+        prepare: impl Fn(&End, &Arc<Notifier>),
+        receive: impl Fn(&End, &Arc<Notifier>),
+    ) {
+        let (here, there) = (End::open(left), End::without_thread(right));
         here.connect(&there);
         there.connect(&here);
-        let channel = channel(&there);
+        let channel = there.channel();
+        prepare(&there, &channel);
         there.driver.arm(there.completions, Notify::Any);
-        let receive = ReceiveRequest::new(1, []);
-        let posted = |device: &mut Device| device.post_receive(there.number, receive);
-        there.driver.call_without_transmit(posted).expect("room");
-        let send = SendRequest::new(2, Work::Send);
-        let posted = |device: &mut Device| device.post_send(here.number, send);
-        here.driver.call(posted).expect("room");
-
+        here.send_to(&there);
         there.takes_wake_up();
-        while !channel.has_notification() {
+        while !there.driver.shared.lock().has_unsent() {
             assert!(!there.takes_wake_up(), "nothing has arrived yet");
-            assert_eq!(there.driver.poll_event(), None);
+            receive(&there, &channel);
         }
-        assert!(there.driver.shared.lock().has_unsent());
         assert!(there.takes_wake_up(), "it sends the acknowledgement");
+    }
+
+    #[test]
+    fn a_poll_for_events_that_defers_an_acknowledgement_wakes_the_thread() {
+        let receive = |end: &End, _: &Arc<Notifier>| assert_eq!(end.driver.poll_event(), None);
+        wakes_the_thread(["127.58.94.1", "127.58.94.2"], |_, _| {}, receive);
+    }
+
+    #[test]
+    fn a_poll_for_notifications_that_defers_an_acknowledgement_wakes_the_thread() {
+        wakes_the_thread(
+            ["127.58.94.6", "127.58.94.7"],
+            |end, channel| end.driver.offer_packet_wakeups(channel),
+            |end, channel| _ = end.driver.take_notification(channel),
+        );
+    }
+
+    #[test]
+    fn a_sleep_that_defers_an_acknowledgement_wakes_the_thread() {
+        let receive = |end: &End, channel: &Arc<Notifier>| {
+            let awaited = Awaited::Notification(channel);
+            end.driver.sleep(&awaited, None);
+        };
+        wakes_the_thread(["127.58.94.8", "127.58.94.9"], |_, _| {}, receive);
+    }
+
+    /// It sleeps on the sockets that there were before.
+    #[test]
+    fn the_thread_is_woken_when_the_sockets_change() {
+        let end = End::without_thread("127.58.94.10");
+        let group = Gid::from(IpAddr::from([239, 1, 2, 4]));
+        end.takes_wake_up();
+        end.driver.join(group).expect("a group");
+        assert!(end.takes_wake_up());
+        end.driver.join(group).expect("a group");
+        end.driver.leave(group);
+        assert!(!end.takes_wake_up(), "one queue pair is left");
+        end.driver.leave(group);
+        assert!(end.takes_wake_up());
+    }
+
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_call_wakes_a_thread_that_would_sleep_beyond_the_next_deadline() {
+        let end = End::without_thread("127.58.94.11");
+        end.takes_wake_up();
+        let deadline = now() + Duration::from_secs(3600);
+        let waker = std::task::Waker::noop();
+        end.driver.set_alarm(None, deadline, waker).expect("a key");
+        assert!(end.takes_wake_up(), "an alarm");
+        end.driver.call(|_| ());
+        assert!(end.takes_wake_up(), "a call of the engine");
+        end.driver.call_manager(|_, _| ());
+        assert!(end.takes_wake_up(), "a call of the connection manager");
+        end.driver.shared.set_thread_deadline(Some(now()));
+        end.driver.call(|_| ());
+        end.driver.call_manager(|_, _| ());
+        assert!(!end.takes_wake_up(), "it wakes up earlier");
     }
 
     /// Otherwise nobody receives packets until the next timer.
@@ -791,7 +835,7 @@ mod tests {
     #[test]
     fn a_thread_that_stands_by_is_woken_when_a_program_waits_at_a_descriptor() {
         let end = End::without_thread("127.58.94.4");
-        let _channel = channel(&end);
+        let _channel = end.channel();
         end.takes_wake_up();
         end.driver.arm(end.completions, Notify::Any);
         assert!(!end.takes_wake_up(), "it watches the sockets");

@@ -526,6 +526,18 @@ impl Ports {
         let device = crate::devices::device(address).expect("a loopback address");
         Self::open(&device, Shortcut::Never).expect("it is free")
     }
+
+    /// Makes a packet to this device itself wait, as if the socket were full.
+    pub(crate) fn stall(&mut self, now: Instant) {
+        let sender = self.members[0].sender();
+        let transmit = Transmit {
+            queue_pair: Qpn::new(7),
+            route: wire::Route::new(sender.flow_to(self.members[0].address())),
+            segment_size: 16,
+            has_icrc: true,
+        };
+        self.stalled.push(now, &transmit, &[0; 16]);
+    }
 }
 
 #[cfg(test)]

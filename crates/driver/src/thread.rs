@@ -346,6 +346,7 @@ fn pause() -> Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connected_end::End;
     use crate::options::OpenOptions;
 
     /// A thread that leaves the wake-up there would never sleep again.
@@ -386,6 +387,28 @@ mod tests {
         wait_until(true);
         driver.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
         wait_until(false);
+    }
+
+    #[test]
+    fn the_thread_sleeps_only_briefly_while_an_acknowledgement_waits() {
+        let (here, there) = (End::open("127.58.93.3"), End::without_thread("127.58.93.4"));
+        here.connect(&there);
+        there.connect(&here);
+        let _channel = there.channel();
+        there.driver.arm(there.completions, engine::Notify::Any);
+        here.send_to(&there);
+        let shared = &there.driver.shared;
+        let timeout = now() + Duration::from_secs(20);
+        loop {
+            let now = now();
+            assert!(now < timeout, "the message does not arrive");
+            let progress = make_progress(shared, shared.lock(), Duty::Everything, now);
+            if shared.lock().has_unsent() {
+                let next = progress.next.expect("a deadline");
+                assert!(next <= now + POLLED_RECENTLY);
+                break;
+            }
+        }
     }
 
     #[test]

@@ -286,27 +286,15 @@ impl DeviceState {
 mod tests {
     use std::time::Duration;
 
-    use engine::{ReceiveRequest, SendRequest, Work};
-
     use crate::clock::now;
     use crate::connected_end::End;
-
-    /// Posts a receive at one end and a send to it at the other.
-    fn send(here: &End, there: &End) {
-        let receive = ReceiveRequest::new(1, []);
-        let posted = |device: &mut engine::Device| device.post_receive(there.number, receive);
-        there.driver.call_without_transmit(posted).expect("room");
-        let send = SendRequest::new(2, Work::Send);
-        let posted = |device: &mut engine::Device| device.post_send(here.number, send);
-        here.driver.call(posted).expect("room");
-    }
 
     #[test]
     fn responses_are_deferred_until_the_second_empty_poll() {
         let (here, there) = (End::open("127.58.91.1"), End::without_thread("127.58.91.2"));
         here.connect(&there);
         there.connect(&here);
-        send(&here, &there);
+        here.send_to(&there);
 
         let mut state = there.driver.shared.lock();
         let id = there.completions;
@@ -323,12 +311,23 @@ mod tests {
         let (here, there) = (End::open("127.58.91.3"), End::without_thread("127.58.91.4"));
         here.connect(&there);
         there.connect(&here);
-        send(&here, &there);
+        here.send_to(&there);
         while there.driver.shared.lock().progress_by_rings(now()) == 0 {}
         let timeout = now() + Duration::from_secs(20);
         let queue = here.driver.polled_queue(here.completions);
         while here.driver.poll(&queue).is_none() {
             assert!(now() < timeout, "no acknowledgement arrives");
         }
+    }
+
+    /// A full socket or ring would otherwise block its destination forever.
+    #[test]
+    fn packets_that_wait_are_sent_with_the_next_ones() {
+        let end = End::without_thread("127.58.91.5");
+        let mut state = end.driver.shared.lock();
+        state.ports.stall(now());
+        let retry_at = state.next_deadline().expect("a retry");
+        state.transmit(retry_at);
+        assert_eq!(state.ports.retry_at(), None);
     }
 }
