@@ -27,8 +27,12 @@ const MAINTAINER: &str = "the Rocinante authors <rocinante@example.invalid>";
 const GLIBC: &[u8] = b"GLIBC_2.";
 
 /// The library that a program asks for, and the package that has it.
-const LIBRARIES: [(&str, &str); 4] = [
+///
+/// Before glibc 2.34, threads and the loader's functions are in libraries of their own.
+const LIBRARIES: [(&str, &str); 6] = [
     ("libc.so.6", "libc6"),
+    ("libdl.so.2", "libc6"),
+    ("libpthread.so.0", "libc6"),
     ("libm.so.6", "libc6"),
     ("ld-linux", "libc6"),
     ("libgcc_s.so.1", "libgcc-s1"),
@@ -322,7 +326,13 @@ mod tests {
 
     #[test]
     fn dependencies_are_what_the_loader_is_asked_for() {
-        let libraries = ["libgcc_s.so.1", "libc.so.6", "ld-linux-x86-64.so.2"];
+        let libraries = [
+            "libgcc_s.so.1",
+            "libpthread.so.0",
+            "libdl.so.2",
+            "libc.so.6",
+            "ld-linux-x86-64.so.2",
+        ];
         let packages = libraries.map(|name| package_of(name).expect("known"));
         let depends = dependencies(packages.into(), 34);
         assert_eq!(depends, "libc6 (>= 2.34), libgcc-s1");

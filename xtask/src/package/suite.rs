@@ -5,6 +5,8 @@ use clap::ValueEnum;
 /// A release, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Suite {
+    /// Debian 11
+    Bullseye,
     /// Debian 12
     Bookworm,
     /// Debian 13
@@ -15,6 +17,7 @@ impl Suite {
     /// What a changelog calls it.
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::Bullseye => "bullseye",
             Self::Bookworm => "bookworm",
             Self::Trixie => "trixie",
         }
@@ -24,6 +27,7 @@ impl Suite {
     /// above the older one, so that systems are upgraded in the right order.
     pub(super) fn version(self, upstream: &str) -> String {
         match self {
+            Self::Bullseye => format!("{upstream}~deb11"),
             Self::Bookworm => format!("{upstream}~deb12"),
             Self::Trixie => format!("{upstream}~deb13"),
         }
@@ -32,6 +36,7 @@ impl Suite {
     /// The minor number of its glibc.
     fn glibc(self) -> u32 {
         match self {
+            Self::Bullseye => 31,
             Self::Bookworm => 36,
             Self::Trixie => 41,
         }
@@ -60,5 +65,7 @@ mod tests {
         let rejection = Suite::Bookworm.admits(39).expect_err("too new");
         assert!(rejection.contains("needs glibc 2.39"), "{rejection}");
         assert_eq!(Suite::Trixie.admits(39), Ok(()));
+        assert_eq!(Suite::Bullseye.admits(31), Ok(()));
+        assert!(Suite::Bullseye.admits(32).is_err());
     }
 }
