@@ -549,6 +549,11 @@ impl DeviceState {
         self.notifiers.insert(queue, (notifier, token));
     }
 
+    /// The threads and tasks that wait for a completion queue.
+    pub(crate) fn waiting(&self, queue: Id<CompletionQueue>) -> Option<Arc<WaitSet>> {
+        self.waiting.get(&queue).cloned()
+    }
+
     pub(crate) fn add_waiting(&mut self, queue: Id<CompletionQueue>, waiting: Arc<WaitSet>) {
         self.waiting.insert(queue, waiting);
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cm::Manager;
 use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id, IdleFlag, Notify};
@@ -28,11 +28,15 @@ use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::AtReadable;
 use crate::port::Ports;
-use crate::shared::{Awaited, CLOSED_PAUSE, Locked, Shared};
+use crate::shared::{Awaited, CLOSED_PAUSE, Locked, POLLED_RECENTLY, Shared};
 use crate::simulation;
 use crate::thread::Thread;
 use crate::wait_set::WaitSet;
-use crate::yielding::Yielding;
+use crate::yielding::{Next, Yielding};
+
+/// How long a poll sleeps beside busy threads, at most. It is short because the program may have more to do than to poll
+/// this queue, and as long as the poll back-off: until then the device's thread leaves the sockets to the poller.
+const MAX_POLL_SLEEP: Duration = POLLED_RECENTLY;
 
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);
@@ -371,15 +375,42 @@ impl Driver {
         work()
     }
 
-    /// The oldest completion. If there is none, receives packets first. If there is still none, yields the
-    /// CPU from time to time.
+    /// The oldest completion. If there is none, receives packets first. If there is still none, gives up the CPU from
+    /// time to time.
     pub fn poll(&self, queue: &PolledQueue) -> Option<Completion> {
         let completion = self.poll_without_yield(queue);
         if completion.is_none() {
             simulation::note_idle_poll();
-            self.shared.yielding.note_empty_poll();
+            self.rest_after_empty_poll(queue.id);
         }
         completion
+    }
+
+    /// Gives up the CPU from time to time, because a peer on this machine may need it.
+    fn rest_after_empty_poll(&self, queue: Id<CompletionQueue>) {
+        let shared = &self.shared;
+        let since_open = || shared.nanoseconds(now());
+        match shared.yielding.note_empty_poll(since_open) {
+            Next::Poll => {}
+            Next::Yield => shared.yielding.yield_now(shared.epoch),
+            Next::Sleep => self.sleep_in_poll(queue),
+        }
+    }
+
+    /// Sleeps until there is a completion, for at most [`MAX_POLL_SLEEP`].
+    fn sleep_in_poll(&self, queue: Id<CompletionQueue>) {
+        let until = Some(now() + MAX_POLL_SLEEP);
+        let waiting = if self.is_inherited() {
+            None
+        } else {
+            self.shared.lock().waiting(queue)
+        };
+        // A queue that no thread can wait for has no wait set; then a packet wakes this thread.
+        let waiting = waiting.unwrap_or_default();
+        let awaited = Awaited::Completion(queue, &waiting);
+        if self.try_sleep(&awaited, until).is_err() {
+            self.shared.yielding.yield_now(self.shared.epoch);
+        }
     }
 
     /// As [`poll`](Self::poll), for a thread that sleeps next if there is no completion.
@@ -436,7 +467,7 @@ impl Driver {
         });
         let Some((mut state, first)) = polled else {
             simulation::note_idle_poll();
-            self.shared.yielding.note_empty_poll();
+            self.rest_after_empty_poll(queue.id);
             return 0;
         };
         take(first);
@@ -494,11 +525,12 @@ impl Driver {
             std::thread::sleep(until.saturating_duration_since(now()));
             return Ok(false);
         }
-        self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
+        self.shared.sleepers.fetch_add(1, Ordering::SeqCst);
         let interrupted = self.shared.sleep(awaited, until);
-        self.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
+        // In this order, and the device's thread the other way round: one of both sees what the other has done.
+        self.shared.sleepers.fetch_sub(1, Ordering::SeqCst);
         self.shared.note_poll(now());
-        if self.shared.thread_parked.load(Ordering::Acquire) {
+        if self.shared.thread_parked.load(Ordering::SeqCst) {
             // The device's thread has left the sockets to this one.
             self.shared.waker.wake();
         }
@@ -732,8 +764,6 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::connected_end::End;
 
@@ -854,5 +884,19 @@ mod tests {
         assert_eq!(end.driver.shared.lock().alarms().next(), Some(deadline));
         end.driver.cancel_alarm(key);
         assert_eq!(end.driver.shared.lock().alarms().next(), None);
+    }
+
+    #[test]
+    fn a_poller_beside_busy_threads_sleeps_in_one_of_its_polls() {
+        const POLLS: usize = 32;
+        let driver = Driver::open("127.58.93.3", &OpenOptions::default());
+        let driver = driver.expect("a loopback address");
+        let queue = driver.call(|device| device.create_completion_queue(1));
+        let queue = driver.polled_queue(queue.expect("room"));
+        let hour = Duration::from_secs(3600);
+        driver.shared.yielding.note_yield(hour, hour);
+        let start = now();
+        assert!((0..POLLS).all(|_| driver.poll(&queue).is_none()));
+        assert!(now() - start >= MAX_POLL_SLEEP);
     }
 }

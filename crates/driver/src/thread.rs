@@ -312,13 +312,13 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> W
     }
     shared
         .thread_parked
-        .store(duty == Duty::Timers, Ordering::Release);
+        .store(duty == Duty::Timers, Ordering::SeqCst);
     let stands_by = matches!(duty, Duty::Standby(_));
     shared.thread_stands_by.store(stands_by, Ordering::Release);
     let left_alone = match duty {
         Duty::Everything => false,
         Duty::Standby(_) => shared.awaits_outside(now),
-        Duty::Timers => shared.sleepers.load(Ordering::Acquire) == 0,
+        Duty::Timers => shared.sleepers.load(Ordering::SeqCst) == 0,
     };
     let mut ready = Ready::default();
     if !left_alone {

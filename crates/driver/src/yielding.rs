@@ -1,39 +1,50 @@
-//! How often a poller that finds nothing yields the CPU.
+//! What a poller does that finds nothing again and again.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::clock::now;
 
-/// The minimum number of empty polls between two yields. On a machine with fewer CPUs than pollers the peer
-/// may wait for this CPU.
-const MIN_INTERVAL: u32 = 32;
-
-/// The maximum number of empty polls between two yields: about half a millisecond of polling, in which a
-/// fast peer responds several times.
-const MAX_INTERVAL: u32 = 1024;
+/// The number of empty polls after which a thread gives up the CPU. On a machine with fewer CPUs than pollers the
+/// peer may wait for this CPU.
+const INTERVAL: u32 = 32;
 
 /// A yield that takes this long gave the CPU to threads that compute. A peer that polls or waits gives it
 /// back sooner.
 const LONG_YIELD: Duration = Duration::from_millis(1);
 
-/// Yields the CPU from time to time, and less often while yields take long: one yield beside two busy
-/// threads costs several milliseconds, and a message that arrives meanwhile waits that long.
-#[derive(Debug)]
+/// For how long pollers sleep instead of yielding after the first long yield. Each further long yield doubles it.
+const MIN_BUSY_TIME: Duration = Duration::from_millis(100);
+
+/// The maximum of that time: so late a poller notices that the other threads do not compute any more. Until then it
+/// pays a wake-up for a packet.
+const MAX_BUSY_TIME: Duration = Duration::from_secs(1);
+
+/// How a poller gives up the CPU.
+///
+/// Usually it yields. Beside threads that compute, a yield takes several milliseconds, and a message that arrives
+/// meanwhile waits that long. A thread that polls on uses up its share of the CPU, and waits for the others even longer
+/// afterwards. A thread that sleeps keeps its share and runs soon after it is woken. So a poller sleeps for a while
+/// after a long yield, until a packet arrives.
+#[derive(Debug, Default)]
 pub(crate) struct Yielding {
     /// How many polls in a row found nothing.
     empty_polls: AtomicU32,
-    /// After how many empty polls the thread yields.
-    interval: AtomicU32,
+    /// Until when pollers sleep, in nanoseconds since the device was opened.
+    busy_until: AtomicU64,
+    /// For how long they sleep after the next long yield, in nanoseconds; 0 after a short one.
+    busy_time: AtomicU64,
 }
 
-impl Default for Yielding {
-    fn default() -> Self {
-        Self {
-            empty_polls: AtomicU32::new(0),
-            interval: AtomicU32::new(MIN_INTERVAL),
-        }
-    }
+/// What a poller does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Polls again.
+    Poll,
+    /// Yields the CPU.
+    Yield,
+    /// Sleeps until a packet arrives, for a short time.
+    Sleep,
 }
 
 impl Yielding {
@@ -42,27 +53,41 @@ impl Yielding {
         self.empty_polls.store(0, Ordering::Relaxed);
     }
 
-    /// Reports an empty poll, and may yield. The caller holds no lock.
-    pub(crate) fn note_empty_poll(&self) {
+    /// Reports an empty poll.
+    pub(crate) fn note_empty_poll(&self, since_open: impl FnOnce() -> u64) -> Next {
         let polls = self.empty_polls.fetch_add(1, Ordering::Relaxed) + 1;
-        let interval = self.interval.load(Ordering::Relaxed);
-        if polls < interval {
-            return;
+        if polls < INTERVAL {
+            return Next::Poll;
         }
         self.empty_polls.store(0, Ordering::Relaxed);
+        match self.busy_until.load(Ordering::Relaxed) {
+            0 => Next::Yield,
+            until if since_open() < until => Next::Sleep,
+            _ => Next::Yield,
+        }
+    }
+
+    /// Yields the CPU. The caller holds no lock.
+    pub(crate) fn yield_now(&self, epoch: Instant) {
         let start = now();
         std::thread::yield_now();
-        let next = interval_after(interval, now() - start);
-        self.interval.store(next, Ordering::Relaxed);
+        let end = now();
+        self.note_yield(end - start, end.saturating_duration_since(epoch));
     }
-}
 
-/// The next interval after a yield that took `took`.
-fn interval_after(interval: u32, took: Duration) -> u32 {
-    if took >= LONG_YIELD {
-        (interval * 2).min(MAX_INTERVAL)
-    } else {
-        (interval / 2).max(MIN_INTERVAL)
+    /// Reports how long a yield took.
+    pub(crate) fn note_yield(&self, took: Duration, since_open: Duration) {
+        if took < LONG_YIELD {
+            self.busy_until.store(0, Ordering::Relaxed);
+            self.busy_time.store(0, Ordering::Relaxed);
+            return;
+        }
+        let former = Duration::from_nanos(self.busy_time.load(Ordering::Relaxed));
+        let time = (former * 2).clamp(MIN_BUSY_TIME, MAX_BUSY_TIME);
+        let until = since_open + time;
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
+        self.busy_time.store(nanoseconds(time), Ordering::Relaxed);
+        self.busy_until.store(nanoseconds(until), Ordering::Relaxed);
     }
 }
 
@@ -70,34 +95,50 @@ fn interval_after(interval: u32, took: Duration) -> u32 {
 mod tests {
     use super::*;
 
+    /// What follows the last of so many empty polls.
+    fn after_empty_polls(yielding: &Yielding, at: Duration) -> Next {
+        for _ in 1..INTERVAL {
+            let next = yielding.note_empty_poll(|| at.as_nanos() as u64);
+            assert_eq!(next, Next::Poll);
+        }
+        yielding.note_empty_poll(|| at.as_nanos() as u64)
+    }
+
     #[test]
-    fn long_yields_double_the_interval_and_short_ones_halve_it() {
-        let mut interval = MIN_INTERVAL;
-        for _ in 0..8 {
-            interval = interval_after(interval, LONG_YIELD);
-        }
-        assert_eq!(interval, MAX_INTERVAL);
-        for _ in 0..8 {
-            interval = interval_after(interval, LONG_YIELD / 2);
-        }
-        assert_eq!(interval, MIN_INTERVAL);
+    fn a_poller_sleeps_for_a_while_after_a_long_yield() {
+        let yielding = Yielding::default();
+        let start = Duration::from_secs(7);
+        assert_eq!(after_empty_polls(&yielding, start), Next::Yield);
+        yielding.note_yield(LONG_YIELD / 2, start);
+        assert_eq!(after_empty_polls(&yielding, start), Next::Yield);
+        yielding.note_yield(LONG_YIELD, start);
+        let end = start + MIN_BUSY_TIME;
+        let before = end - Duration::from_nanos(1);
+        assert_eq!(after_empty_polls(&yielding, before), Next::Sleep);
+        assert_eq!(after_empty_polls(&yielding, end), Next::Yield);
+        yielding.note_yield(LONG_YIELD / 2, end);
+        assert_eq!(after_empty_polls(&yielding, before), Next::Yield);
+    }
+
+    #[test]
+    fn the_time_grows_with_each_long_yield_up_to_its_maximum() {
+        let yielding = Yielding::default();
+        let sleeps_at = |at| after_empty_polls(&yielding, at) == Next::Sleep;
+        let start = Duration::from_secs(7);
+        yielding.note_yield(LONG_YIELD, start);
+        yielding.note_yield(LONG_YIELD, start);
+        assert!(sleeps_at(start + MIN_BUSY_TIME) && !sleeps_at(start + 2 * MIN_BUSY_TIME));
+        (0..8).for_each(|_| yielding.note_yield(LONG_YIELD, start));
+        assert!(sleeps_at(start + MAX_BUSY_TIME / 2) && !sleeps_at(start + MAX_BUSY_TIME));
     }
 
     #[test]
     fn a_successful_poll_resets_the_count() {
         let yielding = Yielding::default();
-        (1..MIN_INTERVAL).for_each(|_| yielding.note_empty_poll());
+        let poll = || yielding.note_empty_poll(|| 0);
+        (1..INTERVAL).for_each(|_| assert_eq!(poll(), Next::Poll));
         yielding.note_found();
-        (1..MIN_INTERVAL).for_each(|_| yielding.note_empty_poll());
-        assert_eq!(
-            yielding.empty_polls.load(Ordering::Relaxed),
-            MIN_INTERVAL - 1
-        );
-        yielding.note_empty_poll();
-        assert_eq!(
-            yielding.empty_polls.load(Ordering::Relaxed),
-            0,
-            "it yielded"
-        );
+        (1..INTERVAL).for_each(|_| assert_eq!(poll(), Next::Poll));
+        assert_eq!(poll(), Next::Yield);
     }
 }
