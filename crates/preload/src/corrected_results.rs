@@ -69,10 +69,7 @@ pub(crate) unsafe fn as_in_sysfs<T: Opened>(opened: T, path: *const c_char, redi
         }
         return opened;
     }
-    if !redirected {
-        return opened;
-    }
-    // SAFETY: as above.
+    // SAFETY: as above: a path that is relative or redirected is a text.
     unsafe { rejecting_empty(opened, path) }
 }
 
@@ -87,7 +84,10 @@ unsafe fn rejecting_empty<T: Opened>(opened: T, path: *const c_char) -> T {
     let Some(descriptor) = opened.descriptor() else {
         return opened;
     };
-    if !names_attribute(path.to_bytes()) || !is_empty_file(descriptor) {
+    if !ends_with_number(path.to_bytes())
+        || !is_empty_file(descriptor)
+        || !counter_files::is_in_tree(descriptor, names_attribute)
+    {
         return opened;
     }
     // Reading from an epoll descriptor fails with `EINVAL`. The system call is made directly, because another preloaded
@@ -100,6 +100,11 @@ unsafe fn rejecting_empty<T: Opened>(opened: T, path: *const c_char) -> T {
     }
     // SAFETY: the result is new, so it is not shared; the descriptor is ours.
     unsafe { opened.replace(unreadable) }
+}
+
+/// Attributes are named after the indexes of GIDs.
+fn ends_with_number(path: &[u8]) -> bool {
+    path.last().is_some_and(u8::is_ascii_digit)
 }
 
 fn names_attribute(path: &[u8]) -> bool {

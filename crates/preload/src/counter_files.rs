@@ -5,7 +5,7 @@
 //! that time. A program that reads an open file only by `fread` gets the value of the time when it opened it, and so does
 //! every program where files in memory are forbidden.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use statistics::{CounterFile, GENERAL, HARDWARE, MESSAGES};
@@ -113,6 +113,15 @@ fn update(descriptor: c_int, offset: Option<i64>) {
     }
 }
 
+/// Whether a descriptor's file is in the tree, at a path of that kind.
+pub(crate) fn is_in_tree(descriptor: c_int, is_of_kind: impl Fn(&[u8]) -> bool) -> bool {
+    let mut target = [0; libc::PATH_MAX as usize];
+    let path = path_of(descriptor, &mut target);
+    let tree = tree().map(CStr::to_bytes);
+    let inside = path.and_then(|path| path.strip_prefix(tree?));
+    inside.is_some_and(is_of_kind)
+}
+
 #[inline]
 fn place(descriptor: c_int) -> Option<(&'static AtomicU64, u64)> {
     let descriptor = usize::try_from(descriptor).ok()?;
@@ -146,7 +155,7 @@ fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    fn may_be(path: &std::ffi::CStr) -> bool {
+    fn may_be(path: &CStr) -> bool {
         // SAFETY: a text.
         unsafe { may_be_counter(path.as_ptr()) }
     }

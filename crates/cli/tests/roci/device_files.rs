@@ -104,23 +104,28 @@ fn a_listing_has_no_entry_of_unknown_kind() {
     assert!(listing.starts_with("crw-rw-rw-"), "{listing}");
 }
 
-/// Both with `open` and with `fopen`.
+/// With `open` and with `fopen`, and by a relative path.
 #[test]
 fn reading_an_attribute_of_an_empty_gid_is_rejected() {
     let script = "
-import ctypes, errno
+import ctypes, errno, os
+def rejected(path):
+    try:
+        open(path).read()
+        assert False, path
+    except OSError as error:
+        assert error.errno == errno.EINVAL, error
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fopen.restype = ctypes.c_void_p
 for kind in ('types', 'ndevs'):
     path = '/sys/class/infiniband/rxe0/ports/1/gid_attrs/%s/255' % kind
-    try:
-        open(path).read()
-        assert False
-    except OSError as error:
-        assert error.errno == errno.EINVAL, error
+    rejected(path)
     file = ctypes.c_void_p(libc.fopen(path.encode(), b'r'))
     assert file and libc.fgetc(file) == -1 and ctypes.get_errno() == errno.EINVAL
     assert open(path.replace('255', '0')).read()
+    os.chdir(os.path.dirname(path))
+    rejected('255')
+    assert open('0').read()
 print('rejected')";
     assert_eq!(python(script), "rejected");
 }
