@@ -3,10 +3,10 @@
 
 mod entry;
 mod evidence;
+mod prerequisites;
 mod python;
 mod report;
 mod rows;
-mod supply;
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::programs::report::Outcome;
 use crate::programs::session::{Session, Tools};
 use crate::programs::{self, Scratch, judge};
 use entry::{Effort, Entry};
-use supply::Supply;
+use prerequisites::Supply;
 
 /// The scoreboard.
 const DOCUMENT: &str = "docs/ecosystem.md";
@@ -148,7 +148,7 @@ fn run(root: &Path, wanted: impl Fn(&Entry) -> bool) -> Result<Results, String> 
         directory,
         entries,
         left_out,
-    } = supply::prepare(root, entries)?;
+    } = prerequisites::prepare(root, entries)?;
     let tools = Tools {
         roci: programs::program_beside_us("roci")?,
         scripts: directory,

@@ -22,7 +22,7 @@ mod programs;
 mod recipes;
 mod reference;
 mod registry;
-mod rules;
+mod spec_rules;
 mod steps;
 mod storm;
 mod style;
@@ -160,7 +160,7 @@ fn main() -> ExitCode {
         }
         Task::Ecosystem(options) => return done(ecosystem::write(workspace_root(), &options)),
         Task::Recipes(options) => return done(recipes::run(workspace_root(), &options)),
-        Task::Rules => return done(rules::write(workspace_root())),
+        Task::Rules => return done(spec_rules::write(workspace_root())),
         Task::Targets(options) => return done(targets::run(workspace_root(), &options)),
         Task::Storm(options) => return done(storm::run(workspace_root(), &options)),
         Task::Programs { name } => return done(programs::write(workspace_root(), &name)),

@@ -1,6 +1,6 @@
 //! Steps run one after the other: a header before each, a table behind the last one.
 
-mod digest;
+mod failure_excerpt;
 mod log;
 
 use std::fmt;

@@ -6,13 +6,13 @@
 //! real.
 
 mod cluster;
+mod exit_check;
 mod faults;
-mod judge;
-mod ledger;
+mod lost_messages;
+mod outcome_counts;
 mod program;
 mod random;
 mod services;
-mod tally;
 mod workload;
 
 use std::path::Path;
@@ -121,7 +121,7 @@ fn storm(seed: u64, options: &Options) -> Result<(), String> {
     population.find_zombies()?;
     population.end_servers()?;
     cluster.is_empty()?;
-    let ledger = ledger::check(&scratch.0)?;
+    let ledger = lost_messages::check(&scratch.0)?;
     println!("{}\n{faults}\n{ledger}", population.tally());
     Ok(())
 }

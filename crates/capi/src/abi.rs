@@ -13,7 +13,7 @@ mod kernel;
 mod layout;
 mod objects;
 mod queue_pair;
-mod work;
+mod work_request;
 
 pub(crate) use attributes::*;
 pub(crate) use cma::*;
@@ -24,7 +24,7 @@ pub(crate) use device::*;
 pub(crate) use kernel::*;
 pub(crate) use objects::*;
 pub(crate) use queue_pair::*;
-pub(crate) use work::*;
+pub(crate) use work_request::*;
 
 pub use layout::Layout;
 
@@ -40,7 +40,7 @@ pub fn layouts() -> Vec<Layout> {
         kernel::layouts(),
         objects::layouts(),
         queue_pair::layouts(),
-        work::layouts(),
+        work_request::layouts(),
     ]
     .concat()
 }

@@ -9,8 +9,8 @@ use engine::observation::{QueuePairSizes, RemoteAccess, RemoteAccessKind};
 use engine::{AsyncEvent, Completion, CompletionQueue, Id, QueuePairType, Registration};
 use wire::{Key, Qpn};
 
-use crate::local_use::{Space, UseKey};
-use crate::request::{DeviceId, RequestName};
+use crate::local_buffers::{Space, UseKey};
+use crate::request_name::{DeviceId, RequestName};
 
 /// How many keys of deregistered memory are remembered.
 const MAX_FORMER_KEYS: usize = 4096;

@@ -14,10 +14,10 @@
 mod device;
 mod finding;
 mod lifetimes;
-mod local_use;
+mod local_buffers;
 mod profile;
-mod remote_use;
-mod request;
+mod remote_accesses;
+mod request_name;
 mod rule;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,14 +30,14 @@ use wire::{Key, Qpn};
 
 pub use finding::Finding;
 pub use profile::{Profile, UnknownProfile};
-pub use request::DeviceId;
+pub use request_name::DeviceId;
 pub use rule::{Level, Rule};
 
 use device::{Device, QueueCapacity, QueuePair, Receive, Send};
 use lifetimes::error_event;
-use local_use::{LocalUse, LocalUses, Purpose, Space, UseKey};
-use remote_use::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
-use request::{QueuePairId, RequestName, bytes, common, operation, qp};
+use local_buffers::{LocalUse, LocalUses, Purpose, Space, UseKey};
+use remote_accesses::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
+use request_name::{QueuePairId, RequestName, bytes, common, operation, qp};
 
 /// Compares the observations of all devices of a process with the rules.
 ///

@@ -8,8 +8,8 @@ use wire::{Key, Qpn, RnrTimer};
 
 use crate::device::{Device, QueuePair, Receive};
 use crate::finding::Finding;
-use crate::local_use::{LocalUse, Purpose};
-use crate::request::{DeviceId, RequestName, bytes, counted, qp};
+use crate::local_buffers::{LocalUse, Purpose};
+use crate::request_name::{DeviceId, RequestName, bytes, counted, qp};
 use crate::rule::Rule;
 use crate::{Checker, Step, kind_name};
 

@@ -11,10 +11,10 @@
 mod bandwidth;
 mod client;
 mod control_connection;
+mod html_report;
 mod latency;
 mod local_device;
 mod options;
-mod page;
 mod plan;
 mod progress;
 mod queue_pairs;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use wire::cm::{RejectReason, ServiceStatus};
 use wire::{Qpn, QueueKey};
 
-use crate::attributes::PathAttributes;
 use crate::id::Id;
+use crate::qp_attributes::PathAttributes;
 
 /// An event of an id.
 #[derive(Debug, Clone, PartialEq, Eq)]

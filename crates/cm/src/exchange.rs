@@ -9,11 +9,11 @@ use wire::cm::{
 };
 use wire::{PartitionKey, PathMtu, Psn, Qpn, mad};
 
-use crate::attributes::PathAttributes;
+use crate::exchange_state::ExchangeState;
 use crate::parameters::Parameters;
-use crate::phase::Phase;
+use crate::qp_attributes::PathAttributes;
+use crate::retained_state::{RemoteConnection, RemoteDevice};
 use crate::service_type::ServiceType;
-use crate::tables::{RemoteConnection, RemoteDevice};
 use crate::timing;
 
 /// A message that waits for its answer.
@@ -74,7 +74,7 @@ pub(crate) struct Peer {
 /// The message exchange with a peer.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    pub(crate) phase: Phase,
+    pub(crate) phase: ExchangeState,
     pub(crate) peer: Peer,
     /// Our communication id and the peer's (0 until we know it).
     pub(crate) local_id: CommunicationId,
@@ -107,7 +107,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// An exchange of which only the addresses and our communication id are known.
-    pub(crate) fn new(phase: Phase, peer: Peer, local_id: CommunicationId) -> Self {
+    pub(crate) fn new(phase: ExchangeState, peer: Peer, local_id: CommunicationId) -> Self {
         Exchange {
             phase,
             peer,
@@ -210,8 +210,8 @@ impl Exchange {
     /// The message of the peer that a REJ in this phase rejects.
     pub(crate) const fn rejected_message(&self) -> RejectedMessage {
         match self.phase {
-            Phase::RequestReceived => RejectedMessage::Request,
-            Phase::ReplyReceived => RejectedMessage::Reply,
+            ExchangeState::RequestReceived => RejectedMessage::Request,
+            ExchangeState::ReplyReceived => RejectedMessage::Reply,
             _ => RejectedMessage::None,
         }
     }

@@ -11,8 +11,8 @@ use wire::cm::{
 use wire::mad;
 
 use crate::exchange::{self, Exchange};
+use crate::exchange_state::ExchangeState;
 use crate::id::Id;
-use crate::phase::Phase;
 use crate::transmit::Transmit;
 
 /// The message to send if the process dies. It replaces the previous notice of the same id.
@@ -49,17 +49,23 @@ impl ExitMessage {
     /// The message for this phase; none if the peer does not wait for one.
     pub(crate) fn of(exchange: &Exchange) -> Option<ExitMessage> {
         let kind = match exchange.phase {
-            Phase::RequestSent | Phase::RequestDelayed => ExitMessageKind::RejectTimeout,
-            Phase::RequestReceived
-            | Phase::ReplyReceived
-            | Phase::ReplySent
-            | Phase::ReplyDelayed => ExitMessageKind::RejectConsumer(exchange.rejected_message()),
+            ExchangeState::RequestSent | ExchangeState::RequestDelayed => {
+                ExitMessageKind::RejectTimeout
+            }
+            ExchangeState::RequestReceived
+            | ExchangeState::ReplyReceived
+            | ExchangeState::ReplySent
+            | ExchangeState::ReplyDelayed => {
+                ExitMessageKind::RejectConsumer(exchange.rejected_message())
+            }
             // Linux sends nothing after a DREQ. But the DREQ may be lost, and a dead process
             // does not retransmit it. A second DREQ is harmless.
-            Phase::Established | Phase::DisconnectSent => ExitMessageKind::DisconnectRequest,
-            Phase::DisconnectReceived => ExitMessageKind::DisconnectReply,
-            Phase::ServiceRequestReceived => ExitMessageKind::ServiceReject,
-            Phase::TimeWait | Phase::ServiceRequestSent => return None,
+            ExchangeState::Established | ExchangeState::DisconnectSent => {
+                ExitMessageKind::DisconnectRequest
+            }
+            ExchangeState::DisconnectReceived => ExitMessageKind::DisconnectReply,
+            ExchangeState::ServiceRequestReceived => ExitMessageKind::ServiceReject,
+            ExchangeState::TimeWait | ExchangeState::ServiceRequestSent => return None,
         };
         let transaction = match kind {
             ExitMessageKind::DisconnectRequest => exchange::own_transaction(exchange.local_id),

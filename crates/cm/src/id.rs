@@ -7,15 +7,15 @@ use wire::cm::PortSpace;
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use crate::exchange::Exchange;
-use crate::phase::Phase;
+use crate::exchange_state::ExchangeState;
+use crate::retained_state::Source;
 use crate::service_type::ServiceType;
-use crate::tables::Source;
 
 /// Names one end of a connection, or a listener, like `rdma_cm_id`. A value is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(crate) u64);
 
-/// The state of an id, as in `rdma_cm`. [`Phase`] is the state of its message exchange.
+/// The state of an id, as in `rdma_cm`. [`ExchangeState`] is the state of its message exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// It is new.
@@ -92,7 +92,7 @@ pub(crate) struct Membership {
 
 /// Everything about one id.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct IdEntry {
     pub(crate) space: PortSpace,
     pub(crate) kind: ServiceType,
     pub(crate) state: State,
@@ -121,9 +121,9 @@ pub(crate) struct Endpoint {
     pub(crate) touched: bool,
 }
 
-impl Endpoint {
+impl IdEntry {
     pub(crate) fn new(space: PortSpace, kind: ServiceType, first_psn: Psn) -> Self {
-        Endpoint {
+        IdEntry {
             space,
             kind,
             state: State::Idle,
@@ -154,7 +154,7 @@ impl Endpoint {
     }
 
     /// The phase of its exchange, if there is one.
-    pub(crate) fn phase(&self) -> Option<Phase> {
+    pub(crate) fn phase(&self) -> Option<ExchangeState> {
         self.exchange.as_ref().map(|exchange| exchange.phase)
     }
 }

@@ -100,31 +100,27 @@
 // Nothing in this crate may be excepted from the bans in clippy.toml.
 #![forbid(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod attributes;
 mod config;
 mod counters;
-mod endpoints;
 mod error;
 mod event;
 mod exchange;
+mod exchange_state;
 mod exit_notice;
 mod id;
+mod id_table;
 mod manager;
 mod parameters;
-mod phase;
 #[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 mod planted_bug;
+mod qp_attributes;
 mod random;
-mod routing;
+mod recipient;
+mod retained_state;
 mod service_type;
-mod tables;
 mod timing;
 mod transmit;
 
-pub use attributes::{
-    Access, InitAttributes, PathAttributes, ReceiveAttributes, ReliableReceive, ReliableSend,
-    SendAttributes,
-};
 pub use config::{Config, IdRange};
 pub use counters::{Counters, PerMessage};
 pub use error::{BindError, CallError, TooManyIds};
@@ -132,14 +128,18 @@ pub use event::{
     Event, EventKind, Failure, Group, Instruction, PeerParameters, Request, ServiceFound,
     Unreachable,
 };
+pub use exchange_state::ExchangeState;
 pub use exit_notice::ExitNotice;
 pub use id::{Id, ResolvedRoute, State};
 pub use manager::{Addresses, Manager, TableSizes};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
-pub use phase::Phase;
 #[cfg(feature = "planted-bugs")]
 pub use planted_bug::Bug;
-pub use routing::{Recipient, owner_of};
+pub use qp_attributes::{
+    Access, InitAttributes, PathAttributes, ReceiveAttributes, ReliableReceive, ReliableSend,
+    SendAttributes,
+};
+pub use recipient::{Recipient, owner_of};
 pub use service_type::ServiceType;
 
 /// Compiles and runs the example of the front page in the registry.

@@ -20,19 +20,19 @@ use wire::{AckTimeout, Psn, Qpn, RnrTimer, mad};
 
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::endpoints::Endpoints;
 use crate::error::{CallError, TooManyIds};
 use crate::event::{Event, EventKind, Instruction};
 use crate::exchange::{Exchange, InFlight, Peer};
+use crate::exchange_state::ExchangeState;
 use crate::exit_notice::ExitNotice;
-use crate::id::{Endpoint, Id, State};
-use crate::phase::Phase;
+use crate::id::{Id, IdEntry, State};
+use crate::id_table::IdTable;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::random::Random;
-use crate::service_type::ServiceType;
-use crate::tables::{
+use crate::retained_state::{
     FinalAnswers, HalfOpen, RecentIds, RemoteConnection, RemoteDevice, TimeWaitTable,
 };
+use crate::service_type::ServiceType;
 use crate::timing;
 use crate::transmit::Transmit;
 
@@ -98,7 +98,7 @@ pub struct TableSizes {
 pub struct Manager {
     config: Config,
     random: Random,
-    endpoints: Endpoints,
+    endpoints: IdTable,
     /// How many of them the application has destroyed.
     destroyed: usize,
     ids_given: u64,
@@ -135,7 +135,7 @@ impl Manager {
         Manager {
             random: Random::new(config.seed),
             recent: RecentIds::default(),
-            endpoints: Endpoints::new(config.exit_notices),
+            endpoints: IdTable::new(config.exit_notices),
             config,
             destroyed: 0,
             ids_given: 0,
@@ -180,7 +180,7 @@ impl Manager {
     }
 
     /// The phase of an id's exchange with its peer; none if there is no exchange.
-    pub fn phase(&self, id: Id) -> Option<Phase> {
+    pub fn phase(&self, id: Id) -> Option<ExchangeState> {
         self.endpoint(id).ok()?.phase()
     }
 
@@ -244,7 +244,8 @@ impl Manager {
     pub fn poll_exit_notice(&mut self) -> Option<ExitNotice> {
         let (id, message) = self.endpoints.next_changed()?;
         let exchange = self.endpoints.get(id).and_then(|it| it.exchange.as_deref());
-        let is_established = exchange.is_some_and(|exchange| exchange.phase == Phase::Established);
+        let is_established =
+            exchange.is_some_and(|exchange| exchange.phase == ExchangeState::Established);
         if is_established && self.planted.is(Bug::ExitNoticeNotUpdated) {
             return None;
         }
@@ -292,7 +293,7 @@ impl Manager {
         self.ids_given += 1;
         let first_psn = Psn::new(self.random.next());
         self.endpoints
-            .insert(id, Endpoint::new(space, kind, first_psn));
+            .insert(id, IdEntry::new(space, kind, first_psn));
         id
     }
 
@@ -301,18 +302,18 @@ impl Manager {
         self.endpoints.len() - self.destroyed
     }
 
-    fn endpoint(&self, id: Id) -> Result<&Endpoint, CallError> {
+    fn endpoint(&self, id: Id) -> Result<&IdEntry, CallError> {
         let endpoint = self.endpoints.get(id).filter(|it| !it.destroyed);
         endpoint.ok_or(CallError::UnknownId)
     }
 
-    fn endpoint_mut(&mut self, id: Id) -> Result<&mut Endpoint, CallError> {
+    fn endpoint_mut(&mut self, id: Id) -> Result<&mut IdEntry, CallError> {
         let endpoint = self.endpoints.get_mut(id).filter(|it| !it.destroyed);
         endpoint.ok_or(CallError::UnknownId)
     }
 
     /// The endpoint of an id from one of the tables.
-    fn known(&mut self, id: Id) -> &mut Endpoint {
+    fn known(&mut self, id: Id) -> &mut IdEntry {
         let endpoint = self.endpoints.get_mut(id);
         endpoint.expect("tables contain only existing ids")
     }

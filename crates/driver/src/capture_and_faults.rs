@@ -1,6 +1,6 @@
 //! Captures and injected faults, between the engine and the sockets.
 
-mod notes;
+mod journal;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -277,14 +277,14 @@ impl CaptureAndFaults {
     /// Records what the program and its device did.
     pub(crate) fn observe(&self, observation: &Observation) {
         if let Some(capture) = self.capture.as_ref().filter(|_| self.has_notes) {
-            notes::observation(capture, observation);
+            journal::observation(capture, observation);
         }
     }
 
     /// Records an asynchronous event.
     pub(crate) fn note_event(&self, event: AsyncEvent) {
         if let Some(capture) = self.capture.as_ref().filter(|_| self.has_notes) {
-            notes::event(capture, event);
+            journal::event(capture, event);
         }
     }
 

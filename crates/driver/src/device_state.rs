@@ -21,7 +21,6 @@ use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
 use wire::{Gid, IcrcGenerator};
 
-use crate::alarms::Alarms;
 use crate::capture_and_faults::CaptureAndFaults;
 use crate::check::{DeviceCheck, Finding};
 use crate::clock::now;
@@ -35,6 +34,7 @@ use crate::port::{PollScope, PollSources, Ports};
 use crate::shortcut::Decision;
 use crate::simulation;
 use crate::statistics::Statistics;
+use crate::task_timers::Alarms;
 use crate::wait_set::WaitSet;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement

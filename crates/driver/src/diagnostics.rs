@@ -5,10 +5,10 @@
 
 mod connection;
 mod failed_send;
-mod lasting_retries;
 mod misuse;
 mod names;
 mod no_response;
+mod prolonged_retries;
 mod rejected_call;
 mod rejected_request;
 mod report_once;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::{Incident, State};
-use errors::{Cause, Entry, Topic};
+use errors::{Cause, CodeKind, Entry};
 use net::interface::{Device, GidEntry};
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
@@ -120,7 +120,7 @@ impl Diagnostic {
         self
     }
 
-    fn code(mut self, topic: Topic, code: u32) -> Self {
+    fn code(mut self, topic: CodeKind, code: u32) -> Self {
         self.entry = errors::entry(topic, code);
         self
     }
@@ -213,20 +213,20 @@ impl Reporter {
                 if unsent.is_some() {
                     return None;
                 }
-                lasting_retries::retried(&self.device, &retried, lookup)
+                prolonged_retries::retried(&self.device, &retried, lookup)
             }
             Incident::NotReady {
                 queue_pair,
                 state,
                 from,
-            } => lasting_retries::early_packet(queue_pair, state, from),
+            } => prolonged_retries::early_packet(queue_pair, state, from),
             Incident::NoReceive {
                 queue_pair,
                 peer,
                 naks,
                 waited,
                 is_shared,
-            } => lasting_retries::no_receive(queue_pair, peer, naks, waited, is_shared),
+            } => prolonged_retries::no_receive(queue_pair, peer, naks, waited, is_shared),
             Incident::DestroyRejected { object, users } => rejected_call::destroy(object, users),
             Incident::RequestRejected(rejected) => rejected_request::request(&rejected),
             Incident::DatagramFailed {

@@ -17,8 +17,6 @@ use net::socket::SocketError;
 use net::watcher::Watcher;
 use wire::{Gid, Qpn};
 
-#[cfg(feature = "async")]
-use crate::alarms::AlarmKey;
 use crate::clock::now;
 use crate::connections::Subscriber;
 use crate::device_state::DeviceState;
@@ -27,12 +25,14 @@ use crate::diagnostics::{Misuse, Problem, Reporter};
 use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::AtReadable;
+use crate::poll_yield::{Next, Yielding};
 use crate::port::Ports;
 use crate::shared::{Awaited, CLOSED_PAUSE, Locked, POLLED_RECENTLY, Shared};
 use crate::simulation;
+#[cfg(feature = "async")]
+use crate::task_timers::AlarmKey;
 use crate::thread::Thread;
 use crate::wait_set::WaitSet;
-use crate::yielding::{Next, Yielding};
 
 /// How long a poll sleeps beside busy threads, at most. It is short because the program may have more to do than to poll
 /// this queue, and as long as the poll back-off: until then the device's thread leaves the sockets to the poller.

@@ -14,14 +14,13 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-mod alarms;
 mod capture_and_faults;
 mod check;
 pub mod clock;
 #[cfg(test)]
 mod connected_end;
 mod connections;
-mod deferred;
+mod deferred_wakeups;
 mod device_state;
 mod devices;
 mod diagnostics;
@@ -30,9 +29,11 @@ mod exit_notices;
 mod notifier;
 mod options;
 mod packet_wakeups;
+mod poll_yield;
 mod port;
 pub mod rdma_cm;
-mod services;
+mod send_backlog;
+mod service_reservations;
 mod shared;
 mod shortcut;
 #[cfg(feature = "sim")]
@@ -40,13 +41,12 @@ pub mod simulation;
 #[cfg(not(feature = "sim"))]
 #[path = "no_simulation.rs"]
 mod simulation;
-mod stalled;
 mod statistics;
+mod task_timers;
 mod thread;
 #[cfg(feature = "tracing")]
 mod trace;
 mod wait_set;
-mod yielding;
 
 pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use net::poll::{PollSet, Signal};
 
-use crate::deferred::{self, Wake};
+use crate::deferred_wakeups::{self, Wake};
 use crate::wait_set::WaitSet;
 
 /// A queue of notifications, the threads and tasks that wait for them, and a descriptor that is readable
@@ -92,7 +92,7 @@ impl Notifier {
         let exposed = state.exposed;
         drop(state);
         if exposed {
-            deferred::wake(Wake::Descriptor(Arc::clone(&self.descriptor)));
+            deferred_wakeups::wake(Wake::Descriptor(Arc::clone(&self.descriptor)));
         }
         self.waiting.wake_all_later();
     }

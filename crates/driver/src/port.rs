@@ -16,10 +16,10 @@ use statistics::PacketPath;
 use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};
 
 use crate::options::OpenError;
-use crate::services::Services;
+use crate::send_backlog::Stalled;
+use crate::service_reservations::Services;
 use crate::shortcut::Shortcut;
 use crate::simulation::{DeviceHandle, Port};
-use crate::stalled::Stalled;
 
 /// Which sockets to poll. Polling a socket is a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]

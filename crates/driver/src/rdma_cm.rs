@@ -8,8 +8,8 @@ pub(crate) mod event_queue;
 mod attributes;
 mod channel;
 mod cm_id;
-mod device_id;
 mod devices;
+mod id_on_device;
 
 use std::io;
 use std::net::IpAddr;

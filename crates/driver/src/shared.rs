@@ -11,15 +11,15 @@ use net::interface::Monitor;
 use net::poll::{Ready, Waker, closed_error, wait};
 
 use crate::clock::now;
-use crate::deferred::Deferral;
+use crate::deferred_wakeups::Deferral;
 use crate::device_state::DeviceState;
 use crate::diagnostics::Reporter;
 use crate::notifier::Notifier;
+use crate::poll_yield::Yielding;
 use crate::port::PollSources;
-use crate::services::Services;
+use crate::service_reservations::Services;
 use crate::simulation::DeviceHandle;
 use crate::wait_set::{Sleeper, WaitSet};
-use crate::yielding::Yielding;
 
 /// The maximum poll back-off: the device's thread does not touch the sockets if an application polled less
 /// than this ago. The thread uses a shorter time if packets had to wait.

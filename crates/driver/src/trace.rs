@@ -1,7 +1,7 @@
 //! Events for the crate `tracing`.
 //!
 //! A subscriber is code of the application and may use the device, so events that happen under the device's lock are
-//! kept until it is released ([`deferred`](crate::deferred)). They are emitted in order, on the same thread.
+//! kept until it is released ([`deferred`](crate::deferred_wakeups)). They are emitted in order, on the same thread.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use engine::{AsyncEvent, Completion, Counters, Status, Transmit};
 use tracing::Level;
 use wire::{Opcode, Packet, Route};
 
-use crate::deferred::{self, Wake};
+use crate::deferred_wakeups::{self, Wake};
 
 /// The target of packet events, which are many: a filter can leave them out.
 const PACKET: &str = "rocinante::packet";
@@ -140,6 +140,6 @@ pub(crate) fn connection_event(kind: &cm::EventKind) {
 
 fn defer(record: Option<Record>) {
     if let Some(record) = record {
-        deferred::wake(Wake::Trace(record));
+        deferred_wakeups::wake(Wake::Trace(record));
     }
 }

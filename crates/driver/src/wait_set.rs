@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use net::poll::{Interest, Waker};
 
-use crate::deferred;
+use crate::deferred_wakeups;
 
 /// Threads and tasks that wait for the same object. All of them are woken, and each checks again.
 ///
@@ -75,7 +75,7 @@ impl WaitSet {
     /// Wakes all threads and tasks as soon as this thread holds no driver lock.
     pub(crate) fn wake_all_later(self: &Arc<Self>) {
         if !self.lock().is_empty() {
-            deferred::wake(deferred::Wake::WaitSet(Arc::clone(self)));
+            deferred_wakeups::wake(deferred_wakeups::Wake::WaitSet(Arc::clone(self)));
         }
     }
 

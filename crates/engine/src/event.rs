@@ -3,8 +3,8 @@
 use wire::Qpn;
 
 use crate::completion::CompletionQueue;
-use crate::receive::SharedReceiveQueue;
-use crate::table::Id;
+use crate::receive_queue::SharedReceiveQueue;
+use crate::slab::Id;
 
 /// An event that the driver must forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use wire::{Key, NakCode, Operation, Psn, Qpn, QueueKey};
 
 use crate::completion::{CompletedWork, Status};
 use crate::memory::{Access, AccessError, BindError, MemoryError};
-use crate::receive::PostError;
+use crate::receive_queue::PostError;
 use crate::state::{Attribute, Attributes, ModifyError, QueuePairType, State};
-use crate::work::Work;
+use crate::work_request::Work;
 
 pub use crate::memory::{KeyRange, SegmentFault};
 

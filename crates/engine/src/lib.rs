@@ -25,11 +25,11 @@ mod planted_bug;
 mod qpn_range;
 mod queue_pair;
 mod random;
-mod receive;
+mod receive_queue;
 mod shared;
+mod slab;
 mod state;
-mod table;
-mod work;
+mod work_request;
 
 pub use address::{Address, AddressError, SourcePort};
 pub use completion::{
@@ -50,11 +50,11 @@ pub use observation::Observation;
 pub use planted_bug::Bug;
 pub use qpn_range::QpnRange;
 pub use queue_pair::{QueuePair, QueuePairInit, QueuePairUsage, WindowLimits};
-pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+pub use receive_queue::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+pub use slab::Id;
 pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
-pub use table::Id;
 pub use transmit::{BatchLimits, Transmit};
-pub use work::{
+pub use work_request::{
     Destination, MAX_MESSAGE, MAX_SEGMENTS, Payload, ReceiveRequest, RemoteMemory,
     RemoteMemoryParseError, SendFlags, SendRequest, Work,
 };

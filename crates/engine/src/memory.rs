@@ -30,7 +30,7 @@ pub(crate) use access::{Requirement, View};
 
 use crate::limits::Limits;
 use crate::random::Random;
-use crate::table::Id;
+use crate::slab::Id;
 use keys::Keys;
 use region::Region;
 use smallvec::SmallVec;

@@ -11,10 +11,10 @@ use wire::{Key, Qpn, RnrTimer};
 use crate::completion::{Completion, CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::memory::{Access, MappingChange, ProtectionDomain, Registration, Segments};
-use crate::receive::SharedReceiveQueue;
+use crate::receive_queue::SharedReceiveQueue;
+use crate::slab::Id;
 use crate::state::QueuePairType;
-use crate::table::Id;
-use crate::work::Work;
+use crate::work_request::Work;
 
 /// Something that happened at a device.
 #[derive(Debug, Clone)]

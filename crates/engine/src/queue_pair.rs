@@ -5,7 +5,7 @@
 //! handle a packet, fill one send, handle expired timers.
 //!
 //! The send side of a reliable queue pair is the [`requester`], its receive side the [`responder`].
-//! Unreliable connections ([`unreliable`]) and datagrams ([`datagram`]) are simpler and have their
+//! Unreliable connections ([`unreliable_connection`]) and datagrams ([`datagram`]) are simpler and have their
 //! own files. All take their work from the [`send_queue`] and divide it into packets by
 //! [`segmentation`]. The transition to the error state is in [`error`], and [`diagnosis`] finds out
 //! why something failed.
@@ -22,7 +22,7 @@ mod responder;
 mod segmentation;
 mod send_queue;
 mod unpolled;
-mod unreliable;
+mod unreliable_connection;
 mod usage;
 
 pub(crate) use creation::Settings;
@@ -40,10 +40,10 @@ use crate::address::GidTable;
 use crate::completion::{CompletedWork, CompletionQueue};
 use crate::counters::{Counters, QueuePairCounters};
 use crate::memory::{Access, Accessor};
-use crate::receive::ReceiveQueue;
+use crate::receive_queue::ReceiveQueue;
 use crate::shared::Shared;
+use crate::slab::Id;
 use crate::state::{Attributes, QueuePairType, State};
-use crate::table::Id;
 use crate::transmit::Batch;
 use diagnosis::WithoutReceive;
 use requester::Requester;

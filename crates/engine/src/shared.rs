@@ -9,8 +9,8 @@ use crate::incident::{Incident, Incidents};
 use crate::memory::Memory;
 use crate::observation::{Observation, Observations};
 use crate::planted_bug::{Bug, PlantedBug};
-use crate::receive::{SharedReceiveQueue, SrqNumbers};
-use crate::table::{Id, Table};
+use crate::receive_queue::{SharedReceiveQueue, SrqNumbers};
+use crate::slab::{Id, Table};
 
 pub(crate) struct Shared {
     pub(crate) memory: Memory,

@@ -9,7 +9,7 @@ mod reject;
 
 use crate::Entry;
 
-/// Every entry there is: a table for each [`Topic`](crate::Topic), in their order.
+/// Every entry there is: a table for each [`CodeKind`](crate::CodeKind), in their order.
 pub static CATALOGUE: [&[Entry]; 6] = [
     completion::ENTRIES,
     async_event::ENTRIES,
@@ -25,7 +25,7 @@ macro_rules! table {
         [$($cause:ident),* $(,)?];)+) => {
         pub(super) static ENTRIES: &[$crate::Entry] = &[$(
             $crate::Entry {
-                topic: $crate::Topic::$topic,
+                topic: $crate::CodeKind::$topic,
                 code: $code,
                 c_name: $c_name,
                 rust_name: super::table!(@name $($rust_name)?),

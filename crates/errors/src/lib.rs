@@ -13,22 +13,22 @@ pub mod cause;
 
 mod catalogue;
 mod chinese;
+mod code_kind;
 mod lookup;
-mod page;
-mod topic;
+mod markdown;
 
 use std::fmt;
 
 pub use catalogue::{CATALOGUE, errno};
+pub use code_kind::CodeKind;
 pub use lookup::{Unknown, entries, entry, find};
-pub use page::{Language, page};
-pub use topic::Topic;
+pub use markdown::{Language, page};
 
 /// One code with its meaning and causes.
 #[derive(Debug)]
 pub struct Entry {
     /// The kind of code.
-    pub topic: Topic,
+    pub topic: CodeKind,
     /// The code.
     pub code: u32,
     /// Its name in C.
@@ -55,7 +55,7 @@ impl Entry {
     #[must_use]
     pub fn reference(&self) -> String {
         match self.topic {
-            Topic::Nak => format!("nak {:#04x}", self.code),
+            CodeKind::Nak => format!("nak {:#04x}", self.code),
             topic => format!("{topic} {}", self.code),
         }
     }

@@ -5,22 +5,22 @@ use std::str::FromStr;
 
 use crate::Entry;
 use crate::catalogue::CATALOGUE;
-use crate::topic::Topic;
+use crate::code_kind::CodeKind;
 
 /// There is no entry with this number or name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unknown {
     /// No such kind of code.
-    Topic(String),
+    CodeKind(String),
     /// No such code of this kind.
-    Code(Topic, String),
+    Code(CodeKind, String),
 }
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unknown::Topic(word) => {
-                let known = Topic::ALL.map(Topic::word).join(", ");
+            Unknown::CodeKind(word) => {
+                let known = CodeKind::ALL.map(CodeKind::word).join(", ");
                 write!(
                     f,
                     "there is no kind of code `{word}`; the kinds are {known}"
@@ -36,18 +36,20 @@ impl fmt::Display for Unknown {
 
 impl std::error::Error for Unknown {}
 
-impl FromStr for Topic {
+impl FromStr for CodeKind {
     type Err = Unknown;
 
     fn from_str(word: &str) -> Result<Self, Unknown> {
         let wanted = plain(word);
-        let named = Topic::ALL.into_iter().find(|topic| topic.word() == wanted);
-        named.ok_or_else(|| Unknown::Topic(word.to_owned()))
+        let named = CodeKind::ALL
+            .into_iter()
+            .find(|topic| topic.word() == wanted);
+        named.ok_or_else(|| Unknown::CodeKind(word.to_owned()))
     }
 }
 
 /// All entries of a kind, by their codes.
-pub fn entries(topic: Topic) -> impl Iterator<Item = &'static Entry> {
+pub fn entries(topic: CodeKind) -> impl Iterator<Item = &'static Entry> {
     CATALOGUE
         .iter()
         .copied()
@@ -57,13 +59,13 @@ pub fn entries(topic: Topic) -> impl Iterator<Item = &'static Entry> {
 
 /// The entry of a code, if there is one.
 #[must_use]
-pub fn entry(topic: Topic, code: u32) -> Option<&'static Entry> {
+pub fn entry(topic: CodeKind, code: u32) -> Option<&'static Entry> {
     entries(topic).find(|entry| entry.code == code)
 }
 
 /// The entry with this code, name or text of `ibv_wc_status_str`. Signs, letter case and underscores are ignored. For a NAK, both the
 /// syndrome and the NAK code work.
-pub fn find(topic: Topic, code: &str) -> Result<&'static Entry, Unknown> {
+pub fn find(topic: CodeKind, code: &str) -> Result<&'static Entry, Unknown> {
     let by_number = number(code).and_then(|number| {
         let number = normal(topic, number);
         entries(topic).find(|entry| entry.code == number)
@@ -130,9 +132,9 @@ const EVENT_TEXTS: [&str; 20] = [
 fn text(entry: &Entry) -> Option<&'static str> {
     let code = entry.code as usize;
     match entry.topic {
-        Topic::Completion => STATUS_TEXTS.get(code).copied(),
-        Topic::Event => EVENT_TEXTS.get(code).copied(),
-        Topic::Nak | Topic::Connection | Topic::Reject | Topic::Errno => None,
+        CodeKind::Completion => STATUS_TEXTS.get(code).copied(),
+        CodeKind::Event => EVENT_TEXTS.get(code).copied(),
+        CodeKind::Nak | CodeKind::Connection | CodeKind::Reject | CodeKind::Errno => None,
     }
 }
 
@@ -169,12 +171,12 @@ fn number(text: &str) -> Option<u32> {
 
 /// The catalogue has whole syndromes: 0x60 to 0x64 for NAKs, and 0x20 for "receiver not ready" with
 /// any timer.
-fn normal(topic: Topic, number: u32) -> u32 {
+fn normal(topic: CodeKind, number: u32) -> u32 {
     const NEGATIVE: u32 = 0x60;
     const NOT_READY: u32 = 0x20;
     match (topic, number) {
-        (Topic::Nak, 0..=4) => NEGATIVE | number,
-        (Topic::Nak, 0x20..=0x3f) => NOT_READY,
+        (CodeKind::Nak, 0..=4) => NEGATIVE | number,
+        (CodeKind::Nak, 0x20..=0x3f) => NOT_READY,
         _ => number,
     }
 }

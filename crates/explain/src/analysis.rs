@@ -5,18 +5,18 @@ use std::io::Read;
 use wire::Qpn;
 
 use crate::anomaly::Anomaly;
-use crate::both_ends;
 use crate::capture::ReadError;
 use crate::capture_summary::CaptureSummary;
 use crate::collect;
 use crate::connection::{Connection, End, Endpoint, QueuePair};
-use crate::findings;
+use crate::connection_end::Side;
 use crate::id::{ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
+use crate::lost_packets;
 use crate::message::Message;
 use crate::packet::Packet;
 use crate::packet_headers::{Heads, Layer};
 use crate::pairing;
-use crate::side::Side;
+use crate::reconstruct;
 use crate::statistics::Statistics;
 use crate::work_request::{self, WorkRequest};
 
@@ -56,8 +56,8 @@ impl Analysis {
     pub fn read_all(sources: Vec<impl Read>) -> Result<Analysis, (usize, ReadError)> {
         let mut collection = collect::collect(sources)?;
         let mut paired = pairing::pair(&mut collection);
-        both_ends::mark_lost(&mut collection.packets, paired.connections.len());
-        let findings = findings::find(&mut collection, &mut paired);
+        lost_packets::mark_lost(&mut collection.packets, paired.connections.len());
+        let findings = reconstruct::find(&mut collection, &mut paired);
         let statistics = Statistics::of(&collection.packets, &findings.messages);
         let work_requests = work_request::list(&collection, &paired, &findings.messages);
         Ok(Analysis {

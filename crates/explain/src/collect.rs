@@ -15,15 +15,15 @@ use crate::capture::{self, Direction, Ending, Frame, Item, LinkError, ReadError,
 use crate::capture_summary::CaptureSummary;
 use crate::cm_exchanges::Exchanges;
 use crate::connection::Endpoint;
+use crate::connection_end::Side;
 use crate::id::{ConnectionId, EndpointId, PacketId};
 use crate::journal::{self, Event, EventKind};
 use crate::lane::{LaneKey, Lanes};
 use crate::merge;
 use crate::packet::{Marks, Packet, Role};
 use crate::packet_headers::Heads;
-use crate::recent_packets::{CapturePoint, RecentPackets, Recurrence};
+use crate::repeated_captures::{CapturePoint, RecentPackets, Recurrence};
 use crate::segmentation_offload::Divider;
-use crate::side::Side;
 
 /// Longer than any IP packet with its link header.
 const LONGEST_FRAME: usize = 66_000;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use wire::cm::ServiceId;
 
+use crate::connection_end::Side;
 use crate::id::PacketId;
-use crate::side::Side;
 
 /// The messages of the connection manager about one connection.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use wire::{Modifier, Opcode, Operation, Psn, Transport};
 
+use crate::connection_end::Side;
 use crate::id::{ConnectionId, PacketId};
-use crate::side::Side;
 
 /// A message, made of one packet or many.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@ use bitflags::bitflags;
 use serde::Serialize;
 use wire::{Opcode, Psn, Qpn};
 
+use crate::connection_end::Side;
 use crate::id::{ConnectionId, MessageId};
-use crate::side::Side;
 
 /// A packet of RoCEv2. Its headers are kept elsewhere, see [`Analysis::head`](crate::Analysis::head).
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 //! name both queue pairs. Datagrams and the comments of our own captures name the sender. Otherwise
 //! the answers have the PSNs of the requests.
 
-mod votes;
+mod by_psn;
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use wire::{PathMtu, Qpn, Transport};
 use crate::cm_exchanges::Exchange;
 use crate::collect::Collection;
 use crate::connection::{Connection, End, Pairing, QueuePair};
+use crate::connection_end::Side;
 use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
 use crate::lane::{Lane, LaneId, LaneKey, Sender};
-use crate::side::Side;
 
 /// The connections of all lanes.
 #[derive(Default)]
@@ -75,7 +75,7 @@ fn partners(collection: &Collection) -> Vec<Option<(LaneId, Pairing)>> {
     let mut partners = vec![None; lanes.len()];
     pair_named(lanes, &mut partners);
     let is_open = |id: LaneId| lanes[id].source.is_none() && partners[id].is_none();
-    for (one, other) in votes::pairs(collection, is_open) {
+    for (one, other) in by_psn::pairs(collection, is_open) {
         partners[one] = Some((other, Pairing::SequenceNumbers));
         partners[other] = Some((one, Pairing::SequenceNumbers));
     }

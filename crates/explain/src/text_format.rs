@@ -5,8 +5,8 @@ use std::fmt;
 use wire::Psn;
 
 use crate::connection::{Connection, Endpoint, QueuePair};
+use crate::connection_end::Side;
 use crate::id::ConnectionId;
-use crate::side::Side;
 
 /// A duration in nanoseconds, with three digits and the unit that fits.
 pub(crate) fn duration(nanoseconds: u64) -> String {

@@ -7,8 +7,8 @@ use engine::{AsyncEvent, Device, Event, ObjectError, Transmit};
 use wire::{IcrcChecker, Route};
 
 use crate::general_services::{GeneralServices, SENDS};
-use crate::pending::{Message, Pending};
-use crate::routing::{self, Owner, is_management};
+use crate::pending_requests::{Message, Pending};
+use crate::recipient::{self, Owner, is_management};
 
 /// The configuration of a [`Host`].
 pub struct Config {
@@ -90,7 +90,7 @@ impl Host {
     /// A message that another process forwarded (`forwarded`) was looked up there. Only a request
     /// is looked up again: the process that reserved its service may not listen yet.
     pub fn hold_for_lookup(&mut self, route: &Route, packet: &[u8], forwarded: bool) -> bool {
-        let recipient = match routing::recipient(packet) {
+        let recipient = match recipient::recipient(packet) {
             Some(recipient) if !self.is_ours(recipient) => recipient,
             _ => return false,
         };

@@ -13,12 +13,12 @@
 
 mod general_services;
 mod host;
-mod pending;
-mod routing;
+mod pending_requests;
+mod recipient;
 
 pub use host::{Config, Host};
-pub use pending::Message;
-pub use routing::{Owner, is_management};
+pub use pending_requests::Message;
+pub use recipient::{Owner, is_management};
 
 /// Compiles and runs the example of the front page in the registry.
 #[cfg(doctest)]

@@ -16,10 +16,10 @@
 //! all sections. tcpdump stops at the second one with "an interface has a type 101 different from the type of the
 //! first interface": libpcap compares the number of the link type in the file with its own number for the same type.
 
+mod block_writer;
 mod file_per_process;
 mod limits;
 mod parts;
-mod tape;
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -35,7 +35,7 @@ pub use limits::{Limits, parse_size};
 pub use parts::parts_of_ended_run;
 
 use crate::{Direction, fork};
-use tape::Tape;
+use block_writer::BlockWriter;
 
 /// One packet as it was sent or received.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,7 @@ pub enum CaptureError {
 #[derive(Debug)]
 pub struct Capture {
     path: PathBuf,
-    tape: Mutex<Tape>,
+    writer: Mutex<BlockWriter>,
     /// The fork generation. The copy in a forked child leaves the file to the parent.
     generation: u32,
 }
@@ -171,9 +171,9 @@ impl Capture {
         program: &str,
         limits: Limits,
     ) -> Result<Self, CaptureError> {
-        let tape = Tape::new(path.clone(), file, program, limits);
+        let writer = BlockWriter::new(path.clone(), file, program, limits);
         let capture = Capture {
-            tape: Mutex::new(tape.map_err(|error| CaptureError::Create {
+            writer: Mutex::new(writer.map_err(|error| CaptureError::Create {
                 path: path.clone(),
                 error,
             })?),
@@ -195,30 +195,30 @@ impl Capture {
     /// # Panics
     /// If the addresses of the flow are of two families.
     pub fn record(&self, record: &Record<'_>) {
-        let mut tape = self.tape();
-        tape.record(record);
-        if tape.waiting() >= Self::LONGEST_BUFFER {
-            tape.flush();
+        let mut writer = self.writer();
+        writer.record(record);
+        if writer.waiting() >= Self::LONGEST_BUFFER {
+            writer.flush();
         }
     }
 
     /// Adds a note. Like [`record`](Self::record), this never fails.
     pub fn note(&self, note: &Note<'_>) {
-        let mut tape = self.tape();
-        tape.note(note);
-        if tape.waiting() >= Self::LONGEST_BUFFER {
-            tape.flush();
+        let mut writer = self.writer();
+        writer.note(note);
+        if writer.waiting() >= Self::LONGEST_BUFFER {
+            writer.flush();
         }
     }
 
     /// Writes everything recorded so far to the file.
     pub fn flush(&self) {
-        self.tape().flush();
+        self.writer().flush();
     }
 
     /// The error that ended the capture early. It is returned once.
     pub fn take_error(&self) -> Option<CaptureError> {
-        self.tape().take_error().map(|error| CaptureError::Write {
+        self.writer().take_error().map(|error| CaptureError::Write {
             path: self.path.clone(),
             error,
         })
@@ -228,13 +228,13 @@ impl Capture {
     fn end(&self) {
         if self.generation == fork::generation() {
             self.flush();
-            self.tape().unlock();
+            self.writer().unlock();
         }
     }
 
     /// Every block is complete between two calls, even if a thread panicked in between.
-    fn tape(&self) -> MutexGuard<'_, Tape> {
-        self.tape.lock().unwrap_or_else(PoisonError::into_inner)
+    fn writer(&self) -> MutexGuard<'_, BlockWriter> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
     fn a_handle_of_an_ended_capture_does_not_keep_its_name() {
         let name = name("held");
         let first = Capture::create(&name).unwrap();
-        let held = first.tape().file().try_clone().unwrap();
+        let held = first.writer().file().try_clone().unwrap();
         drop(first);
         assert_eq!(Capture::create(&name).unwrap().path(), name);
         drop(held);
@@ -353,7 +353,7 @@ mod tests {
         let name = name("forked");
         let capture = Capture::create(&name).unwrap();
         let begun = std::fs::metadata(&name).unwrap().len();
-        capture.tape().add_bytes(&[0; 4]);
+        capture.writer().add_bytes(&[0; 4]);
         let mut capture = Some(capture);
 
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
@@ -412,7 +412,7 @@ mod tests {
             });
             capture.flush();
         }
-        assert_eq!(capture.tape().waiting(), 0);
+        assert_eq!(capture.writer().waiting(), 0);
     }
 
     #[test]

@@ -48,40 +48,40 @@
 //! - A segmented send is steered whole by its first packet: one batch should have one destination.
 
 mod allocation;
-mod block;
+mod broadcast_limit;
 mod cached_table;
-mod copy_limit;
-mod directory;
 mod join;
 mod join_all;
 mod join_error;
 mod list_members;
 mod listeners;
+mod long_socket_path;
 mod mailbox;
 mod member;
+mod number_block;
 mod outbox;
 mod port_in_use;
 mod probe;
 mod process;
 mod registry;
+mod registry_table;
 mod repair;
 mod repair_state;
+mod runtime_directory;
 mod send_receive;
-mod short_path;
 mod shortcut;
 mod stale_files;
 mod statistics;
 mod steering;
-mod table;
 
-pub use block::{NotABlock, NumberBlock};
-pub use directory::{DirectoryError, RuntimeDirectory};
 pub use join_all::{join_all, join_all_in};
 pub use join_error::JoinError;
 pub use list_members::{ListedMember, list_members};
 pub use listeners::{Claimant, Listeners, ServiceError};
 pub use member::{Counters, Member};
+pub use number_block::{NotABlock, NumberBlock};
 pub use registry::RegistryError;
+pub use runtime_directory::{DirectoryError, RuntimeDirectory};
 pub use send_receive::ReceivedPacket;
 pub use statistics::{StatisticsPage, StatisticsSnapshot, counters_of, statistics};
 pub(crate) use steering::accepts_everything;

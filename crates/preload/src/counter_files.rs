@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use statistics::{CounterFile, GENERAL, HARDWARE, MESSAGES};
 
+use crate::bounded_string::Text;
 use crate::device_counters;
 use crate::path_redirects::tree;
 use crate::system_calls::{self, File};
-use crate::text::Text;
 
 /// The name of a file in memory begins so; the path of the file in the tree follows. `/proc` shows the text
 /// before it, too.

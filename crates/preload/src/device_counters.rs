@@ -7,8 +7,8 @@ use std::ffi::CStr;
 use statistics::DeviceCounters;
 use statistics::layout::{self, HEADER_WORDS};
 
+use crate::bounded_string::Text;
 use crate::system_calls::File;
-use crate::text::Text;
 
 /// How often a page or the whole sum is read again because it changed meanwhile.
 const ATTEMPTS: usize = 16;

@@ -19,13 +19,13 @@
 
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
+mod bounded_string;
 #[cfg_attr(test, expect(dead_code, reason = "its callers are left out of tests"))]
 mod counter_files;
 mod device_counters;
 #[cfg_attr(test, expect(dead_code, reason = "its callers are left out of tests"))]
 mod path_redirects;
 mod system_calls;
-mod text;
 // In unit tests, these must not replace the functions that the tests use.
 #[cfg(not(test))]
 mod corrected_results;

@@ -9,19 +9,19 @@ mod check_sends;
 mod connect;
 mod connection_end;
 mod disrupt;
-mod draft;
+mod failing_requests;
 mod invalid_posts;
+mod memory_windows;
 mod observe;
-mod pool;
-mod profile;
+mod receive_queues;
+mod run_parameters;
 mod unreliable;
-mod violations;
-mod window;
+mod valid_requests;
 mod workload;
 
 pub(crate) use build::draw_config;
-pub(crate) use draft::Verb;
-pub(crate) use profile::{Profile, Service};
+pub(crate) use run_parameters::{Profile, Service};
+pub(crate) use valid_requests::Verb;
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use crate::model_memory::ModelMemory;
 use crate::rng::Rng;
 use crate::world::{Step, World};
 use connection_end::{Cause, End};
-use pool::Pool;
+use receive_queues::Pool;
 
 /// All work must complete within this time after the last network fault.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);

@@ -15,13 +15,11 @@
 //! scenarios use these, each with a model and its checks.
 #![forbid(unsafe_code)]
 
-mod campaign;
 mod check_error;
 mod cluster;
 mod connections;
 mod datagrams;
 pub mod digest;
-mod execute;
 pub mod fuzz_device;
 pub mod fuzz_host;
 pub mod fuzz_manager;
@@ -32,17 +30,19 @@ pub mod network;
 mod overrun;
 mod planted_bug;
 pub mod rng;
-mod run;
+mod run_scenario;
+mod run_seed;
+mod run_seeds;
 mod scenario;
 mod simple_connect;
 mod summary;
 pub mod tap;
 pub mod world;
 
-pub use campaign::{Campaign, campaign};
 pub use check_error::CheckError;
 pub use connections::EventCounts;
 pub use planted_bug::Bug;
-pub use run::{Failure, run};
+pub use run_seed::{Failure, run};
+pub use run_seeds::{Campaign, campaign};
 pub use scenario::Scenario;
 pub use summary::{Options, Summary};

@@ -5,27 +5,27 @@
 
 #[macro_use]
 mod field;
-mod address;
-mod alternate;
-mod code;
+mod alternate_path;
 mod connect;
 mod disconnect;
 mod ids;
+mod ip_address_header;
+mod reason_codes;
 mod reject;
-mod service;
+mod sidr;
 
-pub use address::{AddressHeader, AddressHeaderError};
-pub use alternate::{AlternatePathResponse, LoadAlternatePath};
-pub use code::{
-    AcknowledgedMessage, AlternatePathStatus, Failover, RejectReason, RejectedMessage, Service,
-    ServiceStatus,
-};
+pub use alternate_path::{AlternatePathResponse, LoadAlternatePath};
 pub use connect::{ConnectReply, ConnectRequest, Path, ReadyToUse};
 pub use disconnect::{DisconnectReply, DisconnectRequest};
 pub use field::{PrivateData, PrivateDataTooLong};
 pub use ids::{CommunicationId, PortSpace, ServiceId, Timeout};
+pub use ip_address_header::{AddressHeader, AddressHeaderError};
+pub use reason_codes::{
+    AcknowledgedMessage, AlternatePathStatus, Failover, RejectReason, RejectedMessage, Service,
+    ServiceStatus,
+};
 pub use reject::{ReceiptAcknowledge, Reject};
-pub use service::{ServiceReply, ServiceRequest};
+pub use sidr::{ServiceReply, ServiceRequest};
 
 use crate::mad;
 use field::{Body, Field, FieldPosition};

@@ -9,12 +9,12 @@
 //! and the received one determines the real value. A packet is accepted if that value is a valid
 //! one. See [`IcrcChecker`].
 
-mod linear;
+mod inverse_crc;
 mod lower_headers;
 
 use std::net::IpAddr;
 
-use linear::Rewind;
+use inverse_crc::Rewind;
 use lower_headers::LowerHeaderCache;
 use zerocopy::{Immutable, IntoBytes};
 

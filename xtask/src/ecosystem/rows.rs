@@ -3,11 +3,11 @@
 mod crates;
 mod debian;
 mod fabrics;
+mod manual_results;
 mod mpi;
 mod python;
-mod tried;
 
-pub(super) use tried::TRIED;
+pub(super) use manual_results::TRIED;
 
 use super::entry::{Entry, Field};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use super::Outcome;
-use super::digest::digest;
+use super::failure_excerpt::digest;
 
 /// From the workspace's root.
 const DIRECTORY: &str = "target/test-logs";

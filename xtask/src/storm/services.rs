@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cluster::{Cluster, Side};
-use super::ledger;
+use super::lost_messages;
 use super::random::Random;
 use crate::programs::network::Host;
 
@@ -98,9 +98,9 @@ impl Commands<'_> {
         let line = match service.kind {
             ServiceKind::Ledger => {
                 let file = if service.is_killed {
-                    ledger::KILLED
+                    lost_messages::KILLED
                 } else {
-                    ledger::STEADY
+                    lost_messages::STEADY
                 };
                 format!("{{ledger}} server {address}:{port} {}", self.file(file))
             }
@@ -126,9 +126,9 @@ impl Commands<'_> {
         let line = match service.kind {
             ServiceKind::Ledger => {
                 let prefix = if service.is_killed {
-                    ledger::KILLED_CLIENT
+                    lost_messages::KILLED_CLIENT
                 } else {
-                    ledger::STEADY_CLIENT
+                    lost_messages::STEADY_CLIENT
                 };
                 let file = self.file(&format!("{prefix}{id}"));
                 format!("{{ledger}} client {address}:{port} {id} {count} {file}")

@@ -5,11 +5,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::cluster::{Cluster, Side};
-use super::judge::{End, judge};
+use super::exit_check::{End, judge};
 use super::program::{Fate, Number, Program, after};
 use super::random::Random;
 use super::services::{Commands, Limit, PAIRS, SERVICES, ServiceKind};
-use super::{POLL_INTERVAL, tally::Tally};
+use super::{POLL_INTERVAL, outcome_counts::Tally};
 use crate::programs::session::registry_lists;
 
 pub(super) use super::services::Tools;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::bail;
-use errors::{Entry, Topic, entries, find};
+use errors::{CodeKind, Entry, entries, find};
 use serde_json::{Value, json};
 
 use crate::output;
@@ -13,7 +13,7 @@ pub(crate) enum Found {
     /// No words: the kinds of codes.
     Kinds,
     /// All codes of a kind.
-    All(Topic),
+    All(CodeKind),
     /// Codes with this name.
     Entries(Vec<&'static Entry>),
 }
@@ -27,7 +27,7 @@ pub(crate) fn find_words(words: &[impl AsRef<str>]) -> anyhow::Result<Option<Fou
         (_, Some(entries)) => Some(Found::Entries(entries)),
         ([kind], None) => kind.parse().ok().map(Found::All),
         ([kind, code], None) => Some(Found::Entries(vec![find(kind.parse()?, code)?])),
-        ([kind, _, more, ..], None) if kind.parse::<Topic>().is_ok() => {
+        ([kind, _, more, ..], None) if kind.parse::<CodeKind>().is_ok() => {
             bail!("one code is explained at a time, so `{more}` is too much")
         }
         (_, None) => bail!(
@@ -54,12 +54,12 @@ pub(crate) fn print(found: &Found, as_json: bool) -> anyhow::Result<()> {
 
 /// The words for the kinds of codes.
 pub(crate) fn kinds() -> String {
-    Topic::ALL.map(Topic::word).join(", ")
+    CodeKind::ALL.map(CodeKind::word).join(", ")
 }
 
 fn list_kinds() -> String {
     let mut text = "The kinds of codes:\n".to_owned();
-    for topic in Topic::ALL {
+    for topic in CodeKind::ALL {
         let command = format!("roci explain {topic}");
         let _ = writeln!(text, "  {command:20}  {}", topic.title());
     }
@@ -73,7 +73,7 @@ fn list_kinds() -> String {
 fn document(found: &Found) -> Value {
     let entries: Vec<&Entry> = match found {
         Found::Kinds => {
-            let kinds = Topic::ALL.map(|it| json!({ "kind": it.word(), "title": it.title() }));
+            let kinds = CodeKind::ALL.map(|it| json!({ "kind": it.word(), "title": it.title() }));
             return json!({ "version": 1, "kinds": kinds });
         }
         Found::All(topic) => entries(*topic).collect(),
@@ -96,7 +96,7 @@ fn document(found: &Found) -> Value {
 
 /// The codes with this name, of any kind. A number that is a code of several kinds is an error that names them.
 fn of_any_kind(word: &str) -> anyhow::Result<Option<Vec<&'static Entry>>> {
-    let kinds = Topic::ALL.into_iter();
+    let kinds = CodeKind::ALL.into_iter();
     let found: Vec<&Entry> = kinds.filter_map(|kind| find(kind, word).ok()).collect();
     let is_number = word.starts_with(|first: char| first.is_ascii_digit());
     if is_number && found.len() > 1 {
@@ -113,7 +113,7 @@ fn of_any_kind(word: &str) -> anyhow::Result<Option<Vec<&'static Entry>>> {
 }
 
 /// All codes of a type, one per line.
-fn list(topic: Topic) -> String {
+fn list(topic: CodeKind) -> String {
     let mut text = format!("{}:\n", topic.title());
     let widest = |length: fn(&Entry) -> usize| entries(topic).map(length).max().unwrap_or(0);
     let code = widest(|entry| entry.reference().len());
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_code_is_printed_in_lines_that_fit() {
-        let entry = find(Topic::Completion, "12").expect("there is one");
+        let entry = find(CodeKind::Completion, "12").expect("there is one");
         let text = wrapped(entry);
         assert!(text.starts_with("wc 12  IBV_WC_RETRY_EXC_ERR  (Status::RetriesExhausted)\n"));
         let longest = text.lines().map(|line| line.chars().count()).max();
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn every_code_of_a_kind_has_a_line() {
-        let text = list(Topic::Event);
+        let text = list(CodeKind::Event);
         assert_eq!(text.lines().count(), 21);
         assert!(text.contains("event 3   IBV_EVENT_QP_ACCESS_ERR"), "{text}");
     }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::page::{self, Chart};
+use super::html_report::{self, Chart};
 use super::plan::Plan;
 use super::throughput::Seen;
 use crate::output::{FAINT, STRONG, count, print_json, print_line, styled};
@@ -328,7 +328,7 @@ impl Report {
     ) -> anyhow::Result<()> {
         self.packets_sent_again = packets_sent_again;
         if let Some(path) = html {
-            let text = page::text(&self.summary(), &self.charts(), &self.page_table());
+            let text = html_report::text(&self.summary(), &self.charts(), &self.page_table());
             std::fs::write(path, text)
                 .with_context(|| format!("the page {} can't be written", path.display()))?;
         }

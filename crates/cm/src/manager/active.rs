@@ -12,10 +12,10 @@ use crate::config::Config;
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Instruction, PeerParameters};
 use crate::exchange::{self, Exchange, Peer};
-use crate::id::{Endpoint, Id, ResolvedRoute, State};
+use crate::exchange_state::ExchangeState;
+use crate::id::{Id, IdEntry, ResolvedRoute, State};
 use crate::manager::{Addresses, Manager};
 use crate::parameters::{Parameters, private_data};
-use crate::phase::Phase;
 use crate::planted_bug::Bug;
 use crate::service_type::ServiceType;
 use crate::timing;
@@ -41,7 +41,8 @@ impl Manager {
         let data = target.private_data::<92>(parameters.private_data, private_data::REQUEST)?;
         let (kind, first_psn) = (endpoint.kind, endpoint.first_psn);
         let communication_id = self.new_communication_id(id);
-        let mut exchange = target.exchange(Phase::RequestSent, communication_id, &self.config);
+        let mut exchange =
+            target.exchange(ExchangeState::RequestSent, communication_id, &self.config);
         exchange.receive_psn = first_psn;
         exchange.set_parameters(parameters);
         let mut request = request(&exchange, kind, parameters, data);
@@ -62,10 +63,10 @@ impl Manager {
         let Some(exchange) = endpoint.exchange.as_mut() else {
             return Err(CallError::WrongState(endpoint.state));
         };
-        if exchange.phase != Phase::ReplyReceived {
+        if exchange.phase != ExchangeState::ReplyReceived {
             return Err(CallError::WrongPhase);
         }
-        exchange.phase = Phase::Established;
+        exchange.phase = ExchangeState::Established;
         let ready = exchange.ready();
         self.send(id, ready);
         Ok(())
@@ -75,7 +76,7 @@ impl Manager {
     /// [`ConnectError`](EventKind::ConnectError).
     pub fn connect_failed(&mut self, id: Id, failure: Failure) -> Result<(), CallError> {
         let endpoint = self.endpoint(id)?;
-        if endpoint.phase() != Some(Phase::ReplyReceived) {
+        if endpoint.phase() != Some(ExchangeState::ReplyReceived) {
             return Err(CallError::WrongPhase);
         }
         let exchange = self.exchange(id);
@@ -97,7 +98,10 @@ impl Manager {
             return;
         };
         let exchange = self.exchange(id);
-        if !matches!(exchange.phase, Phase::RequestSent | Phase::RequestDelayed) {
+        if !matches!(
+            exchange.phase,
+            ExchangeState::RequestSent | ExchangeState::RequestDelayed
+        ) {
             self.handle_duplicate_rep(id, reply);
             return;
         }
@@ -146,9 +150,9 @@ impl Manager {
                 self.counters.unmatched += 1;
                 return;
             }
-            Phase::Established if omit_ready => return,
-            Phase::Established => exchange.ready().into(),
-            Phase::ReplyReceived => exchange.mra(AcknowledgedMessage::Reply).into(),
+            ExchangeState::Established if omit_ready => return,
+            ExchangeState::Established => exchange.ready().into(),
+            ExchangeState::ReplyReceived => exchange.mra(AcknowledgedMessage::Reply).into(),
             _ => {
                 self.counters.duplicates.count(&(*reply).into());
                 return;
@@ -163,7 +167,10 @@ impl Manager {
     /// communication id. Returns whether we do. Linux leaves this to the application.
     pub(super) fn retry_stale(&mut self, now: Instant, id: Id) -> bool {
         let exchange = self.exchange(id);
-        let is_pending = matches!(exchange.phase, Phase::RequestSent | Phase::RequestDelayed);
+        let is_pending = matches!(
+            exchange.phase,
+            ExchangeState::RequestSent | ExchangeState::RequestDelayed
+        );
         let Some(in_flight) = exchange
             .in_flight
             .as_ref()
@@ -178,7 +185,7 @@ impl Manager {
         self.release_communication_id(request.local_id);
         request.local_id = self.new_communication_id(id);
         let exchange = self.exchange(id);
-        exchange.phase = Phase::RequestSent;
+        exchange.phase = ExchangeState::RequestSent;
         exchange.was_stale = true;
         exchange.local_id = request.local_id;
         exchange.transaction = exchange::own_transaction(request.local_id);
@@ -208,14 +215,16 @@ impl Manager {
         let peer = self.answer_to(addresses);
         self.send_to(peer, transaction, reject);
         match self.exchange(stale).phase {
-            Phase::Established => {
+            ExchangeState::Established => {
                 self.send_dreq(now, stale);
                 // The peer's second request does not wait for the DREP, because there may be none.
                 let exchange = self.exchange(stale);
                 let remote = (exchange.remote_device(), exchange.remote_qpn);
                 self.by_remote_qpn.remove(&remote);
             }
-            Phase::RequestReceived | Phase::ReplySent | Phase::ReplyDelayed => {
+            ExchangeState::RequestReceived
+            | ExchangeState::ReplySent
+            | ExchangeState::ReplyDelayed => {
                 self.drop_request(now, stale);
                 self.report_rejected(stale, &reject);
             }
@@ -242,7 +251,7 @@ impl Exchange {
     }
 
     fn set_reply(&mut self, kind: ServiceType, reply: &ConnectReply) {
-        self.phase = Phase::ReplyReceived;
+        self.phase = ExchangeState::ReplyReceived;
         self.remote_id = reply.local_id;
         self.remote_guid = reply.local_guid;
         self.remote_qpn = replying_qpn(kind, reply);
@@ -268,7 +277,7 @@ pub(super) struct Target {
 
 impl Target {
     /// None before the route is resolved.
-    fn of(endpoint: &Endpoint) -> Option<Target> {
+    fn of(endpoint: &IdEntry) -> Option<Target> {
         let (State::RouteResolved, Some(source), Some(destination), Some(route)) = (
             endpoint.state,
             endpoint.source,
@@ -301,7 +310,7 @@ impl Target {
     /// timeout.
     fn exchange(
         &self,
-        phase: Phase,
+        phase: ExchangeState,
         communication_id: CommunicationId,
         config: &Config,
     ) -> Exchange {

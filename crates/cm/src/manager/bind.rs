@@ -7,7 +7,7 @@ use wire::cm::{PortSpace, ServiceId};
 
 use crate::error::{BindError, CallError};
 use crate::event::EventKind;
-use crate::id::{Backlog, Endpoint, Id, State};
+use crate::id::{Backlog, Id, IdEntry, State};
 use crate::manager::Manager;
 use crate::planted_bug::Bug;
 
@@ -195,7 +195,7 @@ impl Manager {
         bound.map(|(id, _)| id).collect()
     }
 
-    fn owners(&self, space: PortSpace, port: u16) -> impl Iterator<Item = &Endpoint> {
+    fn owners(&self, space: PortSpace, port: u16) -> impl Iterator<Item = &IdEntry> {
         let owners = self.ports.get(&(space as u16, port));
         owners
             .into_iter()
@@ -230,9 +230,9 @@ fn length(range: &RangeInclusive<u16>) -> u32 {
 
 /// Whether an id may share a port with the ids that have it.
 fn check_owners<'a>(
-    endpoint: &Endpoint,
+    endpoint: &IdEntry,
     address: SocketAddr,
-    owners: impl Iterator<Item = &'a Endpoint>,
+    owners: impl Iterator<Item = &'a IdEntry>,
     reuse: bool,
 ) -> Result<(), BindError> {
     for owner in owners {
@@ -254,9 +254,9 @@ fn check_owners<'a>(
 
 /// Whether two ids have different address families and each accepts its own only.
 fn are_disjoint(
-    endpoint: &Endpoint,
+    endpoint: &IdEntry,
     address: SocketAddr,
-    owner: &Endpoint,
+    owner: &IdEntry,
     taken: SocketAddr,
 ) -> bool {
     let only = endpoint.options.family_only.unwrap_or(address.is_ipv4());
@@ -265,7 +265,7 @@ fn are_disjoint(
 
 /// The precedence of a listener for an address: none if it does not accept it, 2 for the exact
 /// address, less for all addresses.
-fn listening_precedence(endpoint: &Endpoint, address: IpAddr) -> Option<u8> {
+fn listening_precedence(endpoint: &IdEntry, address: IpAddr) -> Option<u8> {
     let source = endpoint.source?.ip();
     if endpoint.state != State::Listening {
         return None;

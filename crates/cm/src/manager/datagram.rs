@@ -11,14 +11,14 @@ use wire::cm::{
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Request, ServiceFound, Unreachable};
 use crate::exchange::Exchange;
-use crate::id::{Endpoint, Id, State};
+use crate::exchange_state::ExchangeState;
+use crate::id::{Id, IdEntry, State};
 use crate::manager::active::Target;
 use crate::manager::passive::{address_header, are_addresses_of};
 use crate::manager::{Addresses, Manager};
 use crate::parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
-use crate::phase::Phase;
+use crate::retained_state::PeerRequest;
 use crate::service_type::ServiceType;
-use crate::tables::PeerRequest;
 
 impl Manager {
     pub(super) fn request_service(
@@ -31,7 +31,11 @@ impl Manager {
         let room = private_data::SERVICE_REQUEST;
         let private_data = target.private_data(parameters.private_data, room)?;
         let communication_id = self.new_communication_id(id);
-        let mut exchange = Exchange::new(Phase::ServiceRequestSent, target.peer, communication_id);
+        let mut exchange = Exchange::new(
+            ExchangeState::ServiceRequestSent,
+            target.peer,
+            communication_id,
+        );
         exchange.path = target.path(&self.config);
         let (transaction, partition) = (exchange.transaction, exchange.partition);
         let endpoint = self.known(id);
@@ -126,7 +130,7 @@ impl Manager {
         let Some(id) = self.find_by_local_id(addresses, reply.request_id) else {
             return;
         };
-        if self.exchange(id).phase != Phase::ServiceRequestSent {
+        if self.exchange(id).phase != ExchangeState::ServiceRequestSent {
             self.counters.unmatched += 1;
             return;
         }
@@ -170,7 +174,7 @@ impl Manager {
         let peer = self.answer_to(addresses);
         // A SIDR_REP is never answered, so the exchange needs no communication id of ours.
         let no_id = CommunicationId::default();
-        let mut exchange = Exchange::new(Phase::ServiceRequestReceived, peer, no_id);
+        let mut exchange = Exchange::new(ExchangeState::ServiceRequestReceived, peer, no_id);
         exchange.remote_id = request.request_id;
         exchange.service = request.service_id;
         exchange.transaction = transaction;
@@ -200,7 +204,7 @@ impl Manager {
 
 /// An id has one Q_Key: the first that is set, or the default.
 pub(super) fn settle_queue_key(
-    endpoint: &mut Endpoint,
+    endpoint: &mut IdEntry,
     wanted: Option<QueueKey>,
 ) -> Result<QueueKey, CallError> {
     let wanted = wanted.filter(|key| key.value() != 0);

@@ -7,9 +7,9 @@ use wire::cm::{DisconnectReply, DisconnectRequest, PrivateData, RejectReason};
 use crate::error::CallError;
 use crate::event::Instruction;
 use crate::exchange;
-use crate::id::{Endpoint, Id, State};
+use crate::exchange_state::ExchangeState;
+use crate::id::{Id, IdEntry, State};
 use crate::manager::{Addresses, Manager};
-use crate::phase::Phase;
 use crate::planted_bug::Bug;
 use crate::timing;
 
@@ -23,11 +23,11 @@ impl Manager {
             return Err(CallError::WrongState(endpoint.state));
         }
         match endpoint.phase() {
-            Some(Phase::Established) => {
+            Some(ExchangeState::Established) => {
                 self.move_to_error(id);
                 self.send_dreq(now, id);
             }
-            Some(Phase::DisconnectReceived) => {
+            Some(ExchangeState::DisconnectReceived) => {
                 self.move_to_error(id);
                 self.send_drep(now, id);
             }
@@ -51,7 +51,7 @@ impl Manager {
         self.leave_backlog(id);
         self.leave_all_groups(id);
         self.release_port(id);
-        if self.known(id).phase() == Some(Phase::DisconnectSent) {
+        if self.known(id).phase() == Some(ExchangeState::DisconnectSent) {
             self.keep_until_answered(id);
         } else {
             self.clear_timer(id);
@@ -69,7 +69,7 @@ impl Manager {
     /// Sends a DREQ.
     pub(super) fn send_dreq(&mut self, now: Instant, id: Id) {
         let exchange = self.exchange(id);
-        exchange.phase = Phase::DisconnectSent;
+        exchange.phase = ExchangeState::DisconnectSent;
         let transaction = exchange::own_transaction(exchange.local_id);
         let dreq = exchange.dreq();
         self.send_until_answered(now, id, transaction, dreq);
@@ -94,15 +94,15 @@ impl Manager {
             return;
         }
         match exchange.phase {
-            Phase::ReplySent
-            | Phase::ReplyDelayed
-            | Phase::Established
-            | Phase::DisconnectSent
-            | Phase::TimeWait => {
+            ExchangeState::ReplySent
+            | ExchangeState::ReplyDelayed
+            | ExchangeState::Established
+            | ExchangeState::DisconnectSent
+            | ExchangeState::TimeWait => {
                 exchange.transaction = transaction;
                 self.accept_dreq(now, id, dreq);
             }
-            Phase::DisconnectReceived => self.counters.duplicates.count(&(*dreq).into()),
+            ExchangeState::DisconnectReceived => self.counters.duplicates.count(&(*dreq).into()),
             _ => self.counters.unmatched += 1,
         }
     }
@@ -111,20 +111,20 @@ impl Manager {
         let ignore_crossed = self.planted.is(Bug::CrossedDisconnectsIgnored);
         let exchange = self.exchange(id);
         match exchange.phase {
-            Phase::DisconnectSent if ignore_crossed => {}
+            ExchangeState::DisconnectSent if ignore_crossed => {}
             // The two DREQs crossed: the application has nothing left to decide.
-            Phase::DisconnectSent => {
+            ExchangeState::DisconnectSent => {
                 self.send_drep(now, id);
                 self.report_disconnected(id, false);
             }
             // Our DREP is lost or late.
-            Phase::TimeWait => {
+            ExchangeState::TimeWait => {
                 let drep = exchange.drep();
                 self.counters.duplicates.count(&(*dreq).into());
                 self.send(id, drep);
             }
             _ => {
-                exchange.phase = Phase::DisconnectReceived;
+                exchange.phase = ExchangeState::DisconnectReceived;
                 self.stop_retransmitting(id);
                 self.report_disconnected(id, false);
             }
@@ -140,7 +140,7 @@ impl Manager {
         let id = self.find_by_both_ids(addresses, drep.remote_id, drep.local_id);
         let Some(id) = id else { return };
         match self.exchange(id).phase {
-            Phase::DisconnectSent | Phase::DisconnectReceived => {
+            ExchangeState::DisconnectSent | ExchangeState::DisconnectReceived => {
                 self.enter_timewait(now, id);
                 self.report_disconnected(id, false);
             }
@@ -180,44 +180,44 @@ impl Manager {
         };
         let nothing = PrivateData::default();
         match phase {
-            Phase::RequestSent | Phase::RequestDelayed => {
+            ExchangeState::RequestSent | ExchangeState::RequestDelayed => {
                 let guid = self.config.guid;
                 let reject = self.exchange(id).reject_timeout(guid);
                 self.send(id, reject);
             }
-            Phase::RequestReceived => {
+            ExchangeState::RequestReceived => {
                 self.reject_request(now, id, RejectReason::Consumer, nothing);
                 return;
             }
-            Phase::ServiceRequestReceived => {
+            ExchangeState::ServiceRequestReceived => {
                 let rejected = self.reject_service(now, id, &[]);
                 rejected.expect("empty private data fits");
                 return;
             }
-            Phase::ReplyReceived => {
+            ExchangeState::ReplyReceived => {
                 let reject = self.exchange(id).reject(RejectReason::Consumer, nothing);
                 self.send(id, reject);
             }
-            Phase::ReplySent | Phase::ReplyDelayed => {
+            ExchangeState::ReplySent | ExchangeState::ReplyDelayed => {
                 let reject = self.exchange(id).reject(RejectReason::Consumer, nothing);
                 self.send(id, reject);
                 self.enter_timewait(now, id);
             }
-            Phase::Established => {
+            ExchangeState::Established => {
                 self.send_dreq(now, id);
                 if self.repeat_dreq_for_a_while(now, id) {
                     return;
                 }
             }
-            Phase::DisconnectSent => {
+            ExchangeState::DisconnectSent => {
                 if self.repeat_dreq_for_a_while(now, id) {
                     return;
                 }
             }
-            Phase::DisconnectReceived => self.send_drep(now, id),
-            Phase::TimeWait | Phase::ServiceRequestSent => {}
+            ExchangeState::DisconnectReceived => self.send_drep(now, id),
+            ExchangeState::TimeWait | ExchangeState::ServiceRequestSent => {}
         }
-        if self.known(id).phase() == Some(Phase::TimeWait) {
+        if self.known(id).phase() == Some(ExchangeState::TimeWait) {
             self.keep_in_time_wait(id);
         } else {
             self.remove_exchange(id);
@@ -284,7 +284,7 @@ impl Manager {
     /// Whether a queue pair's last connection is in time-wait, even if its id is destroyed. The number
     /// must not be reused yet, because packets of the connection may still arrive.
     pub fn is_in_time_wait(&self, qpn: wire::Qpn) -> bool {
-        let ended = |it: &&Endpoint| it.destroyed || it.phase() == Some(Phase::TimeWait);
+        let ended = |it: &&IdEntry| it.destroyed || it.phase() == Some(ExchangeState::TimeWait);
         let endpoints = self.endpoints.values().filter(ended);
         let mut exchanges = endpoints.filter_map(|endpoint| endpoint.exchange.as_ref());
         self.time_wait.uses(qpn) || exchanges.any(|exchange| exchange.local_qpn == qpn)

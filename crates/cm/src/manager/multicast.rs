@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use wire::Gid;
 
-use crate::attributes::PathAttributes;
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Group, Instruction};
-use crate::id::{Endpoint, Id, Membership, State};
+use crate::id::{Id, IdEntry, Membership, State};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
+use crate::qp_attributes::PathAttributes;
 use crate::service_type::ServiceType;
 
 impl Manager {
@@ -107,7 +107,7 @@ impl Manager {
 }
 
 /// The path to a group. Linux uses the same hop limit for multicast and unicast.
-fn path_to(group: IpAddr, endpoint: &Endpoint) -> PathAttributes {
+fn path_to(group: IpAddr, endpoint: &IdEntry) -> PathAttributes {
     let local = endpoint.source.map(|source| source.ip());
     PathAttributes {
         local_gid: local.map(Gid::from).unwrap_or_default(),

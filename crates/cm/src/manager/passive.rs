@@ -12,13 +12,13 @@ use wire::{Gid, PathMtu, Qpn};
 use crate::error::CallError;
 use crate::event::{EventKind, PeerParameters, Request};
 use crate::exchange::{self, Exchange};
+use crate::exchange_state::ExchangeState;
 use crate::id::{Id, State};
 use crate::manager::{Addresses, Manager};
 use crate::parameters::{Parameters, private_data};
-use crate::phase::Phase;
 use crate::planted_bug::Bug;
+use crate::retained_state::{PeerRequest, Source};
 use crate::service_type::ServiceType;
-use crate::tables::{PeerRequest, Source};
 use crate::timing;
 
 /// A request that passed all checks.
@@ -54,8 +54,10 @@ impl Manager {
     ) -> Result<(), CallError> {
         let endpoint = self.endpoint(id)?;
         match endpoint.phase() {
-            Some(Phase::RequestReceived) => {}
-            Some(Phase::ServiceRequestReceived) => return self.accept_service(now, id, parameters),
+            Some(ExchangeState::RequestReceived) => {}
+            Some(ExchangeState::ServiceRequestReceived) => {
+                return self.accept_service(now, id, parameters);
+            }
             Some(_) => return Err(CallError::WrongPhase),
             None => return Err(CallError::WrongState(endpoint.state)),
         }
@@ -65,7 +67,7 @@ impl Manager {
         self.leave_backlog(id);
         self.known(id).qpn = parameters.qpn;
         let exchange = self.exchange(id);
-        exchange.phase = Phase::ReplySent;
+        exchange.phase = ExchangeState::ReplySent;
         exchange.local_qpn = parameters.qpn;
         exchange.responder_resources = parameters.responder_resources;
         exchange.initiator_depth = parameters.initiator_depth;
@@ -94,15 +96,15 @@ impl Manager {
     ) -> Result<(), CallError> {
         let endpoint = self.endpoint(id)?;
         match endpoint.phase() {
-            Some(Phase::RequestReceived) => {}
-            Some(Phase::ReplyReceived) => {
+            Some(ExchangeState::RequestReceived) => {}
+            Some(ExchangeState::ReplyReceived) => {
                 let data = PrivateData::new(private_data)?;
                 let reject = self.exchange(id).reject(reason, data);
                 self.send(id, reject);
                 self.remove_exchange(id);
                 return Ok(());
             }
-            Some(Phase::ServiceRequestReceived) => {
+            Some(ExchangeState::ServiceRequestReceived) => {
                 return self.reject_service(now, id, private_data);
             }
             Some(_) => return Err(CallError::WrongPhase),
@@ -186,12 +188,12 @@ impl Manager {
     fn establish_passive(&mut self, id: Id) -> bool {
         if !matches!(
             self.exchange(id).phase,
-            Phase::ReplySent | Phase::ReplyDelayed
+            ExchangeState::ReplySent | ExchangeState::ReplyDelayed
         ) {
             return false;
         }
         self.stop_retransmitting(id);
-        self.exchange(id).phase = Phase::Established;
+        self.exchange(id).phase = ExchangeState::Established;
         self.emit(id, EventKind::Established);
         true
     }
@@ -291,9 +293,9 @@ impl Manager {
         let exchange = self.exchange(id);
         let peer = exchange.peer;
         let answer: Message = match exchange.phase {
-            Phase::RequestReceived => exchange.mra(AcknowledgedMessage::Request).into(),
-            Phase::TimeWait => reject_of(request, RejectReason::StaleConnection).into(),
-            Phase::ReplySent => {
+            ExchangeState::RequestReceived => exchange.mra(AcknowledgedMessage::Request).into(),
+            ExchangeState::TimeWait => reject_of(request, RejectReason::StaleConnection).into(),
+            ExchangeState::ReplySent => {
                 let Some(reply) = &exchange.in_flight else {
                     return;
                 };
@@ -322,7 +324,7 @@ impl Manager {
         };
         let communication_id = self.new_communication_id(id);
         let peer = self.answer_to(addresses);
-        let mut exchange = Exchange::new(Phase::RequestReceived, peer, communication_id);
+        let mut exchange = Exchange::new(ExchangeState::RequestReceived, peer, communication_id);
         exchange.peer.traffic_class = request.primary.traffic_class;
         exchange.transaction = transaction;
         exchange.receive_psn = self.known(id).first_psn;

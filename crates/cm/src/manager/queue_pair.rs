@@ -2,16 +2,16 @@
 
 use wire::{AckTimeout, PartitionKey};
 
-use crate::attributes::{
-    Access, InitAttributes, ReceiveAttributes, ReliableReceive, ReliableSend, SendAttributes,
-};
 use crate::error::CallError;
 use crate::exchange::Exchange;
-use crate::id::{Endpoint, Id};
+use crate::exchange_state::ExchangeState;
+use crate::id::{Id, IdEntry};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
-use crate::phase::Phase;
 use crate::planted_bug::Bug;
+use crate::qp_attributes::{
+    Access, InitAttributes, ReceiveAttributes, ReliableReceive, ReliableSend, SendAttributes,
+};
 use crate::service_type::ServiceType;
 
 impl Manager {
@@ -77,23 +77,23 @@ impl Manager {
     }
 
     /// An id whose peer has sent its parameters.
-    fn connected(&self, id: Id) -> Result<(&Endpoint, &Exchange), CallError> {
+    fn connected(&self, id: Id) -> Result<(&IdEntry, &Exchange), CallError> {
         let endpoint = self.endpoint(id)?;
         let Some(exchange) = &endpoint.exchange else {
             return Err(CallError::WrongState(endpoint.state));
         };
         match exchange.phase {
-            Phase::RequestReceived
-            | Phase::ReplySent
-            | Phase::ReplyDelayed
-            | Phase::ReplyReceived
-            | Phase::Established => Ok((endpoint, exchange)),
+            ExchangeState::RequestReceived
+            | ExchangeState::ReplySent
+            | ExchangeState::ReplyDelayed
+            | ExchangeState::ReplyReceived
+            | ExchangeState::Established => Ok((endpoint, exchange)),
             _ => Err(CallError::WrongPhase),
         }
     }
 }
 
-fn is_reliable(endpoint: &Endpoint) -> bool {
+fn is_reliable(endpoint: &IdEntry) -> bool {
     matches!(
         endpoint.kind,
         ServiceType::ReliableConnection | ServiceType::ExtendedConnection

@@ -10,9 +10,9 @@ use wire::mad;
 
 use crate::event::EventKind;
 use crate::exchange::Peer;
+use crate::exchange_state::ExchangeState;
 use crate::id::{Id, State};
 use crate::manager::{Addresses, Manager};
-use crate::phase::Phase;
 use crate::timing;
 
 impl Manager {
@@ -107,13 +107,15 @@ impl Manager {
         };
         let exchange = self.exchange(id);
         let delayed = match (exchange.phase, receipt.message) {
-            (Phase::RequestSent, AcknowledgedMessage::Request) => Phase::RequestDelayed,
-            (Phase::ReplySent, AcknowledgedMessage::Reply)
+            (ExchangeState::RequestSent, AcknowledgedMessage::Request) => {
+                ExchangeState::RequestDelayed
+            }
+            (ExchangeState::ReplySent, AcknowledgedMessage::Reply)
                 if exchange.remote_id == receipt.local_id =>
             {
-                Phase::ReplyDelayed
+                ExchangeState::ReplyDelayed
             }
-            (Phase::RequestDelayed | Phase::ReplyDelayed, _) => {
+            (ExchangeState::RequestDelayed | ExchangeState::ReplyDelayed, _) => {
                 self.counters.duplicates.count(&(*receipt).into());
                 return;
             }
@@ -152,24 +154,28 @@ impl Manager {
             return;
         }
         match self.exchange(id).phase {
-            Phase::RequestSent | Phase::RequestDelayed if !stale => {
+            ExchangeState::RequestSent | ExchangeState::RequestDelayed if !stale => {
                 self.remove_exchange(id);
             }
-            Phase::RequestReceived | Phase::ReplySent | Phase::ReplyDelayed if !stale => {
+            ExchangeState::RequestReceived
+            | ExchangeState::ReplySent
+            | ExchangeState::ReplyDelayed
+                if !stale =>
+            {
                 self.drop_request(now, id);
             }
-            Phase::RequestSent
-            | Phase::RequestDelayed
-            | Phase::RequestReceived
-            | Phase::ReplySent
-            | Phase::ReplyDelayed
-            | Phase::ReplyReceived
-            | Phase::Established
-            | Phase::DisconnectSent => self.enter_timewait(now, id),
-            Phase::DisconnectReceived
-            | Phase::TimeWait
-            | Phase::ServiceRequestSent
-            | Phase::ServiceRequestReceived => {
+            ExchangeState::RequestSent
+            | ExchangeState::RequestDelayed
+            | ExchangeState::RequestReceived
+            | ExchangeState::ReplySent
+            | ExchangeState::ReplyDelayed
+            | ExchangeState::ReplyReceived
+            | ExchangeState::Established
+            | ExchangeState::DisconnectSent => self.enter_timewait(now, id),
+            ExchangeState::DisconnectReceived
+            | ExchangeState::TimeWait
+            | ExchangeState::ServiceRequestSent
+            | ExchangeState::ServiceRequestReceived => {
                 self.counters.unmatched += 1;
                 return;
             }

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use crate::event::{EventKind, Failure, Unreachable};
+use crate::exchange_state::ExchangeState;
 use crate::id::{Id, State};
 use crate::manager::Manager;
-use crate::phase::Phase;
 use crate::planted_bug::Bug;
-use crate::tables::TimeWait;
+use crate::retained_state::TimeWait;
 
 /// How many ids without an answer are kept.
 const MAX_UNANSWERED: usize = 16;
@@ -58,7 +58,7 @@ impl Manager {
                 endpoint.state = State::AddressResolved;
                 self.emit(id, EventKind::RouteError(Failure::TimedOut));
             }
-            (_, Some(Phase::TimeWait)) => self.leave_timewait(id),
+            (_, Some(ExchangeState::TimeWait)) => self.leave_timewait(id),
             (_, Some(_)) => self.retransmit(now, id),
             (_, None) => {}
         }
@@ -79,7 +79,12 @@ impl Manager {
         let again = in_flight.next();
         let datagram = *in_flight.datagram;
         let attribute = in_flight.attribute;
-        if is_first && matches!(phase, Phase::RequestSent | Phase::ServiceRequestSent) {
+        if is_first
+            && matches!(
+                phase,
+                ExchangeState::RequestSent | ExchangeState::ServiceRequestSent
+            )
+        {
             self.note_unanswered(id);
         }
         self.counters.repeated.count_attribute(attribute);
@@ -108,13 +113,13 @@ impl Manager {
     }
 
     fn handle_no_answer(&mut self, now: Instant, id: Id) {
-        if self.exchange(id).phase == Phase::DisconnectSent {
+        if self.exchange(id).phase == ExchangeState::DisconnectSent {
             self.enter_timewait(now, id);
             self.report_disconnected(id, true);
             return;
         }
         match self.exchange(id).phase {
-            Phase::ReplySent | Phase::ReplyDelayed => self.drop_request(now, id),
+            ExchangeState::ReplySent | ExchangeState::ReplyDelayed => self.drop_request(now, id),
             _ => {
                 self.remove_exchange(id);
             }
@@ -129,7 +134,7 @@ impl Manager {
         self.stop_retransmitting(id);
         let endpoint = self.known(id);
         let mut exchange = endpoint.exchange.take().expect("the id has an exchange");
-        exchange.phase = Phase::TimeWait;
+        exchange.phase = ExchangeState::TimeWait;
         let until = now + exchange.timewait();
         // A new connection of the same remote queue pair is not stale any more.
         self.remove_queue_pairs(id, &exchange);

@@ -1,7 +1,8 @@
 //! The active side of a connection.
 
 use cm::{
-    CallError, EventKind, Failure, Instruction, Parameters, Phase, ServiceType, State, Unreachable,
+    CallError, EventKind, ExchangeState, Failure, Instruction, Parameters, ServiceType, State,
+    Unreachable,
 };
 use wire::cm::{
     AcknowledgedMessage, CommunicationId, ConnectRequest, Message, PortSpace, ReceiptAcknowledge,
@@ -86,7 +87,10 @@ fn active_side_connects() {
     };
     assert_eq!(ready.local_id, request.local_id);
     assert_eq!(ready.remote_id, PEER_ID);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::Established));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::Established)
+    );
     conversation.hears_nothing(1_000_000);
     conversation.no_events();
 }
@@ -275,7 +279,10 @@ fn mra_delays_the_retransmission_of_the_request() {
         ..ReceiptAcknowledge::default()
     };
     conversation.says(100, receipt);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::RequestDelayed));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::RequestDelayed)
+    );
     let delay = (1 << 16) + TIMEWAIT;
     conversation.says(200, receipt);
     conversation.hears_nothing(100 + delay - 1);
@@ -300,7 +307,10 @@ fn mra_for_another_message_is_ignored() {
         ..ReceiptAcknowledge::default()
     };
     conversation.says(100, receipt);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::RequestSent));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::RequestSent)
+    );
     assert_eq!(conversation.hears_one(REQUEST_INTERVAL).name(), "REQ");
 }
 
@@ -379,7 +389,10 @@ fn stale_request_is_sent_again_after_an_mra() {
     conversation.says(5, delay);
     conversation.says(10, reject(&request, RejectReason::StaleConnection));
     conversation.hears_one(10 + STALE_RETRY_DELAY);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::RequestSent));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::RequestSent)
+    );
     conversation.hears_one(10 + STALE_RETRY_DELAY + REQUEST_INTERVAL);
 }
 
@@ -392,7 +405,10 @@ fn request_that_is_stale_twice_enters_time_wait() {
     conversation.says(110, reject(&again, RejectReason::StaleConnection));
     let stale = Some(RejectReason::StaleConnection);
     assert_eq!(rejection(&conversation.one_event()), stale);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::TimeWait));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::TimeWait)
+    );
     conversation.hears_nothing(110 + TIMEWAIT);
     assert_eq!(conversation.manager.phase(id), None);
     conversation.no_events();
@@ -414,7 +430,10 @@ fn reply_for_a_connected_queue_pair_is_rejected_as_stale() {
     assert_eq!(reject.message, RejectedMessage::Reply);
     assert_eq!(reject.remote_id, reply.local_id);
     assert_eq!(dreq.name(), "DREQ");
-    assert_eq!(conversation.manager.phase(old), Some(Phase::DisconnectSent));
+    assert_eq!(
+        conversation.manager.phase(old),
+        Some(ExchangeState::DisconnectSent)
+    );
     conversation.no_events();
     // The REP was rejected: a second copy of it matches nothing, and the request is sent again with
     // another communication id.

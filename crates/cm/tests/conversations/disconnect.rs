@@ -1,6 +1,6 @@
 //! Disconnection and destruction.
 
-use cm::{BindError, CallError, EventKind, Id, Instruction, Phase, State, TableSizes};
+use cm::{BindError, CallError, EventKind, ExchangeState, Id, Instruction, State, TableSizes};
 use wire::Qpn;
 use wire::cm::{CommunicationId, PortSpace, Reject, RejectReason};
 
@@ -36,7 +36,10 @@ fn disconnect_sends_dreq_and_enters_time_wait_after_drep() {
     conversation.says(1010, drep(PEER_ID, reply.remote_id));
     assert_eq!(conversation.events(), [ENDED]);
     assert_eq!(conversation.manager.state(id), Some(State::Disconnect));
-    assert_eq!(conversation.manager.phase(id), Some(Phase::TimeWait));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::TimeWait)
+    );
     conversation.hears_nothing(1010 + TIMEWAIT - 1);
     conversation.no_events();
     assert!(conversation.manager.is_in_time_wait(OUR_QPN));
@@ -152,7 +155,10 @@ fn dreq_for_another_queue_pair_is_ignored() {
     conversation.says(0, wrong);
     conversation.hears_nothing(0);
     conversation.no_events();
-    assert_eq!(conversation.manager.phase(id), Some(Phase::Established));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::Established)
+    );
 }
 
 #[test]
@@ -169,7 +175,10 @@ fn reject_ends_a_connection() {
     conversation.says(10, reject);
     let stale = Some(RejectReason::StaleConnection);
     assert_eq!(rejection(&conversation.one_event()), stale);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::TimeWait));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::TimeWait)
+    );
     conversation.says(11, reject);
     conversation.no_events();
 }

@@ -1,6 +1,6 @@
 //! Exit notices: the messages to send if the process dies.
 
-use cm::{ExitNotice, Id, Parameters, Phase, TableSizes, Transmit};
+use cm::{ExchangeState, ExitNotice, Id, Parameters, TableSizes, Transmit};
 use wire::cm::{
     AcknowledgedMessage, Message, PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason,
     RejectedMessage, ServiceReply, ServiceStatus,
@@ -93,7 +93,10 @@ fn notice_of_a_sent_request_is_reject_timeout() {
     assert_eq!(reject.local_id, sent.local_id);
     assert_eq!(reject.information.bytes()[..8], OUR_GUID.to_be_bytes());
     conversation.says(1, delay(AcknowledgedMessage::Request, sent.local_id));
-    assert_eq!(conversation.manager.phase(id), Some(Phase::RequestDelayed));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::RequestDelayed)
+    );
     no_change(&mut conversation);
     destroying_sends(&mut conversation, id, (transaction, message));
 }
@@ -157,7 +160,10 @@ fn notice_of_a_sent_reply_is_reject() {
     assert_eq!(reject.local_id, reply.local_id);
     assert_eq!(notice.0, TRANSACTION);
     conversation.says(1, delay(AcknowledgedMessage::Reply, reply.local_id));
-    assert_eq!(conversation.manager.phase(id), Some(Phase::ReplyDelayed));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::ReplyDelayed)
+    );
     no_change(&mut conversation);
     destroying_sends(&mut conversation, id, notice);
 }

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cm::{
-    Addresses, Config, EventKind, Manager, Parameters, Phase, ServiceType, TableSizes, Unreachable,
+    Addresses, Config, EventKind, ExchangeState, Manager, Parameters, ServiceType, TableSizes,
+    Unreachable,
 };
 use proptest::prelude::*;
 use wire::cm::{
@@ -361,7 +362,10 @@ fn messages_with_a_wrong_remote_communication_id_are_ignored() {
         ..ReceiptAcknowledge::default()
     };
     conversation.says(1, delay);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::ReplySent));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::ReplySent)
+    );
     assert_eq!(conversation.manager.counters().unmatched, 2);
 }
 
@@ -370,7 +374,10 @@ fn dreq_from_another_address_is_ignored() {
     let mut conversation = Conversation::new();
     let (id, reply) = conversation.accepted();
     conversation.says_from(other_address(1), 1, dreq(PEER_ID, reply.local_id));
-    assert_eq!(conversation.manager.phase(id), Some(Phase::Established));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::Established)
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The passive side of a connection.
 
-use cm::{EventKind, Parameters, Phase, Request, ServiceType, Unreachable};
+use cm::{EventKind, ExchangeState, Parameters, Request, ServiceType, Unreachable};
 use wire::cm::{
     AcknowledgedMessage, AlternatePathStatus, CommunicationId, ConnectRequest, LoadAlternatePath,
     Message, PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage,
@@ -240,7 +240,10 @@ fn mra_delays_the_retransmission_of_the_reply() {
         ..ReceiptAcknowledge::default()
     };
     conversation.says(100, receipt);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::ReplyDelayed));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::ReplyDelayed)
+    );
     conversation.hears_nothing(100 + (1 << 16) + TIMEWAIT - 1);
     conversation.says(60_000, ready_for(&reply));
     assert_eq!(conversation.events(), [EventKind::Established]);
@@ -406,7 +409,10 @@ fn request_of_a_connected_queue_pair_is_rejected_as_stale() {
     assert_eq!(reject.reason, RejectReason::StaleConnection);
     assert_eq!(reject.remote_id, again.local_id);
     assert_eq!(dreq.name(), "DREQ");
-    assert_eq!(conversation.manager.phase(old), Some(Phase::DisconnectSent));
+    assert_eq!(
+        conversation.manager.phase(old),
+        Some(ExchangeState::DisconnectSent)
+    );
     // A peer that does not know the old connection answers with a DREP.
     conversation.says(
         101,
@@ -430,7 +436,10 @@ fn request_for_an_unserved_service_ends_no_connection() {
     conversation.says(100, forged);
     let reject = as_reject(conversation.hears_one(100));
     assert_eq!(reject.reason, RejectReason::InvalidServiceId);
-    assert_eq!(conversation.manager.phase(id), Some(Phase::Established));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::Established)
+    );
     conversation.no_events();
 }
 
@@ -500,13 +509,19 @@ fn request_from_another_queue_pair_ends_no_connection() {
     conversation.says(10, spoofed);
     conversation.hears_nothing(10);
     conversation.child_id();
-    assert_eq!(conversation.manager.phase(id), Some(Phase::Established));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::Established)
+    );
     // The same communication id with another queue pair counts as a duplicate request.
     spoofed.local_id = PEER_ID;
     conversation.says(20, spoofed);
     conversation.hears_nothing(20);
     conversation.no_events();
-    assert_eq!(conversation.manager.phase(id), Some(Phase::Established));
+    assert_eq!(
+        conversation.manager.phase(id),
+        Some(ExchangeState::Established)
+    );
 }
 
 #[test]

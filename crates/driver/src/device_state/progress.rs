@@ -6,7 +6,7 @@ use engine::{Completion, CompletionQueue, Id};
 
 use super::DeviceState;
 use crate::capture_and_faults::CaptureAndFaults;
-use crate::deferred::{self, Wake};
+use crate::deferred_wakeups::{self, Wake};
 use crate::port::PollScope;
 use crate::shared::{Awaited, earliest};
 
@@ -230,7 +230,7 @@ impl DeviceState {
         self.host.handle_timeout(now);
         let due = self.alarms.take_due(now);
         if !due.is_empty() {
-            deferred::wake(Wake::Tasks(due));
+            deferred_wakeups::wake(Wake::Tasks(due));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use cm::{EventKind, Failure, Unreachable};
-use errors::{Cause, Topic, cause};
+use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
 use wire::ROCE_PORT;
 
@@ -78,7 +78,7 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
             let code = u32::from(reason.code());
             let wrong = format!("the peer rejected it, with reason {code}: {reason}.");
             return Some(
-                diagnostic(device, failure, &wrong, of_reason(code)?).code(Topic::Reject, code),
+                diagnostic(device, failure, &wrong, of_reason(code)?).code(CodeKind::Reject, code),
             );
         }
         EventKind::MulticastError { group, failure } => {
@@ -87,11 +87,11 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         }
         _ => return None,
     };
-    Some(diagnostic(device, failure, &wrong, cause).code(Topic::Connection, number))
+    Some(diagnostic(device, failure, &wrong, cause).code(CodeKind::Connection, number))
 }
 
 fn of_reason(code: u32) -> Option<&'static Cause> {
-    let entry = errors::entry(Topic::Reject, code)?;
+    let entry = errors::entry(CodeKind::Reject, code)?;
     entry.causes.first().copied()
 }
 
@@ -140,6 +140,6 @@ pub(crate) fn report_unresolved(
     let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
     let about = format!("The address {peer}");
     let what = format!("{about} can't be resolved{from}: {wrong}.");
-    let diagnostic = Diagnostic::new(about, what, cause).code(Topic::Connection, 1);
+    let diagnostic = Diagnostic::new(about, what, cause).code(CodeKind::Connection, 1);
     report_once::report(None, &diagnostic);
 }

@@ -2,7 +2,7 @@
 
 use engine::incident::{FailedSend, SegmentFault, SendFault};
 use engine::{AccessError, Status};
-use errors::{Cause, Topic, cause};
+use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
 
 use super::{Diagnostic, PeerLookup, names, no_response};
@@ -52,7 +52,9 @@ pub(super) fn send(
         },
     };
     let about = names::queue_pair(failed.queue_pair);
-    Some(Diagnostic::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Completion, code))
+    Some(
+        Diagnostic::new(about, format!("{asked}: {wrong}"), cause).code(CodeKind::Completion, code),
+    )
 }
 
 /// The request, its destination and its status.
@@ -71,7 +73,7 @@ fn asked(failed: &FailedSend) -> String {
         None => String::new(),
     };
     let code = u32::from(failed.status as u8);
-    let status = errors::entry(Topic::Completion, code).map_or("an error", |entry| entry.c_name);
+    let status = errors::entry(CodeKind::Completion, code).map_or("an error", |entry| entry.c_name);
     format!(
         "{work} (wr_id {}, {length}{remote}) of {}{destination} ended with {status}",
         failed.id,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::State;
 use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
-use errors::{Cause, Topic, cause};
+use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
 use net::share::list_members;
 use net::socket::SendError;
@@ -169,7 +169,7 @@ pub(super) fn unsent(
                 names::bytes(*length as u64)
             );
             let diagnostic = Diagnostic::new(about, what, &cause::TOO_LONG_FOR_LINK);
-            Some(diagnostic.code(Topic::Errno, TOO_LONG))
+            Some(diagnostic.code(CodeKind::Errno, TOO_LONG))
         }
         SendError::Refused {
             destination,
@@ -178,7 +178,7 @@ pub(super) fn unsent(
             let better = rejected_call::better_row(device, Some(*destination), Some(source));
             let what =
                 format!("{about} cannot send from {source} to {destination}: {reason}.{better}");
-            Some(Diagnostic::new(about, what, &cause::NOT_SENT).code(Topic::Completion, 12))
+            Some(Diagnostic::new(about, what, &cause::NOT_SENT).code(CodeKind::Completion, 12))
         }
     }
 }

@@ -8,7 +8,7 @@ use engine::{
     State,
 };
 use errors::errno::{EBUSY, EFAULT, EINVAL, ENODATA, ENOMEM, EOPNOTSUPP};
-use errors::{Cause, Topic, cause};
+use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
 use wire::Qpn;
 
@@ -29,7 +29,7 @@ pub(super) fn modify(device: &Device, change: &RejectedModify) -> Diagnostic {
         ModifyError::Path(error) => number_of(error),
         _ => EINVAL,
     };
-    Diagnostic::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Errno, number)
+    Diagnostic::new(about, format!("{asked}: {wrong}"), cause).code(CodeKind::Errno, number)
 }
 
 const fn number_of(error: AddressError) -> u32 {
@@ -203,7 +203,7 @@ pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) 
         _ => EINVAL,
     };
     Diagnostic::new(about.clone(), format!("{about} {verb}: {wrong}"), cause)
-        .code(Topic::Errno, number)
+        .code(CodeKind::Errno, number)
 }
 
 pub(super) fn post(
@@ -243,7 +243,7 @@ pub(super) fn post(
         other => format!("{other}."),
     };
     let what = format!("{about} rejected {work} (wr_id {id}): {reason}");
-    Some(Diagnostic::new(about, what, cause).code(Topic::Errno, code))
+    Some(Diagnostic::new(about, what, cause).code(CodeKind::Errno, code))
 }
 
 /// Many programs post receives until the queue is full, so this is reported once for all queue pairs.
@@ -287,7 +287,7 @@ pub(super) fn destroy(object: ObjectKind, users: u32) -> Diagnostic {
         }
     );
     let about = format!("A {name}");
-    Diagnostic::new(about, what, &cause::IN_USE).code(Topic::Errno, EBUSY)
+    Diagnostic::new(about, what, &cause::IN_USE).code(CodeKind::Errno, EBUSY)
 }
 
 pub(super) fn register(device: &Device, access: Access, error: MemoryError) -> Diagnostic {
@@ -298,5 +298,5 @@ pub(super) fn register(device: &Device, access: Access, error: MemoryError) -> D
     };
     let rights = names::rights(access);
     let what = format!("Memory can't be registered with {rights}: {error}.");
-    Diagnostic::new(device.name.clone(), what, cause).code(Topic::Errno, EINVAL)
+    Diagnostic::new(device.name.clone(), what, cause).code(CodeKind::Errno, EINVAL)
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use engine::AccessError;
 use engine::incident::{KeyRange, Peer, ReceiveFault, RejectedRequest, RequestFault, Target};
-use errors::{Cause, Topic, cause};
+use errors::{Cause, CodeKind, cause};
 use wire::{NakCode, Qpn, QueueKey};
 
 use super::{Diagnostic, failed_send, names};
@@ -31,7 +31,7 @@ pub(super) fn request(rejected: &RejectedRequest) -> Diagnostic {
     let what = format!("{about} {verb} {work}{from}{target}{answer}: {wrong}");
     let diagnostic = Diagnostic::new(about, what, cause);
     match rejected.nak {
-        Some(nak) => diagnostic.code(Topic::Nak, FIRST_NAK_SYNDROME + code(nak)),
+        Some(nak) => diagnostic.code(CodeKind::Nak, FIRST_NAK_SYNDROME + code(nak)),
         None => diagnostic,
     }
 }
@@ -159,7 +159,7 @@ pub(super) fn datagram(queue_pair: Qpn, sender: Peer, fault: ReceiveFault) -> Di
         return Diagnostic::new(about, what, cause);
     }
     let what = format!("A datagram from {sender} moved {about} to the error state: {wrong}");
-    Diagnostic::new(about, what, cause).code(Topic::Event, 1)
+    Diagnostic::new(about, what, cause).code(CodeKind::Event, 1)
 }
 
 pub(super) fn queue_key(
@@ -180,14 +180,14 @@ pub(super) fn queue_key(
 pub(super) fn unknown(number: Qpn, from: IpAddr) -> Diagnostic {
     let about = names::queue_pair(number);
     let what = format!("{from} sends requests to {about}, but this queue pair never existed.");
-    Diagnostic::new(about, what, &cause::UNKNOWN_QUEUE_PAIR).code(Topic::Completion, 12)
+    Diagnostic::new(about, what, &cause::UNKNOWN_QUEUE_PAIR).code(CodeKind::Completion, 12)
 }
 
 pub(super) fn wrong_peer(queue_pair: Qpn, from: IpAddr, peer: Peer) -> Diagnostic {
     let about = names::queue_pair(queue_pair);
     let peer = names::peer(peer);
     let what = format!("{from} sends requests to {about}, which is connected to {peer}.");
-    Diagnostic::new(about, what, &cause::WRONG_PEER).code(Topic::Completion, 12)
+    Diagnostic::new(about, what, &cause::WRONG_PEER).code(CodeKind::Completion, 12)
 }
 
 pub(super) fn overrun(queue: u32, capacity: u32, queue_pair: Qpn) -> Diagnostic {
@@ -202,5 +202,5 @@ pub(super) fn overrun(queue: u32, capacity: u32, queue_pair: Qpn) -> Diagnostic 
          lost, and every queue pair of this queue is in the error state.",
         names::queue_pair(queue_pair)
     );
-    Diagnostic::new(about, what, &cause::COMPLETIONS_OVERRAN).code(Topic::Event, 0)
+    Diagnostic::new(about, what, &cause::COMPLETIONS_OVERRAN).code(CodeKind::Event, 0)
 }

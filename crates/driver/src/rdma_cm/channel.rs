@@ -1,7 +1,7 @@
 //! Event channels, which deliver the events of ids.
 //!
-//! An event names its id, an id names its channel, and `device_id` adds events to it, as in `rdma_cm`. So `channel`, `cm_id` and
-//! `device_id` import each other.
+//! An event names its id, an id names its channel, and `id_on_device` adds events to it, as in `rdma_cm`. So `channel`, `cm_id` and
+//! `id_on_device` import each other.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,12 +15,12 @@ use wire::cm::PortSpace;
 use super::cm_id::CmId;
 use super::event_queue::{EventQueue, QueuedEvent};
 use crate::Driver;
-#[cfg(feature = "async")]
-use crate::alarms::AlarmKey;
 use crate::clock::now;
 use crate::notifier::Notifier;
 use crate::shared::Awaited;
 use crate::simulation;
+#[cfg(feature = "async")]
+use crate::task_timers::AlarmKey;
 
 /// The name of an id in events. It is unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -19,8 +19,8 @@ use wire::cm::PortSpace;
 
 use super::CmError;
 use super::channel::{EventChannel, Token};
-use super::device_id::{DeviceId, IdOptions};
 use super::event_queue::{self, QueuedEvent};
+use super::id_on_device::{IdOnDevice, IdOptions};
 use crate::Driver;
 use bind_state::BindState;
 
@@ -65,7 +65,7 @@ impl CmId {
     /// The id of a request; `None` if it does not exist any more.
     pub(super) fn of_request(channel: &EventChannel, queued: &QueuedEvent) -> Option<Self> {
         let driver = queued.driver.upgrade()?;
-        let device_id = DeviceId::new(&driver, queued.id?);
+        let device_id = IdOnDevice::new(&driver, queued.id?);
         let (space, service_type) = device_id
             .call_manager(|manager, _, id| {
                 manager.request_taken(id)?;
@@ -190,7 +190,7 @@ impl CmId {
 impl Drop for CmId {
     fn drop(&mut self) {
         let inner = self.inner();
-        // First the device_ids, so that there are no new events; then the events that were not
+        // First the ids on devices, so that there are no new events; then the events that were not
         // taken.
         let bind_state = &inner.bind_state;
         if let BindState::OneDevice(device_id) = bind_state {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use cm::EventKind;
 
 use crate::Driver;
-use crate::deferred::Deferral;
+use crate::deferred_wakeups::Deferral;
 use crate::notifier::Notifier;
 
 /// A token for an id, unique in this process or simulation.

@@ -13,10 +13,10 @@ use crate::memory::{
 };
 use crate::observation::{Observation, QueuePairSizes};
 use crate::queue_pair::{QueuePair, QueuePairInit};
-use crate::receive::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+use crate::receive_queue::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+use crate::slab::Id;
 use crate::state::QueuePairType;
-use crate::table::Id;
-use crate::work::MAX_SEGMENTS;
+use crate::work_request::MAX_SEGMENTS;
 
 /// Why an object could not be created or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use super::extent::NotAccessible;
 use super::{Extent, Memory, ProtectionDomain, Segment};
 use crate::checksums::Checksums;
-use crate::table::Id;
+use crate::slab::Id;
 use wire::PathMtu;
 
 bitflags::bitflags! {

@@ -1,7 +1,7 @@
 //! Finds out why memory could not be used, after a failure and only for incidents.
 
 use super::{Access, AccessError, KeyedMemory, Memory, ProtectionDomain, Requirement, Segment};
-use crate::table::Id;
+use crate::slab::Id;
 use wire::Key;
 
 /// A segment that cannot be used.

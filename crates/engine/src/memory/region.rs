@@ -4,7 +4,7 @@ use super::{
     Access, AccessError, Extent, KeyedMemory, MappingChange, Memory, MemoryError, ProtectionDomain,
     Requirement, View,
 };
-use crate::table::Id;
+use crate::slab::Id;
 use wire::Key;
 
 /// The keys and the address range of a registered region.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::limits::Limits;
-use crate::table::Table;
+use crate::slab::Table;
 
 const ADDRESS: u64 = 0x1000;
 const ALL: Access = Access::all().difference(Access::ZERO_BASED);

@@ -4,7 +4,7 @@ use super::{
     Access, AccessError, Accessor, BindError, KeyedMemory, Memory, MemoryError, ProtectionDomain,
     Requirement, View,
 };
-use crate::table::Id;
+use crate::slab::Id;
 use wire::{Key, Qpn};
 
 /// The type of a memory window.

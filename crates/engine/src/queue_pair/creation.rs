@@ -7,9 +7,9 @@ use wire::PathMtu;
 use super::WindowLimits;
 use crate::completion::CompletionQueue;
 use crate::memory::ProtectionDomain;
-use crate::receive::{SharedReceiveQueue, XrcDomain};
+use crate::receive_queue::{SharedReceiveQueue, XrcDomain};
+use crate::slab::Id;
 use crate::state::QueuePairType;
-use crate::table::Id;
 
 /// The values that an application creates a queue pair with.
 #[derive(Debug, Clone, Copy)]

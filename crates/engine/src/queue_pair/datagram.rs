@@ -16,7 +16,7 @@ use crate::memory::AccessError;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::transmit::Batch;
-use crate::work::{Destination, SendFlags, Work};
+use crate::work_request::{Destination, SendFlags, Work};
 
 /// The receive buffer of a datagram starts with the GRH area.
 const GRH_LENGTH: usize = grh::LENGTH;

@@ -11,11 +11,11 @@ use crate::incident::{
     SendFault,
 };
 use crate::memory::{ProtectionDomain, Requirement};
-use crate::receive::PostError;
+use crate::receive_queue::PostError;
 use crate::shared::Shared;
+use crate::slab::Id;
 use crate::state::{self, Attributes, ModifyError, State};
-use crate::table::Id;
-use crate::work::{Payload, ReceiveRequest, Work};
+use crate::work_request::{Payload, ReceiveRequest, Work};
 
 /// After what time without receives an incident is recorded. A program that is a little late is not at fault.
 const NO_RECEIVE_REPORT_DELAY: Duration = Duration::from_secs(1);

@@ -5,8 +5,8 @@ use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::observation::Observation;
 use crate::shared::Shared;
+use crate::slab::Id;
 use crate::state::{QueuePairType, State};
-use crate::table::Id;
 
 impl QueuePair {
     /// Moves the queue pair to the error state. From now on requests are flushed and packets

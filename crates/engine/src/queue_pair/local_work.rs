@@ -3,7 +3,7 @@
 use super::QueuePair;
 use crate::completion::Status;
 use crate::shared::Shared;
-use crate::work::Work;
+use crate::work_request::Work;
 
 impl QueuePair {
     /// Binds or invalidates a memory window.

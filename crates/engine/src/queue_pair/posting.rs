@@ -8,10 +8,10 @@ use crate::checksums::Checksums;
 use crate::completion::CompletedWork;
 use crate::memory::Segments;
 use crate::observation::{Observation, PostedSend, ReceiveQueueId};
-use crate::receive::PostError;
+use crate::receive_queue::PostError;
 use crate::shared::Shared;
 use crate::state::{QueuePairType, State};
-use crate::work::{Payload, ReceiveRequest, SendFlags, SendRequest};
+use crate::work_request::{Payload, ReceiveRequest, SendFlags, SendRequest};
 
 impl QueuePair {
     pub(crate) fn post_send(

@@ -12,7 +12,7 @@
 //! ```
 
 mod coalescing;
-mod lasting_retries;
+mod prolonged_retries;
 mod recovery;
 mod response;
 mod window;
@@ -32,9 +32,9 @@ use crate::planted_bug::{Bug, PlantedBug};
 use crate::shared::Shared;
 use crate::state::{Attributes, State};
 use crate::transmit::Batch;
-use crate::work::{SendFlags, Work};
+use crate::work_request::{SendFlags, Work};
 use coalescing::Coalescing;
-use lasting_retries::LastingRetries;
+use prolonged_retries::ProlongedRetries;
 use window::Window;
 
 /// The maximum number of packets between two acknowledgement requests in a long message.
@@ -71,7 +71,7 @@ pub(super) struct Requester {
     peer_expects: Option<Psn>,
     window: Window,
     /// Retries since the last progress.
-    lasting_retries: Option<LastingRetries>,
+    lasting_retries: Option<ProlongedRetries>,
     /// Whether draining the send queue raises an event.
     pub(super) announce_drain: bool,
 }

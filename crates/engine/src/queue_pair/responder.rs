@@ -1,14 +1,14 @@
 //! The receive side of a reliable connection.
 //!
-//! A request is first classified by its PSN, then [admitted](QueuePair::admit) by checks that
+//! A request is first classified by its PSN, then [admitted](QueuePair::validate) by checks that
 //! change no state, and only then executed. A rejected request gets the NAK that the specification
 //! defines. A duplicate is answered again but never executed again.
 
-mod admit;
 mod diagnosis;
+mod duplicates;
 mod execute;
-mod replay;
-mod reply;
+mod response_queue;
+mod validate;
 
 use std::collections::VecDeque;
 
@@ -20,14 +20,14 @@ use crate::event::AsyncEvent;
 use crate::memory::ProtectionDomain;
 use crate::observation::Observation;
 use crate::planted_bug::{Bug, PlantedBug};
-use crate::receive::SharedReceiveQueue;
+use crate::receive_queue::SharedReceiveQueue;
 use crate::shared::Shared;
+use crate::slab::Id;
 use crate::state::{QueuePairType, State};
-use crate::table::Id;
-use crate::work::ReceiveRequest;
-pub(super) use admit::Rejection;
-use replay::SavedResponse;
-use reply::Reply;
+use crate::work_request::ReceiveRequest;
+use duplicates::SavedResponse;
+use response_queue::Reply;
+pub(super) use validate::Rejection;
 
 /// The receive side of a reliable connection: its sequence numbers and queued replies.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl QueuePair {
             SequencePosition::Ahead => return self.report_gap(shared),
             SequencePosition::Expected => self.note_established(shared),
         }
-        if let Err(rejection) = self.admit(packet, shared) {
+        if let Err(rejection) = self.validate(packet, shared) {
             return self.reject(packet, rejection, shared);
         }
         if let Err(rejection) = self.execute(packet, shared) {

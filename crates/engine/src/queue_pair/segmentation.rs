@@ -8,8 +8,8 @@ use wire::{
 use super::send_queue::Outstanding;
 use crate::memory::{AccessError, Memory, ProtectionDomain};
 use crate::planted_bug::{Bug, PlantedBug};
-use crate::table::Id;
-use crate::work::{Payload, RemoteMemory, SendFlags, Work};
+use crate::slab::Id;
+use crate::work_request::{Payload, RemoteMemory, SendFlags, Work};
 
 /// One packet of a send request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

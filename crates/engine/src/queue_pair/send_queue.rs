@@ -10,10 +10,10 @@ use crate::address::GidTable;
 use crate::checksums::Checksums;
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::observation::Observation;
-use crate::receive::PostError;
+use crate::receive_queue::PostError;
 use crate::shared::Shared;
 use crate::state::QueuePairType;
-use crate::work::{MAX_MESSAGE, Payload, SendFlags, SendRequest, Work};
+use crate::work_request::{MAX_MESSAGE, Payload, SendFlags, SendRequest, Work};
 
 /// A send request that has not completed.
 #[derive(Debug)]

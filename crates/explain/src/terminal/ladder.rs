@@ -12,11 +12,11 @@ use super::lists::end;
 use super::table::cut;
 use crate::analysis::Analysis;
 use crate::anomaly::Severity;
+use crate::connection_end::Side;
 use crate::handshake::Step;
 use crate::id::{ConnectionId, PacketId};
 use crate::message::describe;
 use crate::packet::{Marks, Packet, Role};
-use crate::side::Side;
 use crate::text_format::{count, moment, psn_range};
 
 /// More ladders than this are shown only on request.

@@ -9,11 +9,11 @@ use super::colours::{BAD, FAINT, GOOD, STRONG, WARNING, paint};
 use super::table::{Cell, Edge, Table, cut, paragraph};
 use crate::analysis::Analysis;
 use crate::connection::{Connection, Pairing};
+use crate::connection_end::Side;
 use crate::handshake::{Handshake, HandshakeOutcome};
 use crate::id::{ConnectionId, MessageId};
 use crate::message::{Message, Outcome};
 use crate::packet_headers::described;
-use crate::side::Side;
 use crate::text_format::{bytes, count, duration, grouped, moment};
 
 /// The connections and their handshakes.

@@ -9,8 +9,8 @@
 //! that were released recently are avoided, so that late packets for dead members don't reach a new
 //! one.
 
-use super::block::NumberBlock;
-use super::table::Table;
+use super::number_block::NumberBlock;
+use super::registry_table::Table;
 
 /// How many numbers there are.
 const NUMBERS: u32 = 1 << 24;
@@ -73,7 +73,7 @@ fn free_in(from: u32, to: u32, bits: u32) -> (u32, u32) {
 mod tests {
     use super::*;
     use crate::share::process::Identity;
-    use crate::share::table::Entry;
+    use crate::share::registry_table::Entry;
     use crate::sys;
 
     fn entry(block: NumberBlock) -> Entry {

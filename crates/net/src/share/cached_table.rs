@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::process::Identity;
 use super::registry::{Registry, RegistryError, Stamp};
-use super::table::Table;
+use super::registry_table::Table;
 
 /// How long the result of a check whether a process runs is reused.
 const LIVENESS_CACHE_LIFETIME: Duration = Duration::from_millis(20);

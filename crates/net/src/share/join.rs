@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use wire::{IcrcChecker, IcrcGenerator, ROCE_PORT};
 
 use super::allocation::free_block;
-use super::block::NumberBlock;
+use super::broadcast_limit::CopyLimit;
 use super::cached_table::CachedTable;
-use super::copy_limit::CopyLimit;
-use super::directory::RuntimeDirectory;
 use super::join_error::JoinError;
 use super::mailbox::Mailbox;
 use super::member::{Counters, Member};
+use super::number_block::NumberBlock;
 use super::outbox::Outbox;
 use super::port_in_use::is_in_use;
 use super::process::Identity;
 use super::registry::{Locked, Registry, RegistryError};
+use super::registry_table::Table;
 use super::repair_state::RepairState;
+use super::runtime_directory::RuntimeDirectory;
 use super::steering::MAX_MEMBERS;
-use super::table::Table;
 use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
 use crate::sys;
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::restrictions::{self, Restriction};
-    use crate::share::table::Entry;
+    use crate::share::registry_table::Entry;
     use crate::socket::Inbox;
     use crate::sys::process::{end, fork};
     use crate::sys::seccomp::{Forbidden, forbid};

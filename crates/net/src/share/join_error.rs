@@ -3,8 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::directory::DirectoryError;
 use super::registry::RegistryError;
+use super::runtime_directory::DirectoryError;
 use crate::socket::SocketError;
 use crate::sys;
 

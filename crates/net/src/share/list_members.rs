@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use wire::Qpn;
 
-use super::block::NumberBlock;
-use super::directory::RuntimeDirectory;
 use super::join_error::JoinError;
+use super::number_block::NumberBlock;
 use super::registry::Registry;
+use super::runtime_directory::RuntimeDirectory;
 
 /// A context at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::block::NumberBlock;
 use super::member::Member;
+use super::number_block::NumberBlock;
 use super::process::Identity;
 use super::registry::{Registry, RegistryError};
-use super::table::{Listener, Table};
+use super::registry_table::{Listener, Table};
 
 /// Why a service can't be claimed.
 #[derive(Debug, thiserror::Error)]
@@ -111,8 +111,8 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::share::directory::RuntimeDirectory;
-    use crate::share::table::Entry;
+    use crate::share::registry_table::Entry;
+    use crate::share::runtime_directory::RuntimeDirectory;
 
     #[test]
     fn a_service_of_a_dead_process_belongs_to_the_next_that_claims_it() {

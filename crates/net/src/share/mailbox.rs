@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use wire::{Flow, Route};
 
+use super::long_socket_path::with_short_path;
 use super::process::Identity;
-use super::short_path::with_short_path;
 use crate::socket::Batch;
 use crate::sys;
 

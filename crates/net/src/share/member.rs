@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use wire::{IcrcChecker, IcrcGenerator, Qpn};
 
-use super::block::{NumberBlock, communication_number};
+use super::broadcast_limit::CopyLimit;
 use super::cached_table::CachedTable;
-use super::copy_limit::CopyLimit;
 use super::mailbox::Mailbox;
+use super::number_block::{NumberBlock, communication_number};
 use super::outbox::Outbox;
 use super::process::Identity;
 use super::registry::{Registry, RegistryError};

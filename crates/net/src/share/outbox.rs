@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::io;
 
-use super::block::NumberBlock;
+use super::number_block::NumberBlock;
 
 /// How many bytes may be queued. Further packets are dropped.
 const CAPACITY: usize = 1 << 20;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::block::NumberBlock;
-use super::table::{Seen, Table};
+use super::number_block::NumberBlock;
+use super::registry_table::{Seen, Table};
 
 /// How long to wait before a held lock is tried again.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(100);
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use crate::share::RuntimeDirectory;
     use crate::share::process::Identity;
-    use crate::share::table::Entry;
+    use crate::share::registry_table::Entry;
     use crate::sys::process::{end, fork};
 
     fn scratch(name: &str) -> RuntimeDirectory {

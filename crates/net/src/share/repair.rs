@@ -6,15 +6,15 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use wire::Route;
 
-use super::block::NumberBlock;
 use super::join_error::JoinError;
 use super::mailbox::INSPECT;
 use super::member::Member;
+use super::number_block::NumberBlock;
 use super::probe::{self, Probe};
 use super::registry::Locked;
+use super::registry_table::{Entry, Moved, Seen, Table};
 use super::repair_state::PROBE_TIMEOUT;
 use super::steering::program;
-use super::table::{Entry, Moved, Seen, Table};
 use crate::restrictions::{self, Restriction};
 use crate::sys;
 

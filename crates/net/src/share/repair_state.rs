@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::block::NumberBlock;
+use super::number_block::NumberBlock;
 use super::registry::Stamp;
 
 /// How long a member waits for its probe at first. Doubled each time that no probe arrives, up to

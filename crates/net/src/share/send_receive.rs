@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use wire::{Qpn, Route, destination_queue_pair};
 
-use super::block::NumberBlock;
 use super::mailbox::{HEADER_LENGTH, Header, MAX_MESSAGE, MailboxMessage, decode, encode};
 use super::member::Member;
+use super::number_block::NumberBlock;
 use super::outbox::QueuedMessage;
 use super::probe::Probe;
 use super::shortcut::{Outcome, Shortcuts};

@@ -32,11 +32,11 @@ use std::time::{Duration, Instant};
 
 use wire::Qpn;
 
-use super::block::NumberBlock;
 use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, Mailbox, RingOffer};
+use super::number_block::NumberBlock;
 use super::process::Identity;
 use super::registry::{Registry, Stamp};
-use super::table::{Entry, Table};
+use super::registry_table::{Entry, Table};
 use crate::restrictions::{self, Restriction};
 use crate::sys::shared_memory::RING_LINK;
 use ring::{Reader, State, Writer};

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::long_socket_path::with_short_path;
 use super::registry::{Registry, visible_ending};
-use super::short_path::with_short_path;
 use super::statistics;
 
 /// The minimum time between two removals in a directory.

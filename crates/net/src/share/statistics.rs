@@ -16,9 +16,9 @@ use std::time::{Duration, SystemTime};
 use statistics::layout::{self, HEADER_WORDS, PAGE_WORDS};
 use statistics::{DEVICE_COUNTERS, DeviceCounters, QueuePairRecord};
 
-use super::directory::{DirectoryError, RuntimeDirectory};
 use super::process::Identity;
 use super::registry::namespace;
+use super::runtime_directory::{DirectoryError, RuntimeDirectory};
 use crate::sys::shared_memory::SharedMemory;
 
 /// How many bytes a word has.

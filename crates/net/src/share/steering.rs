@@ -2,9 +2,9 @@
 
 use crate::sys::option::Instruction;
 
-use super::block::NumberBlock;
+use super::number_block::NumberBlock;
 use super::probe;
-use super::table::Table;
+use super::registry_table::Table;
 
 /// A place that no socket has. The kernel then chooses by the packet's addresses and ports.
 const ANY: u32 = u32::MAX;
@@ -161,7 +161,7 @@ fn jump_unless(code: u16, operand: u32, skip: u8) -> Instruction {
 mod tests {
     use super::*;
     use crate::share::process::Identity;
-    use crate::share::table::Entry;
+    use crate::share::registry_table::Entry;
 
     /// Runs a program on a packet. Returns its result and the number of executed instructions.
     fn run(program: &[Instruction], packet: &[u8]) -> (u32, usize) {

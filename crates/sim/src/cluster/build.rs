@@ -9,7 +9,7 @@ use engine::{
 use wire::{Gid, Key, PathMtu};
 
 use super::connection_end::Target;
-use super::pool::{Owner, Pool};
+use super::receive_queues::{Owner, Pool};
 use super::{Cluster, Profile, Queue, Service};
 use crate::CheckError;
 use crate::model_memory::ModelMemory;

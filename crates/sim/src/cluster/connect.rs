@@ -7,7 +7,7 @@ use wire::{AckTimeout, PathMtu, Psn, RnrTimer};
 
 use super::build::HostObjects;
 use super::connection_end::{End, Limits};
-use super::pool::Owner;
+use super::receive_queues::Owner;
 use super::{Cluster, Service};
 use crate::CheckError;
 use crate::simple_connect::ALL_RIGHTS;

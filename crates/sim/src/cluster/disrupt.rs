@@ -3,7 +3,7 @@
 use engine::{Attributes, RemoteMemory, State};
 
 use super::connection_end::{Cause, Drain, Posted};
-use super::pool::Owner;
+use super::receive_queues::Owner;
 use super::{Call, Cluster};
 use crate::CheckError;
 

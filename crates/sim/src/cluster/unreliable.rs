@@ -4,7 +4,7 @@ use engine::Completion;
 
 use super::Cluster;
 use super::connection_end::Message;
-use super::pool::Receive;
+use super::receive_queues::Receive;
 use crate::CheckError;
 
 impl Cluster {

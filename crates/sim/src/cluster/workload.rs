@@ -3,7 +3,7 @@
 use engine::{QueuePairType, SendFlags};
 
 use super::connection_end::{Expected, Posted};
-use super::draft::{Draft, Verb};
+use super::valid_requests::{Draft, Verb};
 use super::{Call, Cluster};
 use crate::CheckError;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cm::{EventKind, Failure, Id, Phase, Request, private_data};
+use cm::{EventKind, ExchangeState, Failure, Id, Request, private_data};
 use wire::cm::RejectReason;
 
 use super::Connections;
@@ -256,7 +256,7 @@ impl Connections {
         let now = self.world.instant();
         let key = self.key(host, id);
         let (process, device, manager) = self.parts(host);
-        let ended = matches!(manager.phase(id), None | Some(Phase::TimeWait));
+        let ended = matches!(manager.phase(id), None | Some(ExchangeState::TimeWait));
         manager.destroy(now, id)?;
         let number = process.retire(device, id)?;
         let record = self.event_log.record(key);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cm::{Id, Parameters, Phase, private_data};
+use cm::{ExchangeState, Id, Parameters, private_data};
 
 use super::Connections;
 use super::application::{Action, LONG_DELAY, answer_capacity, pause};
@@ -93,8 +93,8 @@ impl Connections {
         let (responder_resources, initiator_depth) = self.draw_depths();
         let (process, _, manager) = self.parts(host);
         let prepared = match manager.phase(id) {
-            Some(Phase::ServiceRequestReceived) => Some(process.service),
-            Some(Phase::RequestReceived) => self.prepare(host, id)?,
+            Some(ExchangeState::ServiceRequestReceived) => Some(process.service),
+            Some(ExchangeState::RequestReceived) => self.prepare(host, id)?,
             _ => return Ok(()),
         };
         let Some(qpn) = prepared else {
@@ -141,7 +141,7 @@ impl Connections {
 
     pub(super) fn establish(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
         let (process, device, manager) = self.parts(host);
-        if manager.phase(id) != Some(Phase::ReplyReceived) {
+        if manager.phase(id) != Some(ExchangeState::ReplyReceived) {
             return Ok(());
         }
         let init = manager.init_attributes(id)?;

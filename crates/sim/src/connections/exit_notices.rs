@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cm::{Manager, Phase};
+use cm::{ExchangeState, Manager};
 use host::Host;
 use wire::{Deth, Flow, Opcode, PacketHead, Psn, Qpn, QueueKey, icrc};
 
@@ -30,16 +30,26 @@ pub(super) enum ExpectedEnd {
 
 impl ExpectedEnd {
     /// The event that follows from the phases of both sides when one dies, if its exit notice arrives.
-    fn of(dead: Phase, peer: Phase) -> Option<ExpectedEnd> {
-        let is_over = |phase| matches!(phase, Phase::TimeWait | Phase::DisconnectReceived);
+    fn of(dead: ExchangeState, peer: ExchangeState) -> Option<ExpectedEnd> {
+        let is_over = |phase| {
+            matches!(
+                phase,
+                ExchangeState::TimeWait | ExchangeState::DisconnectReceived
+            )
+        };
         let (replied, waits) = (
-            matches!(dead, Phase::ReplySent | Phase::ReplyDelayed),
-            matches!(peer, Phase::RequestSent | Phase::RequestDelayed),
+            matches!(dead, ExchangeState::ReplySent | ExchangeState::ReplyDelayed),
+            matches!(
+                peer,
+                ExchangeState::RequestSent | ExchangeState::RequestDelayed
+            ),
         );
         match (dead, peer) {
-            (Phase::Established, Phase::Established) => Some(ExpectedEnd::Disconnected),
+            (ExchangeState::Established, ExchangeState::Established) => {
+                Some(ExpectedEnd::Disconnected)
+            }
             // There is no notice: the DREP is sent, or no peer waits for the requester of a service.
-            (Phase::TimeWait | Phase::ServiceRequestSent, _) => None,
+            (ExchangeState::TimeWait | ExchangeState::ServiceRequestSent, _) => None,
             (_, peer) if is_over(peer) => None,
             // If the REP is lost, the peer can't match a REJ with the REP's communication id, as on
             // Linux.
@@ -154,7 +164,7 @@ impl Connections {
         machine.filter(|_| is_current)?.host().map(Host::manager)
     }
 
-    fn phase(&mut self, key: IdKey) -> Option<Phase> {
+    fn phase(&mut self, key: IdKey) -> Option<ExchangeState> {
         self.manager_of(key)?.phase(key.id)
     }
 

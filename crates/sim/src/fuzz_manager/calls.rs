@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use cm::{Failure, Id, Parameters, Phase, ServiceType, State};
+use cm::{ExchangeState, Failure, Id, Parameters, ServiceType, State};
 use wire::Qpn;
 use wire::cm::{PortSpace, RejectReason};
 
@@ -88,19 +88,21 @@ impl Victim {
                     self.connecting.insert(id);
                 }
             }
-            (_, Some(Phase::ReplyReceived)) if input.byte() < 200 => {
+            (_, Some(ExchangeState::ReplyReceived)) if input.byte() < 200 => {
                 self.manager.establish(id).expect("a reply has come");
             }
-            (_, Some(Phase::ReplyReceived)) => {
+            (_, Some(ExchangeState::ReplyReceived)) => {
                 let failed = self.manager.connect_failed(id, Failure::Os(12));
                 failed.expect("a reply has come");
             }
-            (_, Some(Phase::RequestReceived)) if input.byte() < 64 => self.take(id),
-            (_, Some(Phase::RequestReceived | Phase::ServiceRequestReceived)) => {
+            (_, Some(ExchangeState::RequestReceived)) if input.byte() < 64 => self.take(id),
+            (_, Some(ExchangeState::RequestReceived | ExchangeState::ServiceRequestReceived)) => {
                 self.accept(id, input);
             }
-            (_, Some(Phase::Established)) if input.byte() < 128 => {}
-            (_, Some(Phase::ReplySent | Phase::ReplyDelayed)) if input.byte() < 64 => {
+            (_, Some(ExchangeState::Established)) if input.byte() < 128 => {}
+            (_, Some(ExchangeState::ReplySent | ExchangeState::ReplyDelayed))
+                if input.byte() < 64 =>
+            {
                 let qpn = self.known.last().map_or(Qpn::new(1), |known| known.our_qpn);
                 self.manager.notify_established(qpn);
             }
@@ -117,7 +119,7 @@ impl Victim {
             private_data: &vec![7; length],
             ..Parameters::new(qpn)
         };
-        if self.manager.phase(id) == Some(Phase::RequestReceived) {
+        if self.manager.phase(id) == Some(ExchangeState::RequestReceived) {
             let attributes = (
                 self.manager.init_attributes(id).is_ok(),
                 self.manager.receive_attributes(id).is_ok(),

@@ -1,8 +1,8 @@
 //! The three messages that establish a connection: REQ, REP and RTU.
 
-use super::code::{Failover, Service};
 use super::field::{PrivateData, at, bits, bytes};
 use super::ids::{CommunicationId, ServiceId, Timeout};
+use super::reason_codes::{Failover, Service};
 use crate::number::{AckTimeout, Gid, PartitionKey, PathMtu, Psn, Qpn, QueueKey};
 
 layout! {

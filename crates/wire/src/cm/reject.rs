@@ -1,8 +1,8 @@
 //! The two messages that delay or reject: MRA and REJ.
 
-use super::code::{AcknowledgedMessage, RejectReason, RejectedMessage};
 use super::field::{PrivateData, at, bytes};
 use super::ids::{CommunicationId, Timeout};
+use super::reason_codes::{AcknowledgedMessage, RejectReason, RejectedMessage};
 
 layout! {
     /// MRA: confirms receipt of a message whose answer takes longer.

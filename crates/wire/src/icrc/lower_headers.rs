@@ -6,7 +6,7 @@
 
 use crc32fast::Hasher;
 
-use super::{BTH_LENGTH, CONGESTION_BYTE, Flow, Fragmentation, linear, with_lower_headers};
+use super::{BTH_LENGTH, CONGESTION_BYTE, Flow, Fragmentation, inverse_crc, with_lower_headers};
 
 /// Number of cached flows and lengths. It is prime, so common lengths have different slots.
 const SLOTS: usize = 13;
@@ -15,8 +15,8 @@ const SLOTS: usize = 13;
 /// the IPv4 header, the UDP header.
 const AFTER_IDENTIFICATION: usize = 15 + 8;
 
-static HIGH_BYTE: [u32; 256] = linear::contributions(AFTER_IDENTIFICATION);
-static LOW_BYTE: [u32; 256] = linear::contributions(AFTER_IDENTIFICATION - 1);
+static HIGH_BYTE: [u32; 256] = inverse_crc::contributions(AFTER_IDENTIFICATION);
+static LOW_BYTE: [u32; 256] = inverse_crc::contributions(AFTER_IDENTIFICATION - 1);
 
 #[derive(Debug, Clone, Copy)]
 struct CachedCrc {
@@ -79,7 +79,7 @@ impl CachedCrc {
         let bytes_after = self.length - CONGESTION_BYTE - 1;
         *self
             .congestion
-            .get_or_insert_with(|| linear::contribution(0xff, bytes_after))
+            .get_or_insert_with(|| inverse_crc::contribution(0xff, bytes_after))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::entry::Field::{self, Libraries, MachineLearning, Storage};
 use super::super::entry::{Entry, Origin};
-use super::super::supply::GLOO_PROGRAM;
+use super::super::prerequisites::GLOO_PROGRAM;
 use crate::programs::list::{Ready, Row, ends, stays};
 
 const LIBISCSI: &str = "inquiry and capacity of a disk; `qemu-img convert` and `iscsi-test-cu` over iSER end with errors \

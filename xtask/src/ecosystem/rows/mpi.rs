@@ -2,7 +2,7 @@
 
 use super::super::entry::Field::{Libraries, Mpi};
 use super::super::entry::{Entry, Origin};
-use super::super::supply::SHMEM_PROGRAM;
+use super::super::prerequisites::SHMEM_PROGRAM;
 use crate::programs::list::Row;
 
 const OPEN: Origin = Origin::Debian("openmpi-bin");

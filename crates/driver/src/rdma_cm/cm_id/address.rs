@@ -11,7 +11,7 @@ use super::bind_state::BindState;
 use super::{CmId, Inner};
 use crate::Driver;
 use crate::diagnostics;
-use crate::rdma_cm::device_id::DeviceId;
+use crate::rdma_cm::id_on_device::IdOnDevice;
 use crate::rdma_cm::{CmError, devices};
 
 /// How many ports are tried when the library chooses the port and another process has it.
@@ -78,7 +78,7 @@ impl CmId {
         drivers: &[Arc<Driver>],
         inner: &Inner,
         address: SocketAddr,
-    ) -> Result<(Vec<DeviceId>, SocketAddr), CmError> {
+    ) -> Result<(Vec<IdOnDevice>, SocketAddr), CmError> {
         let attempts = if address.port() == 0 { ATTEMPTS } else { 1 };
         let mut refused = CmError::NoDevice(address.ip());
         for _ in 0..attempts {
@@ -97,7 +97,7 @@ impl CmId {
         drivers: &[Arc<Driver>],
         inner: &Inner,
         mut address: SocketAddr,
-    ) -> Result<(Vec<DeviceId>, SocketAddr), CmError> {
+    ) -> Result<(Vec<IdOnDevice>, SocketAddr), CmError> {
         let mut device_ids = Vec::with_capacity(drivers.len());
         for driver in drivers {
             let mut device_id = self.device_id(driver, inner)?;
@@ -111,9 +111,9 @@ impl CmId {
         }
     }
 
-    fn device_id(&self, driver: &Arc<Driver>, inner: &Inner) -> Result<DeviceId, CmError> {
+    fn device_id(&self, driver: &Arc<Driver>, inner: &Inner) -> Result<IdOnDevice, CmError> {
         let made_for = (self.space, self.service_type);
-        DeviceId::create(driver, &inner.channel, self.token, made_for, &inner.options)
+        IdOnDevice::create(driver, &inner.channel, self.token, made_for, &inner.options)
     }
 
     /// Ensures that it is at the device from which the peer can be reached.
@@ -164,7 +164,7 @@ impl CmId {
     }
 }
 
-fn bound_port(device_ids: &[DeviceId]) -> Option<u16> {
+fn bound_port(device_ids: &[IdOnDevice]) -> Option<u16> {
     let device_id = device_ids.first()?;
     let bound = device_id.call_manager(|manager, _, id| Ok(manager.local_address(id)));
     bound.ok().flatten().map(|address| address.port())

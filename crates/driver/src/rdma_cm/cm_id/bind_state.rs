@@ -2,22 +2,22 @@
 
 use std::net::IpAddr;
 
-use crate::rdma_cm::device_id::DeviceId;
+use crate::rdma_cm::id_on_device::IdOnDevice;
 
 /// The devices that an id is bound at.
 pub(super) enum BindState {
     /// The id is not bound yet.
     Unbound,
     /// At one device.
-    OneDevice(DeviceId),
+    OneDevice(IdOnDevice),
     /// At all devices, because it is bound to an unspecified address.
-    AllDevices(Vec<DeviceId>),
+    AllDevices(Vec<IdOnDevice>),
 }
 
 impl BindState {
     /// The state of device_ids that were bound to an address. An unspecified address stands for
     /// all.
-    pub(super) fn of(mut device_ids: Vec<DeviceId>, ip: IpAddr) -> Self {
+    pub(super) fn of(mut device_ids: Vec<IdOnDevice>, ip: IpAddr) -> Self {
         if !ip.is_unspecified() && device_ids.len() == 1 {
             Self::OneDevice(device_ids.remove(0))
         } else {
@@ -26,7 +26,7 @@ impl BindState {
     }
 
     /// All its device_ids.
-    pub(super) fn device_ids(&self) -> &[DeviceId] {
+    pub(super) fn device_ids(&self) -> &[IdOnDevice] {
         match self {
             Self::Unbound => &[],
             Self::OneDevice(device_id) => std::slice::from_ref(device_id),

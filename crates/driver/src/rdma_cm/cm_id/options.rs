@@ -4,7 +4,7 @@ use wire::{AckTimeout, RnrTimer};
 
 use super::CmId;
 use crate::rdma_cm::CmError;
-use crate::rdma_cm::device_id::IdOptions;
+use crate::rdma_cm::id_on_device::IdOptions;
 
 impl CmId {
     /// Sets the traffic class (ToS) of everything that it sends.

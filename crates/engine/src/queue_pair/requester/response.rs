@@ -10,7 +10,7 @@ use crate::completion::Status;
 use crate::planted_bug::Bug;
 use crate::shared::Shared;
 use crate::state::State;
-use crate::work::{Payload, Work};
+use crate::work_request::{Payload, Work};
 
 /// A response is missing: a later one arrived first.
 struct ResponseMissing;

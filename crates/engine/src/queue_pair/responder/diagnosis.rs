@@ -3,7 +3,7 @@
 use wire::{NakCode, Operation, Packet, Psn};
 
 use super::super::QueuePair;
-use super::admit::{needed_right, requirement};
+use super::validate::{needed_right, requirement};
 use super::{Message, Rejection};
 use crate::incident::{Incident, ReceiveFault, RejectedRequest, RequestFault, Target};
 use crate::memory::Requirement;

@@ -6,9 +6,9 @@ use wire::{Key, NakCode, Operation, Packet};
 
 use super::super::QueuePair;
 use super::super::send_queue::in_packets;
-use super::admit::Rejection;
-use super::replay::SavedResponse;
-use super::reply::{Reply, Result64};
+use super::duplicates::SavedResponse;
+use super::response_queue::{Reply, Result64};
+use super::validate::Rejection;
 use super::{Message, Receiving, Writing};
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::memory::Requirement;

@@ -1,0 +1,222 @@
+//! Receive queues: of one queue pair, or shared by several.
+
+mod srq_numbers;
+
+pub(crate) use srq_numbers::SrqNumbers;
+
+use std::collections::VecDeque;
+
+use wire::Srqn;
+
+use crate::address::AddressError;
+use crate::completion::CompletionQueue;
+use crate::memory::ProtectionDomain;
+use crate::slab::Id;
+use crate::state::State;
+use crate::work_request::{MAX_MESSAGE, ReceiveRequest};
+
+/// Why a work request is rejected when it is posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// The queue is full.
+    #[error("the queue is full: poll completions, or create it larger")]
+    QueueFull,
+    /// The process has no memory for another request.
+    #[error("the process has no memory for another request")]
+    NoMemory,
+    /// The request has more segments than the queue was created for.
+    #[error("the request has more segments than the {max} that the queue was created for")]
+    TooManySegments {
+        /// The maximum.
+        max: u32,
+    },
+    /// The message has more than 2^31 bytes.
+    #[error("a message has at most 2^31 bytes")]
+    MessageTooLong,
+    /// The request has more inline data than the queue was created for.
+    #[error("at most {max} bytes may be inline in this queue")]
+    InlineTooLong {
+        /// The maximum.
+        max: u32,
+    },
+    /// The state of the queue pair does not allow it.
+    #[error("the queue pair is in state {0:?}, which does not accept this request")]
+    WrongState(State),
+    /// The queue pair type does not support the work.
+    #[error("this queue pair type does not support the work")]
+    Unsupported,
+    /// A datagram has no destination, or another request has one.
+    #[error(
+        "a datagram needs an address handle and a queue key, and other requests must not have them"
+    )]
+    Destination,
+    /// The destination of a datagram cannot be used.
+    #[error("the destination cannot be used: {0}")]
+    Address(#[from] AddressError),
+    /// An atomic needs eight aligned bytes of the peer and eight bytes of local memory.
+    #[error("an atomic needs an 8-byte aligned remote address and 8 bytes of local memory")]
+    AtomicShape,
+    /// The queue pair receives from a shared receive queue.
+    #[error("this queue pair uses a shared receive queue: post the receive there")]
+    SharedReceive,
+    /// The parent process opened the device.
+    #[error("the device was opened before a fork and stays with the parent: open it again")]
+    OpenedBeforeFork,
+    /// The queue does not exist.
+    #[error("no such queue: it was destroyed or belongs to another device")]
+    Unknown,
+}
+
+/// The requests of one receive queue.
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    requests: VecDeque<ReceiveRequest>,
+    capacity: u32,
+    max_segments: u32,
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(capacity: u32, max_segments: u32) -> Self {
+        Self {
+            requests: VecDeque::new(),
+            capacity,
+            max_segments,
+        }
+    }
+
+    pub(crate) fn post(&mut self, request: ReceiveRequest) -> Result<(), PostError> {
+        if self.requests.len() >= self.capacity as usize {
+            return Err(PostError::QueueFull);
+        }
+        if request.segments.len() > self.max_segments as usize {
+            return Err(PostError::TooManySegments {
+                max: self.max_segments,
+            });
+        }
+        if request.capacity() > MAX_MESSAGE {
+            return Err(PostError::MessageTooLong);
+        }
+        let reserved = self.requests.try_reserve(1);
+        reserved.map_err(|_| PostError::NoMemory)?;
+        self.requests.push_back(request);
+        Ok(())
+    }
+
+    pub(crate) fn take(&mut self) -> Option<ReceiveRequest> {
+        self.requests.pop_front()
+    }
+
+    /// The request that the next message will fill.
+    pub(crate) fn front(&self) -> Option<&ReceiveRequest> {
+        self.requests.front()
+    }
+
+    /// Returns a receive whose message did not complete.
+    pub(crate) fn put_back(&mut self, request: ReceiveRequest) {
+        self.requests.push_front(request);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}
+
+/// The values that a shared receive queue is created with.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedReceiveInit {
+    /// The protection domain of its memory.
+    pub domain: Id<ProtectionDomain>,
+    /// The maximum number of requests.
+    pub capacity: u32,
+    /// The maximum number of segments in a request.
+    pub max_segments: u32,
+    /// For XRC: its XRC domain, and the completion queue of its receives.
+    pub xrc: Option<(Id<XrcDomain>, Id<CompletionQueue>)>,
+}
+
+/// An XRC domain, in which processes share XRC target queue pairs.
+#[derive(Debug)]
+pub struct XrcDomain {
+    pub(crate) users: u32,
+}
+
+/// A receive queue that several queue pairs share.
+#[derive(Debug)]
+pub struct SharedReceiveQueue {
+    pub(crate) init: SharedReceiveInit,
+    pub(crate) queue: ReceiveQueue,
+    limit: u32,
+    pub(crate) users: u32,
+    number: Option<Srqn>,
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(init: SharedReceiveInit, number: Option<Srqn>) -> Self {
+        Self {
+            init,
+            number,
+            queue: ReceiveQueue::new(init.capacity, init.max_segments),
+            limit: 0,
+            users: 0,
+        }
+    }
+
+    /// The number by which XRC requests name it. Other shared receive queues have none.
+    #[must_use]
+    pub fn number(&self) -> Option<Srqn> {
+        self.number
+    }
+
+    /// The armed limit, or 0.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The maximum number of requests.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.queue.capacity
+    }
+
+    /// How many requests it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether it holds no requests.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Requests one event when fewer than `limit` requests are left. 0 cancels the request.
+    pub(crate) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+
+    /// Sets a new capacity. Returns false if the queue holds more requests than that.
+    pub(crate) fn resize(&mut self, capacity: u32) -> bool {
+        let fits = self.queue.len() <= capacity as usize;
+        if fits {
+            self.queue.capacity = capacity;
+        }
+        fits
+    }
+
+    /// Takes a request. Also returns whether the queue fell below its limit.
+    pub(crate) fn take(&mut self) -> Option<(ReceiveRequest, bool)> {
+        let request = self.queue.take()?;
+        let reached = self.queue.len() < self.limit as usize;
+        if reached {
+            // One-shot: the application must arm it again.
+            self.limit = 0;
+        }
+        Some((request, reached))
+    }
+}

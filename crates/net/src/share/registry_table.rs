@@ -1,0 +1,526 @@
+//! The content of the registry: the members of an address and their services.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Write};
+
+use wire::Qpn;
+
+use super::number_block::NumberBlock;
+use super::process::Identity;
+
+/// The first word of a registry file: what it is, and the version of its format.
+const FILE_SIGNATURE: &str = "roci-registry-2";
+
+/// How many released blocks are kept from reuse, so that late packets do not reach a new member.
+const MAX_RETIRED_BLOCKS: usize = 64;
+
+/// One context. A process has one member for each device that it has open at the address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) block: NumberBlock,
+    pub(super) process: Identity,
+    /// Its last known place in the group of sockets.
+    pub(super) place: Option<u32>,
+    /// The round of probes in which the place was recorded.
+    pub(super) round: u64,
+    /// Whether it is leaving: it still has its place, but no packets are steered to it.
+    pub(super) withdrawn: bool,
+}
+
+/// A service that a member listens for, or has reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listener {
+    pub(super) service: u64,
+    pub(super) block: NumberBlock,
+}
+
+/// The members of one address and their services.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Table {
+    /// The latest round of probes.
+    pub(super) round: u64,
+    /// In the order of their blocks, which do not overlap.
+    pub(super) members: Vec<Entry>,
+    /// In the order in which they were claimed.
+    pub(super) listeners: Vec<Listener>,
+    /// Released blocks, the latest last.
+    pub(super) retired: Vec<NumberBlock>,
+}
+
+/// The place of a member, as it is appended to the registry during a round of probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) block: NumberBlock,
+    pub(super) round: u64,
+    pub(super) place: u32,
+    /// How many members have recorded their place in this round, including this one.
+    pub(super) count: usize,
+    /// How many members there are.
+    pub(super) members: usize,
+}
+
+impl Seen {
+    /// The maximum length of a line in bytes.
+    pub(super) const LONGEST: usize = 128;
+
+    /// Formats the line.
+    pub(super) fn print(&self) -> String {
+        let Self { block, place, .. } = self;
+        let (round, count, members) = (self.round, self.count, self.members);
+        format!("seen {block} round {round:016x} place {place} count {count} of {members}\n")
+    }
+
+    /// Parses a line; `None` if it is of another kind.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("seen ")?.split_ascii_whitespace();
+        Some(Self {
+            block: words.next()?.parse().ok()?,
+            round: u64::from_str_radix(words.nth(1)?, 16).ok()?,
+            place: words.nth(1)?.parse().ok()?,
+            count: words.nth(1)?.parse().ok()?,
+            members: words.nth(1)?.parse().ok()?,
+        })
+    }
+}
+
+impl Table {
+    pub(super) const EMPTY: Table = Table {
+        round: 0,
+        members: Vec::new(),
+        listeners: Vec::new(),
+        retired: Vec::new(),
+    };
+
+    /// The member that has exactly this block.
+    pub(super) fn member(&self, block: NumberBlock) -> Option<&Entry> {
+        self.position(block).ok().map(|at| &self.members[at])
+    }
+
+    pub(super) fn member_mut(&mut self, block: NumberBlock) -> Option<&mut Entry> {
+        self.position(block).ok().map(|at| &mut self.members[at])
+    }
+
+    fn position(&self, block: NumberBlock) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&block, |it| it.block)
+    }
+
+    /// The member that owns a queue pair number, unless it is leaving.
+    pub(super) fn owner(&self, number: Qpn) -> Option<&Entry> {
+        let above = |entry: &Entry| entry.block.first() <= number.value();
+        let after = self.members.partition_point(above);
+        let below = self.members.get(after.checked_sub(1)?)?;
+        (below.block.contains(number) && !below.withdrawn).then_some(below)
+    }
+
+    /// Whether a block or a part of it belongs to a member.
+    pub(super) fn is_taken(&self, block: NumberBlock) -> bool {
+        self.members.iter().any(|it| it.block.overlaps(block))
+    }
+
+    pub(super) fn add(&mut self, entry: Entry) {
+        let at = self.position(entry.block).unwrap_or_else(|at| at);
+        self.members.insert(at, entry);
+    }
+
+    pub(super) fn remove(&mut self, block: NumberBlock) {
+        self.remove_all(&HashSet::from([block]));
+    }
+
+    fn remove_all(&mut self, blocks: &HashSet<NumberBlock>) {
+        let given_back = self.members.iter().map(|entry| entry.block);
+        (self.retired).extend(given_back.filter(|block| blocks.contains(block)));
+        let too_many = self.retired.len().saturating_sub(MAX_RETIRED_BLOCKS);
+        self.retired.drain(..too_many);
+        self.members.retain(|entry| !blocks.contains(&entry.block));
+        (self.listeners).retain(|listener| !blocks.contains(&listener.block));
+    }
+
+    /// Removes a member whose socket is about to be closed. The last member moves into its place.
+    /// Returns that member, or `None` if the places are not known.
+    pub(super) fn close_gap(&mut self, leaver: NumberBlock) -> Option<Moved> {
+        let settled = self.is_settled();
+        let gap = self.member(leaver).and_then(|entry| entry.place);
+        self.remove(leaver);
+        let (true, Some(gap)) = (settled, gap) else {
+            return None;
+        };
+        let last = self.members.len() as u32;
+        let mut members = self.members.iter_mut();
+        let moved = members.find(|entry| entry.place == Some(last));
+        Some(Moved(moved.map(|entry| {
+            entry.place = Some(gap);
+            (entry.block, gap)
+        })))
+    }
+
+    /// Removes members whose processes have ended. Returns their blocks.
+    pub(super) fn remove_dead_members(&mut self) -> HashSet<NumberBlock> {
+        let mut alive = HashMap::new();
+        let mut is_alive = |it: Identity| *alive.entry(it).or_insert_with(|| it.is_alive());
+        let dead = self.members.iter();
+        let dead = dead.filter(|entry| !is_alive(entry.process));
+        let dead: HashSet<NumberBlock> = dead.map(|entry| entry.block).collect();
+        if !dead.is_empty() {
+            self.remove_all(&dead);
+        }
+        dead
+    }
+
+    /// How many processes the members belong to.
+    pub(super) fn processes(&self) -> usize {
+        let processes = self.members.iter().map(|entry| entry.process);
+        processes.collect::<HashSet<_>>().len()
+    }
+
+    /// The processes that a member checks in its `turn`-th check: the process of the next member,
+    /// and each of the others in turn. To check only the next one is not enough, because a stopped
+    /// process checks no other.
+    pub(super) fn watched(
+        &self,
+        block: NumberBlock,
+        process: Identity,
+        turn: usize,
+    ) -> impl Iterator<Item = Identity> {
+        let (before, after) = match self.position(block) {
+            Ok(at) | Err(at) => self.members.split_at(at),
+        };
+        let processes = after.iter().chain(before).map(|entry| entry.process);
+        let others = processes.filter(move |it| *it != process);
+        let one_of_all = turn.checked_rem(others.clone().count());
+        let next = others.clone().next();
+        next.into_iter()
+            .chain(one_of_all.and_then(|at| others.clone().nth(at)))
+    }
+
+    /// Whether every member has recorded its place in the latest round, and the places have no gap.
+    pub(super) fn is_settled(&self) -> bool {
+        self.members.iter().all(|entry| entry.round == self.round) && self.fills_all_places()
+    }
+
+    /// Whether the members' places are 0, 1, 2… without a gap.
+    pub(super) fn fills_all_places(&self) -> bool {
+        self.fill_places(|_| true) == Some(self.members.len())
+    }
+
+    /// Whether a new socket gets the place after those of all members, as far as is known: no place
+    /// of the latest round contradicts it.
+    pub(super) fn may_fill_all_places(&self) -> bool {
+        self.fill_places(|entry| entry.round == self.round)
+            .is_some()
+    }
+
+    /// How many members `which` selects, if their places are distinct and below the number of all
+    /// members; otherwise `None`.
+    fn fill_places(&self, which: impl Fn(&Entry) -> bool) -> Option<usize> {
+        let mut filled = vec![false; self.members.len()];
+        let mut count = 0;
+        for entry in self.members.iter().filter(|entry| which(entry)) {
+            let place = filled.get_mut(entry.place? as usize)?;
+            if std::mem::replace(place, true) {
+                return None;
+            }
+            count += 1;
+        }
+        Some(count)
+    }
+
+    /// Formats the table, with one line per entry. People can read it, too.
+    pub(super) fn print(&self, boot: &str) -> String {
+        let mut text = String::with_capacity(128 + 96 * self.members.len());
+        self.print_lines(boot, &mut text)
+            .expect("a string takes everything");
+        text
+    }
+
+    fn print_lines(&self, boot: &str, text: &mut String) -> fmt::Result {
+        writeln!(text, "{FILE_SIGNATURE} {boot}")?;
+        writeln!(text, "round {:016x}", self.round)?;
+        for block in &self.retired {
+            writeln!(text, "retired {block}")?;
+        }
+        for Listener { service, block } in &self.listeners {
+            writeln!(text, "listener {service:016x} member {block}")?;
+        }
+        for entry in &self.members {
+            let Identity { pid, start } = entry.process;
+            let kind = if entry.withdrawn { "leaver" } else { "member" };
+            write!(text, "{kind} {} pid {pid} start {start}", entry.block)?;
+            match entry.place {
+                Some(place) => writeln!(text, " round {:016x} place {place}", entry.round)?,
+                None => writeln!(text, " round {:016x}", entry.round)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The round in the first lines of a table that the same version wrote after the same boot.
+    pub(super) fn parse_round(text: &str, boot: &str) -> Option<u64> {
+        let mut lines = text.lines();
+        let writer = lines.next()?.strip_prefix(FILE_SIGNATURE)?;
+        let round = lines.next()?.strip_prefix("round ")?;
+        let round = u64::from_str_radix(round, 16).ok()?;
+        (writer.trim() == boot).then_some(round)
+    }
+
+    /// Parses a table; `None` if it is of another version. The entries of another boot are ignored,
+    /// because their processes have ended.
+    pub(super) fn parse(text: &str, boot: &str) -> Option<Self> {
+        let mut table = Self::EMPTY;
+        let mut lines = text.lines();
+        let Some(heading) = lines.next() else {
+            return Some(table);
+        };
+        let writer = heading.strip_prefix(FILE_SIGNATURE)?;
+        if writer.trim() == boot {
+            lines.for_each(|line| _ = table.parse_line(line));
+        }
+        table.put_in_order();
+        Some(table)
+    }
+
+    /// Sorts the members by block and drops those that overlap: another program may have written
+    /// the file.
+    fn put_in_order(&mut self) {
+        self.members.sort_by_key(|entry| entry.block);
+        let mut end = 0;
+        self.members.retain(|entry| {
+            let range = entry.block.qpn_range();
+            let is_free = range.start >= end;
+            end = end.max(range.end);
+            is_free
+        });
+    }
+
+    fn parse_line(&mut self, line: &str) -> Option<()> {
+        let (kind, rest) = line.split_once(' ')?;
+        let mut words = rest.split_ascii_whitespace();
+        match kind {
+            "round" => self.round = u64::from_str_radix(words.next()?, 16).ok()?,
+            "member" | "leaver" => self.members.push(Entry {
+                block: words.next()?.parse().ok()?,
+                process: Identity {
+                    pid: words.nth(1)?.parse().ok()?,
+                    start: words.nth(1)?.parse().ok()?,
+                },
+                round: u64::from_str_radix(words.nth(1)?, 16).ok()?,
+                place: words.nth(1).and_then(|place| place.parse().ok()),
+                withdrawn: kind == "leaver",
+            }),
+            "listener" => self.listeners.push(Listener {
+                service: u64::from_str_radix(words.next()?, 16).ok()?,
+                block: words.nth(1)?.parse().ok()?,
+            }),
+            "retired" if self.retired.len() < MAX_RETIRED_BLOCKS => {
+                self.retired.push(words.next()?.parse().ok()?);
+            }
+            // These lines come after the members, which are sorted.
+            "seen" => {
+                let seen = Seen::parse(line)?;
+                let entry = self.member_mut(seen.block)?;
+                (entry.place, entry.round) = (Some(seen.place), seen.round);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// Which member moved to which place when another one left; `None` if no member moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moved(pub(super) Option<(NumberBlock, u32)>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: u32) -> NumberBlock {
+        NumberBlock::new(number << 12, 12).unwrap()
+    }
+
+    fn entry(number: u32, place: Option<u32>) -> Entry {
+        Entry {
+            block: block(number),
+            process: Identity {
+                pid: number,
+                start: 99,
+            },
+            place,
+            round: 5,
+            withdrawn: false,
+        }
+    }
+
+    fn table(entries: &[Entry]) -> Table {
+        let mut table = Table {
+            round: 5,
+            ..Table::EMPTY
+        };
+        entries.iter().for_each(|entry| table.add(*entry));
+        table
+    }
+
+    #[test]
+    fn a_printed_table_parses_to_the_same_table() {
+        let mut table = table(&[entry(62, None), entry(3, Some(1)), entry(4, None)]);
+        table.members[0].withdrawn = true;
+        table.retired.push(block(9));
+        table.listeners.push(Listener {
+            service: 0x0106_1234,
+            block: block(1),
+        });
+        let mut text = table.print("this-boot");
+        assert_eq!(Table::parse_round(&text, "this-boot"), Some(5));
+        assert_eq!(Table::parse_round(&text, "other-boot"), None);
+        assert_eq!(Table::parse(&text, "other-boot"), Some(Table::EMPTY));
+        let seen = Seen {
+            block: block(62),
+            round: 6,
+            place: 17,
+            count: 1,
+            members: 3,
+        };
+        assert_eq!(Seen::parse(seen.print().trim_end()), Some(seen));
+        assert!(seen.print().len() < Seen::LONGEST);
+        text.push_str(&seen.print());
+        println!("{text}");
+        (table.members[2].place, table.members[2].round) = (Some(17), 6);
+        assert_eq!(Table::parse(&text, "this-boot"), Some(table));
+        assert_eq!(Table::parse("", "this-boot"), Some(Table::EMPTY));
+        assert_eq!(Table::parse("something else", "this-boot"), None);
+    }
+
+    #[test]
+    fn a_damaged_table_causes_no_panic() {
+        let text = table(&[entry(1, Some(0)), entry(2, Some(1))]).print("b");
+        for end in 0..text.len() {
+            let _ = Table::parse(&text[..end], "b");
+        }
+        let members = Table::parse(&text.replace("pid ", "pid x"), "b")
+            .unwrap()
+            .members;
+        assert_eq!(members, []);
+        // Of overlapping blocks, the first one counts.
+        let twice = format!("{text}{}", text.replace("001000-12", "001800-13"));
+        let members = Table::parse(&twice, "b").unwrap().members;
+        let blocks: Vec<_> = members.iter().map(|it| it.block).collect();
+        assert_eq!(blocks, [block(1), block(2)]);
+    }
+
+    #[test]
+    fn settled_means_that_all_places_are_known_and_taken() {
+        assert!(table(&[]).is_settled());
+        assert!(table(&[entry(9, Some(1)), entry(4, Some(0))]).is_settled());
+        assert!(!table(&[entry(9, Some(2)), entry(4, Some(0))]).is_settled());
+        assert!(!table(&[entry(9, Some(0)), entry(4, Some(0))]).is_settled());
+        assert!(!table(&[entry(9, None), entry(4, Some(0))]).is_settled());
+        let mut late = table(&[entry(9, Some(0))]);
+        late.round += 1;
+        assert!(!late.is_settled() && late.fills_all_places());
+    }
+
+    #[test]
+    fn only_a_place_of_the_latest_round_can_be_beyond_the_last() {
+        let mut table = table(&[entry(9, Some(5)), entry(4, Some(0))]);
+        assert!(!table.may_fill_all_places());
+        table.members[1].round = 4;
+        assert!(table.may_fill_all_places() && !table.fills_all_places());
+    }
+
+    #[test]
+    fn the_last_member_moves_into_the_place_of_a_leaving_one() {
+        let entries = [entry(1, Some(2)), entry(2, Some(0)), entry(3, Some(1))];
+        let mut settled = table(&entries);
+        assert_eq!(
+            settled.close_gap(block(2)),
+            Some(Moved(Some((block(1), 0))))
+        );
+        assert!(settled.is_settled());
+        assert_eq!(settled.close_gap(block(3)), Some(Moved(None)));
+        assert!(settled.is_settled() && settled.retired == [block(2), block(3)]);
+        let mut unsettled = table(&entries);
+        unsettled.round += 1;
+        assert_eq!(unsettled.close_gap(block(2)), None);
+        assert_eq!(unsettled.members.len(), 2);
+    }
+
+    #[test]
+    fn a_number_belongs_to_the_block_it_lies_in() {
+        let mut table = table(&[entry(1, None), entry(4, None)]);
+        let owner = |table: &Table, number| table.owner(Qpn::new(number)).map(|it| it.block);
+        for (number, expected) in [
+            (0xfff, None),
+            (0x1000, Some(block(1))),
+            (0x1fff, Some(block(1))),
+            (0x2000, None),
+            (0x4fff, Some(block(4))),
+            (0xff_ffff, None),
+        ] {
+            assert_eq!(owner(&table, number), expected, "{number:x}");
+        }
+        table.members[0].withdrawn = true;
+        assert_eq!(owner(&table, 0x1000), None);
+    }
+
+    #[test]
+    fn each_member_checks_the_next_process_and_all_others_in_turn() {
+        let mut table = table(&[
+            entry(4, None),
+            entry(9, None),
+            entry(20, None),
+            entry(30, None),
+        ]);
+        table.members[1].process = table.members[0].process;
+        let process = |number| table.member(block(number)).unwrap().process;
+        let watched = |number, turn| -> Vec<_> {
+            table
+                .watched(block(number), process(number), turn)
+                .collect()
+        };
+        assert_eq!(watched(4, 0), [process(20), process(20)]);
+        assert_eq!(watched(4, 1), [process(20), process(30)]);
+        assert_eq!(watched(9, 2), [process(20), process(20)]);
+        assert_eq!(watched(20, 1), [process(30), process(4)]);
+        assert_eq!(watched(30, usize::MAX)[0], process(4));
+        assert_eq!(table.processes(), 3);
+    }
+
+    #[test]
+    fn a_single_process_checks_no_other() {
+        let table = table(&[entry(4, None)]);
+        let ours = &table.members[0];
+        assert_eq!(table.watched(ours.block, ours.process, 7).count(), 0);
+    }
+
+    #[test]
+    fn only_the_latest_retired_blocks_are_remembered() {
+        let mut table = table(&[]);
+        for number in 1..=MAX_RETIRED_BLOCKS as u32 + 9 {
+            table.add(entry(number, None));
+            table.remove(block(number));
+        }
+        assert_eq!(table.retired.len(), MAX_RETIRED_BLOCKS);
+        assert_eq!(
+            table.retired.last(),
+            Some(&block(MAX_RETIRED_BLOCKS as u32 + 9))
+        );
+        let text = table.print("b");
+        let lines = (100..200).map(|number| format!("retired {}\n", block(number)));
+        let longer = text + &lines.collect::<String>();
+        assert_eq!(
+            Table::parse(&longer, "b").unwrap().retired.len(),
+            MAX_RETIRED_BLOCKS
+        );
+    }
+
+    #[test]
+    fn services_go_with_the_member_that_listens() {
+        let mut table = table(&[entry(1, None), entry(2, None)]);
+        let listener = |number: u32| Listener {
+            service: number.into(),
+            block: block(number),
+        };
+        table.listeners = vec![listener(1), listener(2)];
+        table.remove(block(1));
+        assert_eq!(table.listeners, [listener(2)]);
+    }
+}
