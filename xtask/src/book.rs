@@ -44,7 +44,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         let install = CommandLine::cargo(INSTALL);
         println!("$ {install}");
         if !install.run(root).map_err(|error| error.to_string())? {
-            return Err(format!("`{install}` failed"));
+            println!("left out: the book itself, because `{install}` failed");
+            return Ok(());
         }
     }
     let output = root.join(OUTPUT);

@@ -38,16 +38,16 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::{CATALOGUE, Topic, page};
+    use crate::{CATALOGUE, CodeKind, markdown};
 
     /// Every text that the page translates.
     fn texts() -> HashSet<&'static str> {
         let entries = || CATALOGUE.into_iter().flatten();
         let causes = entries().flat_map(|entry| entry.causes);
         let of_causes = causes.flat_map(|cause| [cause.reason, cause.remedy]);
-        let of_topics = Topic::ALL
+        let of_topics = CodeKind::ALL
             .into_iter()
-            .flat_map(|topic| [topic.title(), page::opening(topic)]);
+            .flat_map(|topic| [topic.title(), markdown::opening(topic)]);
         let meanings = entries().map(|entry| entry.meaning);
         meanings.chain(of_causes).chain(of_topics).collect()
     }
