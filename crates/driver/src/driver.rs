@@ -1,15 +1,16 @@
 //! One open device: what application threads call.
 
+mod poll_and_sleep;
+
 use std::fmt;
-use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cm::Manager;
-use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id, IdleFlag, Notify};
+use engine::{AsyncEvent, CompletionQueue, Counters, Device, Id, Notify};
 use net::interface::Monitor;
 use net::poll::Waker;
 use net::share::ServiceError;
@@ -25,18 +26,16 @@ use crate::diagnostics::{Misuse, Problem, Reporter};
 use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::AtReadable;
-use crate::poll_yield::{Next, Yielding};
+use crate::poll_yield::Yielding;
 use crate::port::Ports;
-use crate::shared::{Awaited, CLOSED_PAUSE, Locked, POLLED_RECENTLY, Shared};
+use crate::shared::{Awaited, Locked, Shared};
 use crate::simulation;
 #[cfg(feature = "async")]
 use crate::task_timers::AlarmKey;
 use crate::thread::Thread;
 use crate::wait_set::WaitSet;
 
-/// How long a poll sleeps beside busy threads, at most. It is short because the program may have more to do than to poll
-/// this queue, and as long as the poll back-off: until then the device's thread leaves the sockets to the poller.
-const MAX_POLL_SLEEP: Duration = POLLED_RECENTLY;
+pub use poll_and_sleep::PolledQueue;
 
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);
@@ -57,20 +56,6 @@ pub struct Driver {
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Driver").field(&self.device.name).finish()
-    }
-}
-
-/// A completion queue, for a thread that polls it.
-#[derive(Debug, Clone)]
-pub struct PolledQueue {
-    id: Id<CompletionQueue>,
-    idle: IdleFlag,
-}
-
-impl PolledQueue {
-    /// Its number in the engine.
-    pub fn id(&self) -> Id<CompletionQueue> {
-        self.id
     }
 }
 
@@ -375,168 +360,6 @@ impl Driver {
         work()
     }
 
-    /// The oldest completion. If there is none, receives packets first. If there is still none, gives up the CPU from
-    /// time to time.
-    pub fn poll(&self, queue: &PolledQueue) -> Option<Completion> {
-        let completion = self.poll_without_yield(queue);
-        if completion.is_none() {
-            simulation::note_idle_poll();
-            self.rest_after_empty_poll(queue.id);
-        }
-        completion
-    }
-
-    /// Gives up the CPU from time to time, because a peer on this machine may need it.
-    fn rest_after_empty_poll(&self, queue: Id<CompletionQueue>) {
-        let shared = &self.shared;
-        let since_open = || shared.nanoseconds(now());
-        match shared.yielding.note_empty_poll(since_open) {
-            Next::Poll => {}
-            Next::Yield => shared.yielding.yield_now(shared.epoch),
-            Next::Sleep => self.sleep_in_poll(queue),
-        }
-    }
-
-    /// Sleeps until there is a completion, for at most [`MAX_POLL_SLEEP`].
-    fn sleep_in_poll(&self, queue: Id<CompletionQueue>) {
-        let until = Some(now() + MAX_POLL_SLEEP);
-        let waiting = if self.is_inherited() {
-            None
-        } else {
-            self.shared.lock().waiting(queue)
-        };
-        // A queue that no thread can wait for has no wait set; then a packet wakes this thread.
-        let waiting = waiting.unwrap_or_default();
-        let awaited = Awaited::Completion(queue, &waiting);
-        if self.try_sleep(&awaited, until).is_err() {
-            self.shared.yielding.yield_now(self.shared.epoch);
-        }
-    }
-
-    /// As [`poll`](Self::poll), for a thread that sleeps next if there is no completion.
-    pub fn poll_without_yield(&self, queue: &PolledQueue) -> Option<Completion> {
-        let mut state = self.lock_to_poll(queue)?;
-        state.note_polled(queue.id);
-        if let Some(completion) = state.poll_completion(queue.id) {
-            self.publish_later(state);
-            return Some(completion);
-        }
-        self.shared.progress_for(&mut state, queue.id)
-    }
-
-    /// Takes the lock for a poll, unless the queue is empty and another thread has the lock: that thread makes
-    /// progress.
-    ///
-    /// If the queue is armed, a poll waits for the lock: the program sleeps next and must not miss a completion.
-    fn lock_to_poll(&self, queue: &PolledQueue) -> Option<Locked<'_>> {
-        if self.is_inherited() {
-            return None;
-        }
-        let free = self.shared.try_lock();
-        if free.is_none() && queue.idle.is_set() {
-            return None;
-        }
-        Some(free.unwrap_or_else(|| self.shared.lock()))
-    }
-
-    /// The handle for polling a completion queue.
-    pub fn polled_queue(&self, id: Id<CompletionQueue>) -> PolledQueue {
-        let idle = self.call_without_transmit(|device| {
-            let queue = device.completion_queue(id);
-            queue.map(CompletionQueue::idle_flag).unwrap_or_default()
-        });
-        PolledQueue { id, idle }
-    }
-
-    /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives packets
-    /// first.
-    pub fn poll_many(
-        &self,
-        queue: &PolledQueue,
-        limit: usize,
-        mut take: impl FnMut(Completion),
-    ) -> usize {
-        if limit == 0 {
-            return 0;
-        }
-        let polled = self.lock_to_poll(queue).and_then(|mut state| {
-            state.note_polled(queue.id);
-            let known = state.poll_completion(queue.id);
-            let first = known.or_else(|| self.shared.progress_for(&mut state, queue.id))?;
-            Some((state, first))
-        });
-        let Some((mut state, first)) = polled else {
-            simulation::note_idle_poll();
-            self.rest_after_empty_poll(queue.id);
-            return 0;
-        };
-        take(first);
-        let more = std::iter::from_fn(|| state.poll_completion(queue.id));
-        let count = 1 + more.take(limit - 1).map(take).count();
-        self.publish_later(state);
-        count
-    }
-
-    /// The oldest completion, without making progress. For tasks, the device's thread does that.
-    #[cfg(feature = "async")]
-    pub fn pop_completion(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        let completion = self.call(|device| device.poll_completion(queue));
-        #[cfg(feature = "tracing")]
-        completion.iter().for_each(crate::trace::completion);
-        completion
-    }
-
-    /// As [`pop_completion`](Self::pop_completion). If there is none, the next one wakes the tasks.
-    #[cfg(feature = "async")]
-    pub fn pop_completion_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        let completion = self.call(|device| {
-            let completion = device.poll_completion(queue);
-            if completion.is_none() {
-                device.watch_completions(queue);
-            }
-            completion
-        });
-        #[cfg(feature = "tracing")]
-        completion.iter().for_each(crate::trace::completion);
-        completion
-    }
-
-    /// Sleeps until the awaited object is ready, the deadline passes or a signal arrives, and serves the
-    /// device meanwhile. Returns whether a signal arrived. Wake-ups may be spurious: the caller checks again.
-    ///
-    /// The thread sleeps on the sockets, so that a packet wakes it directly.
-    ///
-    /// # Panics
-    /// In a forked child without a deadline, because nothing could end the sleep, and in a simulation.
-    pub fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
-        self.try_sleep(awaited, until).unwrap_or_else(|_| {
-            std::thread::sleep(CLOSED_PAUSE);
-            false
-        })
-    }
-
-    /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
-    pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
-        simulation::forbid_blocking();
-        if self.is_inherited() {
-            let until = until.expect(
-                "the device was opened before a fork and stays with the parent: open it again",
-            );
-            std::thread::sleep(until.saturating_duration_since(now()));
-            return Ok(false);
-        }
-        self.shared.sleepers.fetch_add(1, Ordering::SeqCst);
-        let interrupted = self.shared.sleep(awaited, until);
-        // In this order, and the device's thread the other way round: one of both sees what the other has done.
-        self.shared.sleepers.fetch_sub(1, Ordering::SeqCst);
-        self.shared.note_poll(now());
-        if self.shared.thread_parked.load(Ordering::SeqCst) {
-            // The device's thread has left the sockets to this one.
-            self.shared.waker.wake();
-        }
-        interrupted
-    }
-
     /// Sets the notifier and the token for notifications of a completion queue.
     pub fn set_notifier(&self, queue: Id<CompletionQueue>, notifier: &Arc<Notifier>, token: u64) {
         if self.is_inherited() {
@@ -833,7 +656,7 @@ mod tests {
     fn a_call_wakes_a_thread_that_would_sleep_beyond_the_next_deadline() {
         let end = End::without_thread("127.58.94.11");
         end.takes_wake_up();
-        let deadline = now() + Duration::from_secs(3600);
+        let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
         end.driver.set_alarm(None, deadline, waker).expect("a key");
         assert!(end.takes_wake_up(), "an alarm");
@@ -878,25 +701,11 @@ mod tests {
     #[test]
     fn an_alarm_that_is_cancelled_is_forgotten() {
         let end = End::without_thread("127.58.94.5");
-        let deadline = now() + Duration::from_secs(3600);
+        let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
         let key = end.driver.set_alarm(None, deadline, waker).expect("a key");
         assert_eq!(end.driver.shared.lock().alarms().next(), Some(deadline));
         end.driver.cancel_alarm(key);
         assert_eq!(end.driver.shared.lock().alarms().next(), None);
-    }
-
-    #[test]
-    fn a_poller_beside_busy_threads_sleeps_in_one_of_its_polls() {
-        const POLLS: usize = 32;
-        let driver = Driver::open("127.58.93.3", &OpenOptions::default());
-        let driver = driver.expect("a loopback address");
-        let queue = driver.call(|device| device.create_completion_queue(1));
-        let queue = driver.polled_queue(queue.expect("room"));
-        let hour = Duration::from_secs(3600);
-        driver.shared.yielding.note_yield(hour, hour);
-        let start = now();
-        assert!((0..POLLS).all(|_| driver.poll(&queue).is_none()));
-        assert!(now() - start >= MAX_POLL_SLEEP);
     }
 }

@@ -1,0 +1,215 @@
+//! Polling for completions, and sleeping until something is ready.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use engine::{Completion, CompletionQueue, Id, IdleFlag};
+
+use super::Driver;
+use crate::clock::now;
+use crate::poll_yield::Next;
+use crate::shared::{Awaited, CLOSED_PAUSE, Locked, POLLED_RECENTLY};
+use crate::simulation;
+
+/// How long a poll sleeps beside busy threads, at most. It is short because the program may have more to do than to poll
+/// this queue, and as long as the poll back-off: until then the device's thread leaves the sockets to the poller.
+const MAX_POLL_SLEEP: Duration = POLLED_RECENTLY;
+
+/// A completion queue, for a thread that polls it.
+#[derive(Debug, Clone)]
+pub struct PolledQueue {
+    id: Id<CompletionQueue>,
+    idle: IdleFlag,
+}
+
+impl PolledQueue {
+    /// Its number in the engine.
+    pub fn id(&self) -> Id<CompletionQueue> {
+        self.id
+    }
+}
+
+impl Driver {
+    /// The oldest completion. If there is none, receives packets first. If there is still none, gives up the CPU from
+    /// time to time.
+    pub fn poll(&self, queue: &PolledQueue) -> Option<Completion> {
+        let completion = self.poll_without_yield(queue);
+        if completion.is_none() {
+            simulation::note_idle_poll();
+            self.rest_after_empty_poll(queue.id);
+        }
+        completion
+    }
+
+    /// Gives up the CPU from time to time, because a peer on this machine may need it.
+    fn rest_after_empty_poll(&self, queue: Id<CompletionQueue>) {
+        let shared = &self.shared;
+        let since_open = || shared.nanoseconds(now());
+        match shared.yielding.note_empty_poll(since_open) {
+            Next::Poll => {}
+            Next::Yield => shared.yielding.yield_now(shared.epoch),
+            Next::Sleep => self.sleep_in_poll(queue),
+        }
+    }
+
+    /// Sleeps until there is a completion, for at most [`MAX_POLL_SLEEP`].
+    fn sleep_in_poll(&self, queue: Id<CompletionQueue>) {
+        let until = Some(now() + MAX_POLL_SLEEP);
+        let waiting = if self.is_inherited() {
+            None
+        } else {
+            self.shared.lock().waiting(queue)
+        };
+        // A queue that no thread can wait for has no wait set; then a packet wakes this thread.
+        let waiting = waiting.unwrap_or_default();
+        let awaited = Awaited::Completion(queue, &waiting);
+        if self.try_sleep(&awaited, until).is_err() {
+            self.shared.yielding.yield_now(self.shared.epoch);
+        }
+    }
+
+    /// As [`poll`](Self::poll), for a thread that sleeps next if there is no completion.
+    pub fn poll_without_yield(&self, queue: &PolledQueue) -> Option<Completion> {
+        let mut state = self.lock_to_poll(queue)?;
+        state.note_polled(queue.id);
+        if let Some(completion) = state.poll_completion(queue.id) {
+            self.publish_later(state);
+            return Some(completion);
+        }
+        self.shared.progress_for(&mut state, queue.id)
+    }
+
+    /// Takes the lock for a poll, unless the queue is empty and another thread has the lock: that thread makes
+    /// progress.
+    ///
+    /// If the queue is armed, a poll waits for the lock: the program sleeps next and must not miss a completion.
+    fn lock_to_poll(&self, queue: &PolledQueue) -> Option<Locked<'_>> {
+        if self.is_inherited() {
+            return None;
+        }
+        let free = self.shared.try_lock();
+        if free.is_none() && queue.idle.is_set() {
+            return None;
+        }
+        Some(free.unwrap_or_else(|| self.shared.lock()))
+    }
+
+    /// The handle for polling a completion queue.
+    pub fn polled_queue(&self, id: Id<CompletionQueue>) -> PolledQueue {
+        let idle = self.call_without_transmit(|device| {
+            let queue = device.completion_queue(id);
+            queue.map(CompletionQueue::idle_flag).unwrap_or_default()
+        });
+        PolledQueue { id, idle }
+    }
+
+    /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives packets
+    /// first.
+    pub fn poll_many(
+        &self,
+        queue: &PolledQueue,
+        limit: usize,
+        mut take: impl FnMut(Completion),
+    ) -> usize {
+        if limit == 0 {
+            return 0;
+        }
+        let polled = self.lock_to_poll(queue).and_then(|mut state| {
+            state.note_polled(queue.id);
+            let known = state.poll_completion(queue.id);
+            let first = known.or_else(|| self.shared.progress_for(&mut state, queue.id))?;
+            Some((state, first))
+        });
+        let Some((mut state, first)) = polled else {
+            simulation::note_idle_poll();
+            self.rest_after_empty_poll(queue.id);
+            return 0;
+        };
+        take(first);
+        let more = std::iter::from_fn(|| state.poll_completion(queue.id));
+        let count = 1 + more.take(limit - 1).map(take).count();
+        self.publish_later(state);
+        count
+    }
+
+    /// The oldest completion, without making progress. For tasks, the device's thread does that.
+    #[cfg(feature = "async")]
+    pub fn pop_completion(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        let completion = self.call(|device| device.poll_completion(queue));
+        #[cfg(feature = "tracing")]
+        completion.iter().for_each(crate::trace::completion);
+        completion
+    }
+
+    /// As [`pop_completion`](Self::pop_completion). If there is none, the next one wakes the tasks.
+    #[cfg(feature = "async")]
+    pub fn pop_completion_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        let completion = self.call(|device| {
+            let completion = device.poll_completion(queue);
+            if completion.is_none() {
+                device.watch_completions(queue);
+            }
+            completion
+        });
+        #[cfg(feature = "tracing")]
+        completion.iter().for_each(crate::trace::completion);
+        completion
+    }
+
+    /// Sleeps until the awaited object is ready, the deadline passes or a signal arrives, and serves the
+    /// device meanwhile. Returns whether a signal arrived. Wake-ups may be spurious: the caller checks again.
+    ///
+    /// The thread sleeps on the sockets, so that a packet wakes it directly.
+    ///
+    /// # Panics
+    /// In a forked child without a deadline, because nothing could end the sleep, and in a simulation.
+    pub fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
+        self.try_sleep(awaited, until).unwrap_or_else(|_| {
+            std::thread::sleep(CLOSED_PAUSE);
+            false
+        })
+    }
+
+    /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
+    pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
+        simulation::forbid_blocking();
+        if self.is_inherited() {
+            let until = until.expect(
+                "the device was opened before a fork and stays with the parent: open it again",
+            );
+            std::thread::sleep(until.saturating_duration_since(now()));
+            return Ok(false);
+        }
+        self.shared.sleepers.fetch_add(1, Ordering::SeqCst);
+        let interrupted = self.shared.sleep(awaited, until);
+        // In this order, and the device's thread the other way round: one of both sees what the other has done.
+        self.shared.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.shared.note_poll(now());
+        if self.shared.thread_parked.load(Ordering::SeqCst) {
+            // The device's thread has left the sockets to this one.
+            self.shared.waker.wake();
+        }
+        interrupted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::OpenOptions;
+
+    #[test]
+    fn a_poller_beside_busy_threads_sleeps_in_one_of_its_polls() {
+        const POLLS: usize = 32;
+        let driver = Driver::open("127.58.93.3", &OpenOptions::default());
+        let driver = driver.expect("a loopback address");
+        let queue = driver.call(|device| device.create_completion_queue(1));
+        let queue = driver.polled_queue(queue.expect("room"));
+        let hour = Duration::from_secs(3600);
+        driver.shared.yielding.note_yield(hour, hour);
+        let start = now();
+        assert!((0..POLLS).all(|_| driver.poll(&queue).is_none()));
+        assert!(now() - start >= MAX_POLL_SLEEP);
+    }
+}
