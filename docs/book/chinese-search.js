@@ -41,4 +41,15 @@
         results.sort((one, other) => other.score - one.score);
         return results;
     };
+
+    // The query of the page's address may have been searched before this script was loaded. mdBook does not search the same twice,
+    // so it gets another query first.
+    const bar = document.getElementById('mdbook-searchbar');
+    if (bar !== null && CHINESE.test(bar.value)) {
+        const query = bar.value;
+        for (const text of [query + query, query]) {
+            bar.value = text;
+            bar.dispatchEvent(new Event('keyup'));
+        }
+    }
 })();
