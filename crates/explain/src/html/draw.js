@@ -306,6 +306,9 @@ function drawPause(pause, top) {
 
 // The names of the lines, above everything else.
 
+/** The width of a letter in a narrow name. */
+const NAME_LETTER = 6.2;
+
 function drawHead() {
   context.fillStyle = palette.paper;
   context.fillRect(0, 0, size.width, HEAD_HEIGHT);
@@ -317,7 +320,9 @@ function drawHead() {
     const end = ends.find((one) => one.lifeline === lifeline);
     const note = end ? (end.qpn === null ? "queue pair unknown" : `QP ${qpnText(end.qpn)}`) : analysis.lifelines[lifeline].note;
     const narrow = lifelineGap() < COMFORTABLE_GAP;
-    write(fitted(analysis.lifelines[lifeline].name, narrow ? 12 : 24), lifelineX(lifeline), narrow && ladder.positions[lifeline] % 2 ? 41 : 24, `600 ${narrow ? 11 : 13}px ${palette.sans}`, palette.ink);
+    // Two gaps wide, because neighbours are at another height.
+    const longest = narrow ? Math.min(12, Math.floor((2 * lifelineGap()) / NAME_LETTER)) : 24;
+    write(fitted(analysis.lifelines[lifeline].name, longest), lifelineX(lifeline), narrow && ladder.positions[lifeline] % 2 ? 41 : 24, `600 ${narrow ? 11 : 13}px ${palette.sans}`, palette.ink);
     // Where lines are near to each other, names alternate between two heights, and there is no room for notes.
     if (!narrow) write(note, lifelineX(lifeline), 41, `11px ${palette.mono}`, palette.soft);
   }

@@ -9,7 +9,7 @@ const ARROW_AT = 0.62;
 /** Above the first row and below the last. */
 const MARGIN = 10;
 /** Between two vertical lines: as little as this, so that many hosts fit the screen. */
-const NARROWEST_GAP = 48;
+const NARROWEST_GAP = 28;
 /** Enough for addresses and notes side by side. */
 const COMFORTABLE_GAP = 150;
 /** The greatest difference in height between the two ends of an arrow. */

@@ -173,7 +173,7 @@ fn opcode_of(part: u32, parts: u32) -> Opcode {
     }
 }
 
-/// A capture in which the client sends to so many hosts.
+/// A capture in which many hosts send a message each.
 pub(crate) fn many_hosts(count: u8) -> Vec<u8> {
     let mut capture = CaptureBuilder::new();
     for host in 1..=count {
@@ -182,7 +182,7 @@ pub(crate) fn many_hosts(count: u8) -> Vec<u8> {
             number: Qpn::new(0x100 + u32::from(host)),
         };
         let head = PacketHead::new(Opcode::RcSendOnly, SERVER.number, Psn::new(7));
-        capture.captures(from, &head, b"hello", None);
+        capture.captures(from, &head, b"hi there", None);
     }
     capture.bytes()
 }
