@@ -184,10 +184,11 @@ impl CaptureAndFaults {
         let Some(faults) = &mut self.faults else {
             return Verdict::PASS;
         };
-        let verdict = faults.apply(now, direction, packet);
-        if self.is_port_down() {
+        // A rule must not count, log or stop the process for a packet that the port loses anyway.
+        if self.port_down_until.is_some() {
             return Verdict::DROP;
         }
+        let verdict = faults.apply(now, direction, packet);
         if let Some(by) = verdict.injected.late_events {
             self.events_late_until = self.events_late_until.max(Some(now + by));
         }

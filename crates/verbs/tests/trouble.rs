@@ -171,6 +171,27 @@ fn an_injected_port_failure_loses_packets_and_is_reported_by_events() {
 }
 
 #[test]
+fn a_delayed_packet_that_is_due_while_the_port_is_down_is_lost() {
+    let faults = "delay:opcode=RC_SEND_ONLY,nth=1,by=50ms; down:opcode=RC_SEND_ONLY,nth=2,by=300ms";
+    let options = OpenOptions {
+        faults: Some(faults.into()),
+        ..OpenOptions::default()
+    };
+    let couple = Couple::with("127.52.13.1", "127.52.13.2", &options, patient());
+    let begin = Instant::now();
+    for id in 0..2 {
+        let room = couple.right.memory.slice(0..8);
+        couple.from_right.post_receive(id, [room]).expect("room");
+    }
+    for _ in 0..2 {
+        let request = Request::send().inline(b"message");
+        couple.from_left.post(request).expect("room");
+    }
+    couple.right.success();
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+}
+
+#[test]
 fn all_data_arrives_without_segmentation() {
     let options = OpenOptions {
         segmentation: false,

@@ -275,18 +275,8 @@ impl Action {
 
     /// How long it lasts.
     pub(super) fn duration(&self) -> Option<Duration> {
-        match *self {
-            Action::Delay(by)
-            | Action::Reorder(by)
-            | Action::LateEvent(by)
-            | Action::PortDown(by)
-            | Action::Stop(by) => Some(by),
-            Action::Drop
-            | Action::Duplicate
-            | Action::Corrupt
-            | Action::NotReady
-            | Action::Kill => None,
-        }
+        let mut action = *self;
+        action.duration_mut().copied()
     }
 
     pub(super) fn duration_mut(&mut self) -> Option<&mut Duration> {
