@@ -6,7 +6,7 @@
  *	roci run -- ./sync_async
  *	roci run -- ./sync_async epoll 5000
  *
- * A client and a server are in one process, with a thread each. The server takes some time for each answer, as
+ * A client and a server are in one process, with a thread each. The server takes some time for each reply, as
  * a peer on another machine does. It always waits in the same way; only the client differs.
  */
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 #define DEVICE_PORT 1 /* RoCE devices have one port, and port numbers begin at 1 */
 #define MESSAGE_SIZE 64
-#define ANSWER_MICROSECONDS 200
+#define REPLY_MICROSECONDS 200
 
 /* Ids of the work requests. */
 enum { RECEIVE = 1, SEND = 2 };
@@ -169,7 +169,7 @@ static void *run_server(void *argument)
 			continue;
 		}
 		received++;
-		usleep(ANSWER_MICROSECONDS);
+		usleep(REPLY_MICROSECONDS);
 		memcpy(side->buffers.out, side->buffers.in, MESSAGE_SIZE);
 		/* Post the receive first: the client sends again as soon as it has the echo. */
 		if (received < server->rounds)

@@ -93,7 +93,7 @@ fn run_server(common: &Common) -> anyhow::Result<(Context, Chat)> {
     println!("waiting on port {}", listener.local_address().port());
     let request = listener.wait();
     let remote = from_bytes(request.private_data())?;
-    let prepared = request.prepare(local.domain.queue_pair(&local.completions))?;
+    let prepared = request.prepare(local.domain.queue_pair_builder(&local.completions))?;
     let connection = prepared.accept(&to_bytes(local.memory.remote(0)))?;
     Ok((context, local.chat(connection, remote)))
 }
@@ -102,7 +102,7 @@ fn run_client(common: &Common, server: IpAddr) -> anyhow::Result<(Context, Chat)
     let context = common.device.open("chat-client.pcapng", Some(server))?;
     let local = Local::new(&context)?;
     let connector = Connector::resolve_on(&context, SocketAddr::new(server, common.port))?;
-    let prepared = connector.prepare(local.domain.queue_pair(&local.completions))?;
+    let prepared = connector.prepare(local.domain.queue_pair_builder(&local.completions))?;
     let connection = prepared.connect(&to_bytes(local.memory.remote(0)))?;
     let remote = from_bytes(connection.private_data())?;
     Ok((context, local.chat(connection, remote)))
@@ -117,12 +117,12 @@ struct Local {
 
 impl Local {
     fn new(context: &Context) -> anyhow::Result<Self> {
-        let domain = context.protection_domain()?;
+        let domain = context.allocate_protection_domain()?;
         // The peer writes its lines to the local board, and reads SEEN.
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         Ok(Self {
-            completions: context.completion_queue(16)?,
-            memory: domain.register(3 * BOARD, rights)?,
+            completions: context.create_completion_queue(16)?,
+            memory: domain.allocate_memory(3 * BOARD, rights)?,
             domain,
         })
     }
@@ -231,7 +231,7 @@ impl Chat {
 
     /// Performs a request. Returns false if the connection has ended, which flushes the request.
     fn carry_out(&self, request: Request) -> anyhow::Result<bool> {
-        if self.connection.post(request).is_err() {
+        if self.connection.post_send(request).is_err() {
             return Ok(false);
         }
         Ok(completed(&self.local.completions)?.status == Status::Success)

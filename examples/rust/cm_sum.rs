@@ -88,7 +88,7 @@ fn run_server(common: &Common) -> anyhow::Result<()> {
     // One channel carries the events of all its ids. It has a file descriptor.
     let channel = EventChannel::new()?;
     let listener = channel.create(PortSpace::Tcp);
-    listener.choose(&context);
+    listener.choose(&context)?;
     let address = listener.bind((Ipv4Addr::UNSPECIFIED, common.port).into())?;
     listener.listen(1)?;
     println!("server  listens on port {}", address.port());
@@ -110,8 +110,8 @@ fn run_server(common: &Common) -> anyhow::Result<()> {
     let sum = first.wrapping_add(second);
     println!("server  {first} + {second} = {sum}");
     resources.memory.write(SUM, &sum.to_be_bytes());
-    let answer = resources.memory.slice(SUM..SUM + NUMBER);
-    queue_pair.post(Request::send().data(answer).id(SEND))?;
+    let reply = resources.memory.slice(SUM..SUM + NUMBER);
+    queue_pair.post_send(Request::send().data(reply).id(SEND))?;
     resources.wait_for(SEND)?;
 
     expect(&channel, &EventKind::Disconnected { timed_out: false })?;
@@ -125,7 +125,7 @@ fn run_client(common: &Common, server: IpAddr, first: u32, second: u32) -> anyho
     let context = common.device.open("cm_sum-client.pcapng", Some(server))?;
     let channel = EventChannel::new()?;
     let id = channel.create(PortSpace::Tcp);
-    id.choose(&context);
+    id.choose(&context)?;
     // Find the local device and address, then the path. Each result is an event.
     id.resolve_address(None, SocketAddr::new(server, common.port), TIMEOUT)?;
     expect(&channel, &EventKind::AddressResolved)?;
@@ -147,7 +147,7 @@ fn run_client(common: &Common, server: IpAddr, first: u32, second: u32) -> anyho
     let write = Request::write(first_number).data(resources.memory.slice(FIRST..SECOND));
     let send = Request::send().data(resources.memory.slice(SECOND..SUM));
     // Post both at once: there is no need to wait for the first.
-    queue_pair.post_many([write.id(WRITE), send.id(SEND)])?;
+    queue_pair.post_send_many([write.id(WRITE), send.id(SEND)])?;
     // Sends and receives each complete in order, but not relative to each other: the reply may be first.
     resources.wait_for_all([WRITE, SEND, RECEIVE])?;
     let sum = resources.number(SUM);
@@ -171,18 +171,22 @@ struct Resources {
 
 impl Resources {
     fn new(context: &Context) -> anyhow::Result<Self> {
-        let domain = context.protection_domain()?;
-        let notifications = context.completion_channel()?;
+        let domain = context.allocate_protection_domain()?;
+        let notifications = context.create_completion_channel()?;
         Ok(Self {
-            completions: notifications.completion_queue(16)?,
+            completions: notifications.create_completion_queue(16)?,
             notifications,
-            memory: domain.register(3 * NUMBER, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
+            memory: domain
+                .allocate_memory(3 * NUMBER, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             domain,
         })
     }
 
     fn prepare(&self) -> anyhow::Result<PreparedQueuePair> {
-        Ok(self.domain.queue_pair(&self.completions).reliable()?)
+        Ok(self
+            .domain
+            .queue_pair_builder(&self.completions)
+            .create_reliable()?)
     }
 
     /// Waits until this request has completed.
@@ -204,7 +208,7 @@ impl Resources {
     /// Arms the queue, polls it, and then sleeps. In this order no completion is missed.
     fn next_completion(&self) -> anyhow::Result<Completion> {
         loop {
-            self.completions.notify(Notify::Any);
+            self.completions.arm(Notify::Any);
             if let Some(completion) = self.completions.poll() {
                 return Ok(completion);
             }

@@ -40,7 +40,7 @@ fn main() -> anyhow::Result<()> {
     println!("device       {}", describe_gid(&context, gid_index));
 
     // A queue pair can only access memory in its own protection domain.
-    let domain = context.protection_domain()?;
+    let domain = context.allocate_protection_domain()?;
 
     let left = Side::new("left", &context, &domain, gid_index)?;
     let right = Side::new("right", &context, &domain, gid_index)?;
@@ -69,18 +69,18 @@ impl Side<PreparedQueuePair> {
         domain: &ProtectionDomain,
         gid_index: u8,
     ) -> anyhow::Result<Self> {
-        let completions = context.completion_queue(16)?;
+        let completions = context.create_completion_queue(16)?;
         // LOCAL_WRITE: the device may write here when a message arrives.
-        let memory = domain.register(BUFFER_SIZE, Access::LOCAL_WRITE)?;
+        let memory = domain.allocate_memory(BUFFER_SIZE, Access::LOCAL_WRITE)?;
         let connect_options = ConnectOptions {
-            gid_index,
+            gid_index: Some(gid_index),
             ..ConnectOptions::default()
         };
         // RC, "reliable connected": each message arrives once and in order. The state is now INIT.
         let pair = domain
-            .queue_pair(&completions)
+            .queue_pair_builder(&completions)
             .connect_options(connect_options)
-            .reliable()?;
+            .create_reliable()?;
         let number = pair.endpoint().queue_pair.value();
         println!(
             "{name:<12} queue pair {number:#x}, first sequence number {:#x}",
@@ -122,7 +122,7 @@ fn connect(
 fn send(left: &Side<QueuePair>, right: &Side<QueuePair>) -> anyhow::Result<()> {
     left.memory.write(0, MESSAGE);
     let data = left.memory.slice(0..MESSAGE.len());
-    left.pair.post(Request::send().data(data).id(1))?;
+    left.pair.post_send(Request::send().data(data).id(1))?;
     println!(
         "left         posts a SEND of {} bytes, work request 1",
         MESSAGE.len()

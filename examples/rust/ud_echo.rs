@@ -1,4 +1,4 @@
-//! Datagrams: one queue pair answers any number of clients, without connections. A client asks again if an answer
+//! Datagrams: one queue pair answers any number of clients, without connections. A client asks again if a reply
 //! does not come, because datagrams can be lost.
 //!
 //! ```text
@@ -32,8 +32,8 @@ const SLOT: usize = HEADER + TEXT;
 /// A datagram must have the Q_Key of the queue pair that receives it. It is no secret, like a port number.
 const KEY: u32 = 0x1234;
 
-/// How long a client waits for an answer before it asks again.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long a client waits for a reply before it asks again.
+const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 const MAX_ATTEMPTS: u32 = 5;
 
 /// How often a server without datagrams looks whether its clients are done.
@@ -59,7 +59,7 @@ enum Role {
         #[command(flatten)]
         common: Common,
     },
-    /// Send some lines, and wait for the answers
+    /// Send some lines, and wait for the replies
     Client {
         /// The server
         #[arg(default_value_t = Ipv4Addr::LOCALHOST.into())]
@@ -123,19 +123,19 @@ impl Side {
         let context = common.device.open(capture, peer)?;
         let gid_index = gid_index(&context, None, peer);
         println!("device  {}", describe_gid(&context, gid_index));
-        let domain = context.protection_domain()?;
-        let completions = context.completion_queue(2 * receives as u32 + 2)?;
-        let memory = domain.register((receives + 1) * SLOT, Access::LOCAL_WRITE)?;
+        let domain = context.allocate_protection_domain()?;
+        let completions = context.create_completion_queue(2 * receives as u32 + 2)?;
+        let memory = domain.allocate_memory((receives + 1) * SLOT, Access::LOCAL_WRITE)?;
         let connect_options = ConnectOptions {
-            gid_index,
+            gid_index: Some(gid_index),
             ..ConnectOptions::default()
         };
         // It goes to RTS without a peer: each request names its destination.
         let queue_pair = domain
-            .queue_pair(&completions)
+            .queue_pair_builder(&completions)
             .depth(receives as u32, receives as u32)
             .connect_options(connect_options)
-            .datagram(QueueKey::new(KEY))?;
+            .create_datagram(QueueKey::new(KEY))?;
         let side = Self {
             context,
             gid_index,
@@ -171,7 +171,7 @@ impl Side {
         let id = self.receives as u64;
         Ok(self
             .queue_pair
-            .post(to, Request::send().data(data).id(id))?)
+            .post_send(to, Request::send().data(data).id(id))?)
     }
 
     /// The text of a received datagram. The length of its completion includes the header.
@@ -224,7 +224,12 @@ fn run_server(common: &Common, clients: usize, receives: usize) -> anyhow::Resul
             Err(TryRecvError::Empty) => {}
         }
         if let Some(received) = side.receive(Instant::now() + CHECK_INTERVAL)? {
-            answer(&side, &received)?;
+            let text = side.text(&received);
+            side.post_receive(received.id as usize)?;
+            // Anyone can send anything, from a forged address, too. That must not end a server.
+            if let Err(error) = reply(&side, &received, &text) {
+                eprintln!("server  can't reply: {error:#}");
+            }
         }
     }
     point_to_capture(&side.context);
@@ -252,18 +257,29 @@ fn introduce(listener: TcpListener, clients: usize, line: String) -> Receiver<an
 }
 
 /// Answers the sender, which the completion names.
-fn answer(side: &Side, received: &Completion) -> anyhow::Result<()> {
+fn reply(side: &Side, received: &Completion, text: &str) -> anyhow::Result<()> {
     let source = received.source.context("a datagram has a source")?;
-    let text = side.text(received);
     println!(
         "receive {} bytes from QP {:#x} at {}: {HEADER} of header, then \"{text}\"",
         received.length,
         source.queue_pair.value(),
         source.gid.ip().context("a source has an address")?
     );
-    side.post_receive(received.id as usize)?;
+    let own = side.queue_pair.endpoint();
+    if (source.gid, source.queue_pair) == (own.gid, own.queue_pair) {
+        // It is forged. The server would reply to itself, and then to that reply, for ever.
+        return Ok(());
+    }
     let to = side.destination(source.gid, source.queue_pair, KEY)?;
-    side.send(&to, &text.to_uppercase())
+    side.send(&to, shortened(&text.to_uppercase()))
+}
+
+/// As much of a text as a message can hold. Capital letters can be longer than small ones, and so can the
+/// replacements of invalid characters.
+fn shortened(text: &str) -> &str {
+    let mut ends = (0..=TEXT).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 fn run_client(
@@ -288,12 +304,12 @@ fn run_client(
     outcome
 }
 
-/// Sends a line until its answer comes. An answer to an earlier attempt may come late, so answers are compared.
+/// Sends a line until its reply comes. A reply to an earlier attempt may come late, so replies are compared.
 fn ask(side: &Side, to: &AddressHandle, line: &str) -> anyhow::Result<()> {
     let expected = line.to_uppercase();
     for attempt in 1..=MAX_ATTEMPTS {
         side.send(to, line)?;
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let deadline = Instant::now() + REPLY_TIMEOUT;
         while let Some(received) = side.receive(deadline)? {
             let text = side.text(&received);
             side.post_receive(received.id as usize)?;

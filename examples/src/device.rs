@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 
 use clap::Args;
-use rocinante::{Context, OpenOptions};
+use rocinante::{Context, DeviceKind, OpenOptions};
 
 /// The UDP port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
@@ -31,12 +31,20 @@ impl DeviceOptions {
         };
         // Explain errors on stderr; ROCI_EXPLAIN=0 disables it.
         rocinante::enable_explanations();
+        // A device of the system can't capture: use tcpdump there.
+        let capture = (!is_of_system(&name)?).then(|| capture.into());
         let options = OpenOptions {
-            capture: Some(self.pcap.clone().unwrap_or_else(|| capture.into())),
+            capture: self.pcap.clone().or(capture),
             ..OpenOptions::from_env()
         };
         Ok(Context::open_with(&name, &options)?)
     }
+}
+
+fn is_of_system(name: &str) -> anyhow::Result<bool> {
+    let devices = rocinante::devices()?;
+    let mut of_system = devices.iter().filter(|it| it.kind != DeviceKind::Software);
+    Ok(of_system.any(|device| device.name == name))
 }
 
 /// The device with a route to the peer. Without a peer, the loopback device.

@@ -255,7 +255,7 @@ fn miri(root: &Path, pace: Pace) -> Work {
         // Fetches the standard library's source by itself; `test` would stop and ask for it.
         CommandLine::cargo("+nightly miri setup"),
         miri_test("rocinante-wire --lib"),
-        miri_test("rocinante-engine --lib --test memory_windows --test races"),
+        miri_test("rocinante-engine --lib --test memory_windows --test memory_races"),
     ])
 }
 

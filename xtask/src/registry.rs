@@ -160,6 +160,7 @@ mod tests {
         let expected = [
             "roci",
             "rocinante",
+            "rocinante-abi",
             "rocinante-check",
             "rocinante-cm",
             "rocinante-driver",
@@ -170,6 +171,7 @@ mod tests {
             "rocinante-macros",
             "rocinante-net",
             "rocinante-statistics",
+            "rocinante-system",
             "rocinante-wire",
         ];
         assert_eq!(names, expected);

@@ -125,7 +125,7 @@ fn compare(root: &Path, page: &Page, translation: String) -> Result<(), String> 
     }
     let translation = Page::read(root, translation)?;
     let (ours, theirs) = (&page.blocks, &translation.blocks);
-    let differ = |(ours, theirs): &(&Block, &Block)| !ours.says_the_same(theirs);
+    let differ = |(ours, theirs): &(&Block, &Block)| !ours.has_the_same_commands(theirs);
     if let Some((ours, theirs)) = ours.iter().zip(theirs).find(differ) {
         return Err(format!(
             "{}:{} and {}:{} have other commands: make them the same",

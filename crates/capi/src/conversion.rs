@@ -3,6 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub(crate) use abi::Polled;
+
 use crate::errno::Errno;
 use crate::interruption::Uncancelled;
 
@@ -40,10 +42,6 @@ pub(crate) struct CountOrMinusOne(pub(crate) isize);
 /// A count, or a negative error number.
 #[repr(transparent)]
 pub(crate) struct CountOrErrno(pub(crate) isize);
-
-/// The number of completions, or a negative error number.
-#[repr(transparent)]
-pub(crate) struct Polled(pub(crate) c_int);
 
 impl ToC for c_int {
     fn failure(errno: Errno) -> Self {

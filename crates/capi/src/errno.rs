@@ -5,7 +5,9 @@ use std::ffi::c_int;
 use std::io;
 
 use driver::{OpenError, system_error};
-use engine::{AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError};
+use engine::{
+    AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError, SystemRefusal,
+};
 use net::interface::DeviceError;
 
 /// An error number of `<errno.h>`.
@@ -49,12 +51,19 @@ impl From<io::Error> for Errno {
     }
 }
 
+impl From<SystemRefusal> for Errno {
+    fn from(refusal: SystemRefusal) -> Self {
+        refusal.os_error().map_or(Self::UNSUPPORTED, Self)
+    }
+}
+
 impl From<ObjectError> for Errno {
     fn from(error: ObjectError) -> Self {
         match error {
             ObjectError::Exhausted => Self::NO_MEMORY,
             ObjectError::InUse(_) => Self::BUSY,
             ObjectError::OpenedBeforeFork => Self::INHERITED,
+            ObjectError::System(refusal) => refusal.into(),
             ObjectError::Unknown | ObjectError::OutOfRange { .. } | ObjectError::Mismatch(_) => {
                 Self::INVALID
             }
@@ -97,6 +106,7 @@ impl From<AddressError> for Errno {
         match error {
             AddressError::EmptySourceIndex(_) => Self::NO_DATA,
             AddressError::Exhausted => Self::NO_MEMORY,
+            AddressError::System(refusal) => refusal.into(),
             AddressError::NoDestination | AddressError::FamilyMismatch { .. } => Self::INVALID,
         }
     }

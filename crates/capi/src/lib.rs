@@ -11,7 +11,7 @@
 //! - `entry`: the C entry points. Each is a function in an `entry!` block, which stops panics, converts
 //!   pointers to references, and reports a failure in the way of the return type (`conversion`). Blocking calls
 //!   (`blocking`) check at intervals whether the thread is cancelled.
-//! - `abi`: the structures of the C headers, checked against a C compiler.
+//! - `abi`, a crate of its own: the structures of the C headers, checked against a C compiler.
 //! - `object`: an object is the structure that C sees, followed by our own fields; a handle is a pointer to
 //!   it.
 //! - `verbs`: libibverbs, one file for each type of object. `ibv_post_send` and `ibv_wr_*` build the same
@@ -44,7 +44,6 @@
 
 pub mod symbols;
 
-mod abi;
 mod blocking;
 mod call_sequence;
 mod clock;
@@ -59,4 +58,5 @@ mod rsocket;
 mod stubs;
 mod verbs;
 
+use ::abi;
 pub use abi::{Layout, layouts};

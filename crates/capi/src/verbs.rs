@@ -1,6 +1,6 @@
 //! libibverbs: one file for each type of object.
 //!
-//! The handle of each object is below the calls that use it: `open_device` is at the bottom, `context`, which has
+//! The handle of each object is below the calls that use it: `context` is at the bottom, `open_device`, which has
 //! the table of operations, at the top.
 
 pub(crate) mod address_handle;

@@ -310,7 +310,7 @@ impl<S: Clone> Step<'_, S> {
         self.find(rule, qp(number), what, calls);
     }
 
-    /// Records the local memory of a request, and checks that no other request under way conflicts.
+    /// Records the local memory of a request, and checks that no other outstanding request conflicts.
     fn use_local(
         &mut self,
         request: &RequestName,
@@ -574,7 +574,7 @@ impl<S: Clone> Step<'_, S> {
         }
     }
 
-    /// Compares the memory of a message that has arrived with that of other requests under way.
+    /// Compares the memory of a message that has arrived with that of other outstanding requests.
     fn check_received(&mut self, completion: &Completion, receive: &Receive) {
         let through = Some((self.id, completion.queue_pair));
         let local = &mut self.checker.local;
@@ -584,7 +584,7 @@ impl<S: Clone> Step<'_, S> {
         }
         let conflict = filled.iter().find_map(|(space, range)| {
             let mut overlapping = local.overlapping(*space, range);
-            // A message of the same peer can be the answer to the request.
+            // A message of the same peer can be the reply to the request.
             let other = overlapping.find(|(other, _)| {
                 other.purpose != Purpose::Receive
                     && other.request.queue_pair != through
@@ -596,7 +596,7 @@ impl<S: Clone> Step<'_, S> {
             return;
         };
         let what = format!(
-            "A message for the receive (wr_id {:#x}) of {} was stored into {} while {request} was under way and used \
+            "A message for the receive (wr_id {:#x}) of {} was stored into {} while {request} was outstanding and used \
              them.",
             receive.id,
             qp(completion.queue_pair),
@@ -714,11 +714,11 @@ impl<S: Clone> Step<'_, S> {
         self.find(Rule::TargetRace, qp(access.queue_pair), what, Vec::new());
     }
 
-    /// Compares with the memory of local requests that are under way.
+    /// Compares with the memory of outstanding local requests.
     fn check_buffers(&mut self, access: &RemoteAccess, space: Space, range: &Range<u64>) {
         let through = Some((self.id, access.queue_pair));
         let relevant = |local: &LocalUse<S>| match local.purpose {
-            // A message of the same peer can be the answer to the request.
+            // A message of the same peer can be the reply to the request.
             Purpose::Send => {
                 access.kind != RemoteAccessKind::Read && local.request.queue_pair != through
             }
@@ -733,7 +733,7 @@ impl<S: Clone> Step<'_, S> {
             return;
         };
         let what = format!(
-            "{} through {} accesses {} while {} is under way and uses them.",
+            "{} through {} accesses {} while {} is outstanding and uses them.",
             kind_name(access.kind),
             qp(access.queue_pair),
             bytes(&common),

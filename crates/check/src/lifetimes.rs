@@ -170,7 +170,7 @@ impl<S: Clone> Step<'_, S> {
         }
         if discarded.sends > 0 {
             let what = format!(
-                "{} was {how} while {} were under way.",
+                "{} was {how} while {} were outstanding.",
                 qp(number),
                 counted(discarded.sends as u64, "send request")
             );

@@ -25,7 +25,7 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether the order of two requests matters as soon as both are under way. A receive stores nothing before
+    /// Whether the order of two requests matters as soon as both are outstanding. A receive stores nothing before
     /// its message arrives.
     fn conflicts(self, other: Self) -> bool {
         match (self, other) {
@@ -50,7 +50,7 @@ pub(crate) struct LocalUse<S> {
     pub(crate) serial: u64,
     /// Whether the request has ended. The program does not know it yet.
     pub(crate) ended: bool,
-    /// The id of a receive of the same queue pair whose message was stored into it while the request was under way.
+    /// The id of a receive of the same queue pair whose message was stored into it while the request was outstanding.
     pub(crate) overwritten_by: Option<u64>,
     /// Whether the device stored other data into it, so that a change says nothing about the program.
     pub(crate) overwritten: bool,

@@ -1,4 +1,4 @@
-//! The remote memory that requests under way access.
+//! The remote memory that outstanding requests access.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

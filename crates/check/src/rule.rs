@@ -6,9 +6,9 @@
 pub enum Rule {
     /// The memory of a SEND or WRITE stays unchanged until the request completes.
     BufferChanged,
-    /// A request does not store its result into memory that another request under way sends.
+    /// A request does not store its result into memory that another outstanding request sends.
     OverlappingRequests,
-    /// Two requests under way do not store their results or messages into the same memory.
+    /// Two outstanding requests do not store their results or messages into the same memory.
     SharedTarget,
     /// Two accesses to the same remote memory, one of them a write, are ordered.
     RemoteRace,
@@ -175,7 +175,7 @@ impl Rule {
             }
             Self::TooManyReceives => {
                 "If the peer fills all of them before you poll, the queue overruns and its queue pairs fail. This is right \
-                 only if the peer waits for answers. Create the completion queue with room for all receives."
+                 only if the peer waits for replies. Create the completion queue with room for all receives."
             }
             Self::CompletionQueueTooSmall => {
                 "If all of them complete before you poll, the queue overruns and its queue pairs fail. Create the \
@@ -213,7 +213,7 @@ impl Rule {
                 "It works here only. Ask the device with ibv_query_device what it supports, and use no more."
             }
             Self::NoReceiveYet => {
-                "The peer repeats the message as often as its RNR retry count allows, and then fails. Post receives \
+                "The peer retransmits the message as often as its RNR retry count allows, and then fails. Post receives \
                  before the queue pair becomes ready to receive."
             }
             Self::LongestRnrTimer => {

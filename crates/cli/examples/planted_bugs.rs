@@ -101,21 +101,23 @@ struct End {
 impl End {
     fn at(address: &str) -> anyhow::Result<Self> {
         let context = Context::open(address)?;
-        let domain = context.protection_domain()?;
-        let channel = context.completion_channel()?;
+        let domain = context.allocate_protection_domain()?;
+        let channel = context.create_completion_channel()?;
         Ok(End {
-            sent: context.completion_queue(256)?,
-            received: channel.completion_queue(256)?,
+            sent: context.create_completion_queue(256)?,
+            received: channel.create_completion_queue(256)?,
             channel,
-            memory: domain.register(1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
+            memory: domain.allocate_memory(1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             domain,
             context,
         })
     }
 
     fn datagrams(&self) -> anyhow::Result<DatagramQueuePair> {
-        let builder = self.domain.queue_pair(&self.sent);
-        Ok(builder.receive_completions(&self.received).datagram(KEY)?)
+        let builder = self.domain.queue_pair_builder(&self.sent);
+        Ok(builder
+            .receive_completions(&self.received)
+            .create_datagram(KEY)?)
     }
 
     /// Waits for a completion, which must be a success.
@@ -155,14 +157,14 @@ fn connect(
     reliable: bool,
 ) -> anyhow::Result<(QueuePair, QueuePair)> {
     let prepare = |end: &End| {
-        let builder = end.domain.queue_pair(&end.sent).depth(64, 64);
+        let builder = end.domain.queue_pair_builder(&end.sent).depth(64, 64);
         let builder = builder
             .receive_completions(&end.received)
             .connect_options(options);
         if reliable {
-            builder.reliable()
+            builder.create_reliable()
         } else {
-            builder.unreliable()
+            builder.create_unreliable()
         }
     };
     let (ours, theirs) = (prepare(client)?, prepare(server)?);
@@ -179,7 +181,7 @@ fn messages(options: ConnectOptions) -> anyhow::Result<()> {
     let (client, server) = both_ends()?;
     let (ours, _theirs) = connect(&client, &server, options, true)?;
     for number in 0..ROUNDS {
-        ours.post(Request::send().inline(&number.to_be_bytes()))?;
+        ours.post_send(Request::send().inline(&number.to_be_bytes()))?;
         client.success(&client.sent)?;
         server.success(&server.received)?;
     }
@@ -237,7 +239,7 @@ fn add_numbers(
             last = number;
         }
         let reply = [number.to_be_bytes(), sum.to_be_bytes()].concat();
-        datagrams.post(to_client, Request::send().inline(&reply))?;
+        datagrams.post_send(to_client, Request::send().inline(&reply))?;
         while server.sent.poll().is_some() {}
     }
 }
@@ -253,7 +255,7 @@ fn ask(
     let room = client.memory.slice(0..NETWORK_HEADER + 2 * NUMBER);
     datagrams.post_receive(0, [room])?;
     for _ in 0..ATTEMPTS {
-        datagrams.post(to_server, Request::send().inline(&number.to_be_bytes()))?;
+        datagrams.post_send(to_server, Request::send().inline(&number.to_be_bytes()))?;
         while client.sent.poll().is_some() {}
         let mut reply = if asks_again {
             client.received.wait_for(RESEND)
@@ -280,8 +282,8 @@ fn write_blocks(reliable: bool) -> anyhow::Result<()> {
     for round in 0..ROUNDS {
         fill(&client, round);
         let block = client.memory.slice(0..BLOCK);
-        ours.post(Request::write(server.memory.remote(0)).data(block))?;
-        ours.post(Request::send().inline(&round.to_be_bytes()))?;
+        ours.post_send(Request::write(server.memory.remote(0)).data(block))?;
+        ours.post_send(Request::send().inline(&round.to_be_bytes()))?;
         server.success(&server.received)?;
         check_block(&server, round)?;
         client.success(&client.sent)?;
@@ -298,11 +300,11 @@ fn write_and_tell(waits: bool) -> anyhow::Result<()> {
     for round in 0..ROUNDS {
         fill(&client, round);
         let block = client.memory.slice(0..BLOCK);
-        data.post(Request::write(server.memory.remote(0)).data(block))?;
+        data.post_send(Request::write(server.memory.remote(0)).data(block))?;
         if waits {
             client.success(&client.sent)?;
         }
-        control.post(Request::send().inline(&round.to_be_bytes()))?;
+        control.post_send(Request::send().inline(&round.to_be_bytes()))?;
         server.success(&server.received)?;
         check_block(&server, round)?;
         client.success(&client.sent)?;
@@ -328,16 +330,16 @@ fn check_block(server: &End, round: u64) -> anyhow::Result<()> {
 /// The client sends a message every 20 ms, and the server waits for the event of each.
 fn count_events(takes_all: bool) -> anyhow::Result<()> {
     let (client, server) = both_ends()?;
-    // A message that follows a lost one is repeated together with it, before the timeout of 34 ms.
+    // A message that follows a lost one is retransmitted together with it, before the timeout of 34 ms.
     let options = ConnectOptions {
         ack_timeout: AckTimeout::new(13).expect("a five-bit code"),
         ..ConnectOptions::default()
     };
     let (ours, _theirs) = connect(&client, &server, options, true)?;
-    server.received.notify(Notify::Any);
+    server.received.arm(Notify::Any);
     let sender = thread::spawn(move || -> anyhow::Result<()> {
         for number in 0..ROUNDS {
-            ours.post(Request::send().inline(&number.to_be_bytes()))?;
+            ours.post_send(Request::send().inline(&number.to_be_bytes()))?;
             thread::sleep(Duration::from_millis(20));
         }
         for _ in 0..ROUNDS {
@@ -349,7 +351,7 @@ fn count_events(takes_all: bool) -> anyhow::Result<()> {
     while taken < ROUNDS {
         let event = server.channel.wait_for(LAST_EVENT);
         event.with_context(|| format!("no event after message {taken}"))?;
-        server.received.notify(Notify::Any);
+        server.received.arm(Notify::Any);
         taken += u64::from(server.received.poll().is_some());
         while takes_all && server.received.poll().is_some() {
             taken += 1;

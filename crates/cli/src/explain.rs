@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let [capture] = subjects else {
             bail!("--follow tells one capture: give one file");
         };
-        return follow::tell(capture, &options.view());
+        return follow::follow(capture, &options.view());
     }
     let analysis = read(subjects)?;
     match &options.html {

@@ -2,21 +2,134 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Context as _, anyhow};
-use rocinante::{Device, GidEntry};
+use anyhow::{Context as _, anyhow, bail};
+use net::interface::{Choice, SoftwareChoice, SystemChoice};
+use rocinante::{Device, DeviceKind, GidEntry};
+use system::Tree;
 
-/// Why the list is empty, and what to do.
+/// Why the list of our devices is empty, and what to do.
 pub(crate) const NO_DEVICE: &str = "there is no device, because no interface is up and has an address; bring \
                                     loopback up with `ip link set lo up`";
 
-/// Every device of this machine.
-pub(crate) fn all() -> anyhow::Result<Vec<Device>> {
-    Ok(rocinante::devices()?)
+/// A device of either kind.
+pub(crate) enum Found {
+    /// One of ours.
+    Software(Device),
+    /// One of the system: a NIC, or one that the kernel makes.
+    System(system::Device),
 }
 
-/// The device with this name. The name of an interface or an address is also valid, even if it is not listed.
-pub(crate) fn named(name: &str) -> anyhow::Result<Device> {
-    Ok(rocinante::device(name)?)
+impl Found {
+    /// Its kind, as people read it.
+    pub(crate) fn kind(&self) -> String {
+        match self {
+            Self::Software(_) => SOFTWARE.to_owned(),
+            Self::System(device) => format!("system: {}", device.kind),
+        }
+    }
+}
+
+/// The kind of our devices.
+pub(crate) const SOFTWARE: &str = "software";
+
+/// Every device of this machine that is ours.
+pub(crate) fn all() -> anyhow::Result<Vec<Device>> {
+    let mut devices = rocinante::devices()?;
+    devices.retain(|device| device.kind == DeviceKind::Software);
+    Ok(devices)
+}
+
+/// Every device of this machine, and those of the system after ours.
+pub(crate) fn all_kinds() -> anyhow::Result<Vec<Found>> {
+    let software = all()?.into_iter().map(Found::Software);
+    let system = of_system()?.into_iter().map(Found::System);
+    Ok(software.chain(system).collect())
+}
+
+/// The RDMA devices of the system that the environment asks for.
+pub(crate) fn of_system() -> anyhow::Result<Vec<system::Device>> {
+    // A list of our devices alone must not cost the time to look at others.
+    if excludes_system() {
+        return Ok(Vec::new());
+    }
+    let choice = Choice::from_env()?.system;
+    choose(Tree::of_machine().devices(), &choice)
+}
+
+/// Whether the environment lists our devices alone.
+pub(crate) fn excludes_system() -> bool {
+    let none = SystemChoice::Named(Vec::new());
+    Choice::from_env().is_ok_and(|choice| choice.system == none)
+}
+
+fn choose(
+    mut devices: Vec<system::Device>,
+    choice: &SystemChoice,
+) -> anyhow::Result<Vec<system::Device>> {
+    if let SystemChoice::Named(names) = choice {
+        let is_missing = |name: &&String| devices.iter().all(|device| device.name != **name);
+        if let Some(missing) = names.iter().find(is_missing) {
+            return Err(not_in_system(missing, &devices));
+        }
+    }
+    devices.retain(|device| choice.includes(&device.name));
+    Ok(devices)
+}
+
+fn not_in_system(missing: &str, devices: &[system::Device]) -> anyhow::Error {
+    let known: Vec<&str> = devices.iter().map(|device| &*device.name).collect();
+    let known = match known.as_slice() {
+        [] => "none".to_owned(),
+        known => known.join(", "),
+    };
+    anyhow!("the system has no RDMA device `{missing}`; it has {known}")
+}
+
+/// Why the list is empty, and what to do.
+pub(crate) fn no_device() -> &'static str {
+    if excludes_software() {
+        "the system has no RDMA device; without ROCI_DEVICES=system there are software devices"
+    } else {
+        NO_DEVICE
+    }
+}
+
+/// Whether the environment lists devices of the system alone.
+pub(crate) fn excludes_software() -> bool {
+    Choice::from_env().is_ok_and(|choice| choice.software == SoftwareChoice::None)
+}
+
+/// The device of either kind with this name. For ours, the name of an interface or an address is also valid.
+pub(crate) fn named_of_any_kind(name: &str) -> anyhow::Result<Found> {
+    let listed = of_system()?;
+    let Some(system) = listed.iter().find(|device| device.name == name) else {
+        if excludes_software() {
+            return Err(not_in_system(name, &listed));
+        }
+        return Ok(Found::Software(rocinante::device(name)?));
+    };
+    if all()?.iter().any(|device| device.name == name) {
+        bail!(
+            "there are two devices `{name}`, one of ours and one of the system; set ROCI_DEVICES=software or \
+             ROCI_DEVICES=system to choose"
+        );
+    }
+    Ok(Found::System(system.clone()))
+}
+
+/// The description of a device that can be opened, of either kind.
+pub(crate) fn openable(name: &str) -> anyhow::Result<Device> {
+    match named_of_any_kind(name)? {
+        Found::Software(device) => Ok(device),
+        Found::System(device) => {
+            let mut devices = rocinante::devices()?.into_iter();
+            let found = devices.find(|it| it.kind != DeviceKind::Software && it.name == name);
+            found.with_context(|| {
+                let kind = &device.kind;
+                format!("`{name}` ({kind}) has no RoCE port, and others can't be opened yet")
+            })
+        }
+    }
 }
 
 /// The device to open for this address: one that has it, or the address alone.
@@ -25,7 +138,7 @@ pub(crate) fn having(address: IpAddr) -> anyhow::Result<(String, Device)> {
         return Ok((device.name.clone(), device));
     }
     let name = address.to_string();
-    let device = named(&name)?;
+    let device = rocinante::device(&name)?;
     Ok((name, device))
 }
 
@@ -63,7 +176,8 @@ pub(crate) fn recommended(device: &Device) -> Option<(&GidEntry, Reason)> {
     ranked.min_by_key(|(_, reason)| *reason as u8)
 }
 
-fn reason(address: IpAddr) -> Reason {
+/// The reason for a GID with this address.
+pub(crate) fn reason(address: IpAddr) -> Reason {
     match address {
         IpAddr::V4(_) => Reason::V4,
         IpAddr::V6(address) if address.is_unicast_link_local() => Reason::LinkLocal,

@@ -24,7 +24,7 @@ impl<R: BufRead + Send, W: Write> JsonChannel<R, W> {
     }
 
     /// Sends a message.
-    pub(crate) fn say(&mut self, message: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn send(&mut self, message: &impl Serialize) -> anyhow::Result<()> {
         let mut line = serde_json::to_string(message)?;
         line.push('\n');
         self.writer
@@ -34,12 +34,12 @@ impl<R: BufRead + Send, W: Write> JsonChannel<R, W> {
     }
 
     /// Waits for a message.
-    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
-        hear(&mut self.reader)
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
+        receive(&mut self.reader)
     }
 
     /// Runs `work` until a message is received. `work` must check the flag and return soon after it is set.
-    pub(crate) fn hear_during<T: DeserializeOwned + Send, O>(
+    pub(crate) fn receive_during<T: DeserializeOwned + Send, O>(
         &mut self,
         work: impl FnOnce(&AtomicBool) -> O,
     ) -> anyhow::Result<(T, O)> {
@@ -47,7 +47,7 @@ impl<R: BufRead + Send, W: Write> JsonChannel<R, W> {
         let reader = &mut self.reader;
         std::thread::scope(|scope| {
             let listener = scope.spawn(|| {
-                let message = hear(reader);
+                let message = receive(reader);
                 heard.store(true, Ordering::Release);
                 message
             });
@@ -58,7 +58,7 @@ impl<R: BufRead + Send, W: Write> JsonChannel<R, W> {
     }
 }
 
-fn hear<T: DeserializeOwned>(reader: &mut impl BufRead) -> anyhow::Result<T> {
+fn receive<T: DeserializeOwned>(reader: &mut impl BufRead) -> anyhow::Result<T> {
     /// In bytes: more than any message needs. It bounds the memory that a wrong peer can make us use.
     const LONGEST: u64 = 1 << 20;
     let mut line = String::new();

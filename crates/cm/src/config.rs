@@ -19,7 +19,7 @@ pub struct Config {
     pub ephemeral_ports: RangeInclusive<u16>,
     /// How long our device takes to acknowledge a packet.
     pub ack_delay: Timeout,
-    /// Hop limit of answers to peers without an exchange.
+    /// Hop limit of responses to peers without an exchange.
     pub hop_limit: u8,
     /// The largest backlog of a listener, and the one of a listener that sets none.
     pub max_backlog: usize,

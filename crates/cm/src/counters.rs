@@ -45,8 +45,8 @@ pub struct Counters {
     pub received: PerMessage,
     /// Messages received that had been received before.
     pub duplicates: PerMessage,
-    /// Messages retransmitted because no answer came.
-    pub repeated: PerMessage,
+    /// Messages retransmitted because no response came.
+    pub retransmitted: PerMessage,
     /// Messages that match no connection, or not in its phase.
     pub unmatched: u64,
     /// Messages for a connection from an address that is not the peer's.
@@ -54,7 +54,7 @@ pub struct Counters {
     /// Datagrams that are not management datagrams of the connection manager's class.
     pub malformed: u64,
     /// Management datagrams of our class with an unknown attribute ID. The method Send asks for no
-    /// answer, so none is sent.
+    /// response, so none is sent.
     pub unknown_attribute: u64,
     /// Requests for a service without a listener.
     pub no_listener: u64,

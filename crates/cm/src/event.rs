@@ -41,7 +41,7 @@ pub enum EventKind {
     ConnectResponse(PeerParameters),
     /// The peer accepted, but the local queue pair could not be moved to RTS.
     ConnectError(Failure),
-    /// No answer came, or the datagram service rejected the request.
+    /// No response came, or the datagram service rejected the request.
     Unreachable(Unreachable),
     /// The peer rejected the connection, or timed out.
     Rejected {

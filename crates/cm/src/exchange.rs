@@ -16,24 +16,24 @@ use crate::retained_state::{RemoteConnection, RemoteDevice};
 use crate::service_type::ServiceType;
 use crate::timing;
 
-/// A message that waits for its answer.
+/// A message that waits for its response.
 #[derive(Debug)]
-pub(crate) struct InFlight {
+pub(crate) struct OutstandingMessage {
     pub(crate) datagram: Box<[u8; mad::LENGTH]>,
     pub(crate) attribute: u16,
     pub(crate) interval: Duration,
-    /// The repetitions after the first transmission that come before the end of the interval.
+    /// The retransmissions that come before the end of the interval.
     pub(crate) early: &'static [Duration],
     /// When the interval began.
     pub(crate) since: Instant,
     pub(crate) retries_left: u8,
-    /// Whether it was repeated.
-    pub(crate) repeated: bool,
+    /// Whether it was retransmitted.
+    pub(crate) retransmitted: bool,
     /// When to stop waiting, even if retries are left.
     pub(crate) until: Option<Instant>,
 }
 
-impl InFlight {
+impl OutstandingMessage {
     /// When to retransmit, or to stop waiting.
     pub(crate) fn next(&self) -> Instant {
         let early = self.early.first().filter(|early| **early < self.interval);
@@ -41,12 +41,12 @@ impl InFlight {
         self.until.map_or(next, |until| next.min(until))
     }
 
-    /// Counts a repetition at this time. Returns false if the message is not repeated any more.
-    pub(crate) fn repeat(&mut self, now: Instant) -> bool {
+    /// Counts a retransmission at this time. Returns false if the message is not retransmitted any more.
+    pub(crate) fn count_retransmission(&mut self, now: Instant) -> bool {
         if self.until.is_some_and(|until| until <= now) {
             return false;
         }
-        self.repeated = true;
+        self.retransmitted = true;
         let is_early = now < self.since + self.interval;
         if let ([_, later @ ..], true) = (self.early, is_early) {
             self.early = later;
@@ -81,7 +81,7 @@ pub(crate) struct Exchange {
     pub(crate) remote_id: CommunicationId,
     pub(crate) remote_guid: u64,
     pub(crate) service: ServiceId,
-    /// Copied to answers, so that the peer can match them.
+    /// Copied to responses, so that the peer can match them.
     pub(crate) transaction: u64,
     /// The path from our point of view: local is our side.
     pub(crate) path: Path,
@@ -97,10 +97,10 @@ pub(crate) struct Exchange {
     pub(crate) rnr_retry_count: u8,
     /// The code of the queue pair's acknowledge timeout. It also bounds time-wait.
     pub(crate) ack_timeout: u8,
-    /// How long to wait for an answer, and how many times to retransmit.
+    /// How long to wait for a response, and how many times to retransmit.
     pub(crate) response_interval: Duration,
     pub(crate) max_retries: u8,
-    pub(crate) in_flight: Option<InFlight>,
+    pub(crate) outstanding: Option<OutstandingMessage>,
     /// The peer rejected our request as stale, and it was sent again.
     pub(crate) was_stale: bool,
 }
@@ -130,7 +130,7 @@ impl Exchange {
             ack_timeout: timing::PACKET_LIFETIME + 1,
             response_interval: timing::interval(timing::RESPONSE.code()),
             max_retries: timing::MAX_RETRIES,
-            in_flight: None,
+            outstanding: None,
             was_stale: false,
         }
     }
@@ -227,7 +227,7 @@ impl Exchange {
         }
     }
 
-    /// REJ "timeout": we no longer wait for an answer. It carries our GUID, because the peer may not
+    /// REJ "timeout": we no longer wait for a response. It carries our GUID, because the peer may not
     /// know our communication id.
     pub(crate) fn reject_timeout(&self, guid: u64) -> Reject {
         let mut reject = self.reject(RejectReason::Timeout, PrivateData::default());

@@ -4,13 +4,13 @@
 /// in parentheses are those of Linux (`enum ib_cm_state`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExchangeState {
-    /// REQ sent, no answer yet (`IB_CM_REQ_SENT`).
+    /// REQ sent, no response yet (`IB_CM_REQ_SENT`).
     RequestSent,
     /// REQ sent; the peer answered with an MRA (`IB_CM_MRA_REQ_RCVD`).
     RequestDelayed,
     /// REQ received; the application has not answered (`IB_CM_REQ_RCVD`).
     RequestReceived,
-    /// REP sent, no answer yet (`IB_CM_REP_SENT`).
+    /// REP sent, no response yet (`IB_CM_REP_SENT`).
     ReplySent,
     /// REP sent; the peer answered with an MRA (`IB_CM_MRA_REP_RCVD`).
     ReplyDelayed,
@@ -18,13 +18,13 @@ pub enum ExchangeState {
     ReplyReceived,
     /// Connected (`IB_CM_ESTABLISHED`).
     Established,
-    /// DREQ sent, no answer yet (`IB_CM_DREQ_SENT`).
+    /// DREQ sent, no response yet (`IB_CM_DREQ_SENT`).
     DisconnectSent,
     /// DREQ received; the application has not answered (`IB_CM_DREQ_RCVD`).
     DisconnectReceived,
     /// Disconnected (`IB_CM_TIMEWAIT`). Packets of the connection may still arrive.
     TimeWait,
-    /// SIDR_REQ sent, no answer yet (`IB_CM_SIDR_REQ_SENT`).
+    /// SIDR_REQ sent, no response yet (`IB_CM_SIDR_REQ_SENT`).
     ServiceRequestSent,
     /// SIDR_REQ received; the application has not answered (`IB_CM_SIDR_REQ_RCVD`).
     ServiceRequestReceived,

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::error::{CallError, TooManyIds};
 use crate::event::{Event, EventKind, Instruction};
-use crate::exchange::{Exchange, InFlight, Peer};
+use crate::exchange::{Exchange, OutstandingMessage, Peer};
 use crate::exchange_state::ExchangeState;
 use crate::exit_notice::ExitNotice;
 use crate::id::{Id, IdEntry, State};
@@ -30,7 +30,7 @@ use crate::id_table::IdTable;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::random::Random;
 use crate::retained_state::{
-    FinalAnswers, HalfOpen, RecentIds, RemoteConnection, RemoteDevice, TimeWaitTable,
+    FinalResponses, HalfOpen, RecentIds, RemoteConnection, RemoteDevice, TimeWaitTable,
 };
 use crate::service_type::ServiceType;
 use crate::timing;
@@ -80,8 +80,8 @@ pub struct TableSizes {
     pub timers: usize,
     /// Connections in time-wait whose id is destroyed.
     pub time_wait: usize,
-    /// Final answers, kept for duplicate requests.
-    pub answers: usize,
+    /// Final responses, kept for duplicate requests.
+    pub responses: usize,
     /// Requests of peers that are half-open.
     pub half_open: usize,
     /// Datagrams, events and instructions that the driver has not fetched.
@@ -114,7 +114,7 @@ pub struct Manager {
     services: BTreeMap<(IpAddr, CommunicationId), Id>,
     half_open: HalfOpen,
     time_wait: TimeWaitTable,
-    answers: FinalAnswers,
+    responses: FinalResponses,
     timers: BTreeSet<(Instant, Id)>,
     outbox: VecDeque<Transmit>,
     events: VecDeque<Event>,
@@ -149,7 +149,7 @@ impl Manager {
             services: BTreeMap::new(),
             half_open: HalfOpen::default(),
             time_wait: TimeWaitTable::default(),
-            answers: FinalAnswers::default(),
+            responses: FinalResponses::default(),
             timers: BTreeSet::new(),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
@@ -198,6 +198,14 @@ impl Manager {
     /// The peer's address of an id.
     pub fn peer_address(&self, id: Id) -> Option<SocketAddr> {
         self.endpoint(id).ok()?.destination
+    }
+
+    /// Whether a request of the peer created the id.
+    #[must_use]
+    pub fn is_child(&self, id: Id) -> bool {
+        // An id that connects owns its port; a child id uses that of its listener.
+        let endpoint = self.endpoint(id);
+        endpoint.is_ok_and(|endpoint| endpoint.destination.is_some() && !endpoint.owns_port)
     }
 
     /// Sets the traffic class (ToS) of everything that the id sends, like
@@ -281,7 +289,7 @@ impl Manager {
             ports: self.ports.len(),
             timers: self.timers.len(),
             time_wait: self.time_wait.len(),
-            answers: self.answers.len(),
+            responses: self.responses.len(),
             half_open: self.half_open.len(),
             waiting: self.outbox.len() + self.events.len() + self.instructions.len(),
             exit_notices: self.endpoints.notices(),
@@ -328,14 +336,14 @@ impl Manager {
         self.events.push_back(Event { id, kind });
     }
 
-    /// Sends a message that expects no answer.
+    /// Sends a message that expects no response.
     fn send_to(&mut self, peer: Peer, transaction: u64, message: impl Into<Message>) {
         let message = message.into();
         self.counters.sent.count(&message);
         self.enqueue(peer, &message.emit(transaction));
     }
 
-    /// Sends a message of an exchange that expects no answer.
+    /// Sends a message of an exchange that expects no response.
     fn send(&mut self, id: Id, message: impl Into<Message>) {
         let exchange = self.exchange(id);
         let (peer, transaction) = (exchange.peer, exchange.transaction);
@@ -343,7 +351,7 @@ impl Manager {
     }
 
     /// Sends a message, and retransmits it until [`stop_retransmitting`](Self::stop_retransmitting).
-    fn send_until_answered(
+    fn send_until_response(
         &mut self,
         now: Instant,
         id: Id,
@@ -352,25 +360,25 @@ impl Manager {
     ) {
         let message = message.into();
         let datagram = message.emit(transaction);
-        let no_retries = self.planted.is(Bug::NothingRepeated);
+        let no_retries = self.planted.is(Bug::NoRetransmissions);
         let exchange = self.exchange(id);
         let interval = exchange.response_interval;
-        let in_flight = InFlight {
+        let outstanding = OutstandingMessage {
             datagram: Box::new(datagram),
             attribute: message.attribute(),
             interval,
-            repeated: false,
+            retransmitted: false,
             early: if no_retries {
                 &[]
             } else {
-                &timing::EARLY_REPETITIONS
+                &timing::EARLY_RETRANSMISSIONS
             },
             since: now,
             retries_left: if no_retries { 0 } else { exchange.max_retries },
             until: None,
         };
-        let next = in_flight.next();
-        exchange.in_flight = Some(in_flight);
+        let next = outstanding.next();
+        exchange.outstanding = Some(outstanding);
         let peer = exchange.peer;
         self.counters.sent.count(&message);
         self.enqueue(peer, &datagram);
@@ -378,7 +386,7 @@ impl Manager {
     }
 
     fn stop_retransmitting(&mut self, id: Id) {
-        self.exchange(id).in_flight = None;
+        self.exchange(id).outstanding = None;
         self.clear_timer(id);
         self.end_half_open(id);
     }

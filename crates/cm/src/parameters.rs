@@ -14,7 +14,7 @@ pub mod private_data {
     pub const REJECT: usize = 148;
     /// With a request for a datagram service (SIDR_REQ).
     pub const SERVICE_REQUEST: usize = 216 - AddressHeader::LENGTH;
-    /// With the answer to a service request (SIDR_REP).
+    /// With the response to a service request (SIDR_REP).
     pub const SERVICE_REPLY: usize = 136;
 }
 

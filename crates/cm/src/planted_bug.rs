@@ -10,14 +10,14 @@ pub enum Bug {
     RejectForgotten,
     /// Destroying an id skips time-wait: a late copy of its request counts as new.
     NoTimewait,
-    /// A duplicate REP is not answered, so a lost RTU is never repeated.
-    ReadyNotRepeated,
+    /// A duplicate REP is not answered, so a lost RTU is never sent again.
+    ReadyNotSentAgain,
     /// A DREQ is ignored after our own DREQ was sent.
     CrossedDisconnectsIgnored,
     /// A listener's backlog count is never decremented.
     BacklogLeaks,
-    /// A message without an answer is not retransmitted.
-    NothingRepeated,
+    /// A message without a response is not retransmitted.
+    NoRetransmissions,
     /// Each side expects the PSNs that it should send.
     SequenceNumbersSwapped,
     /// The exit notice of a half-open request is kept when the connection is established.
@@ -29,10 +29,10 @@ impl Bug {
     pub const ALL: [Bug; 8] = [
         Bug::RejectForgotten,
         Bug::NoTimewait,
-        Bug::ReadyNotRepeated,
+        Bug::ReadyNotSentAgain,
         Bug::CrossedDisconnectsIgnored,
         Bug::BacklogLeaks,
-        Bug::NothingRepeated,
+        Bug::NoRetransmissions,
         Bug::SequenceNumbersSwapped,
         Bug::ExitNoticeNotUpdated,
     ];

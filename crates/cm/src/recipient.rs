@@ -11,7 +11,7 @@ pub enum Recipient {
     /// The process that listens on this service.
     Listener(ServiceId),
     /// The process that knows the sender's communication id. A requester that times out before an
-    /// answer does not know our id. Linux then sends 0 and names its own device instead. Deliver such
+    /// response does not know our id. Linux then sends 0 and names its own device instead. Deliver such
     /// a message to every process; a process that does not know the connection ignores it.
     Everyone,
 }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_to_the_owner_of_the_communication_id() {
+    fn responses_go_to_the_owner_of_the_communication_id() {
         let id = CommunicationId::new(0x1234);
         let ready = ReadyToUse {
             remote_id: id,

@@ -1,4 +1,4 @@
-//! Tables that outlive an id: final answers, time-wait, half-open requests, and recently released
+//! Tables that outlive an id: final responses, time-wait, half-open requests, and recently released
 //! communication ids.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -51,15 +51,15 @@ impl<K: Ord> Expiry<K> {
     }
 }
 
-/// The final answers of the last minutes, for peers that retransmit their request. Without this
+/// The final responses of the last minutes, for peers that retransmit their request. Without this
 /// table, a rejected request would be delivered to the application a second time.
 #[derive(Debug, Default)]
-pub(crate) struct FinalAnswers {
-    answers: BTreeMap<PeerRequest, (Instant, Box<[u8; mad::LENGTH]>)>,
+pub(crate) struct FinalResponses {
+    responses: BTreeMap<PeerRequest, (Instant, Box<[u8; mad::LENGTH]>)>,
     expiry: Expiry<PeerRequest>,
 }
 
-impl FinalAnswers {
+impl FinalResponses {
     const CAPACITY: usize = 1024;
 
     pub(crate) fn remember(
@@ -68,11 +68,11 @@ impl FinalAnswers {
         request: PeerRequest,
         datagram: [u8; mad::LENGTH],
     ) {
-        if self.answers.len() == Self::CAPACITY {
+        if self.responses.len() == Self::CAPACITY {
             self.remove_first();
         }
-        let until = now + timing::ANSWER_LIFETIME;
-        let before = self.answers.insert(request, (until, Box::new(datagram)));
+        let until = now + timing::RESPONSE_LIFETIME;
+        let before = self.responses.insert(request, (until, Box::new(datagram)));
         if let Some((until, _)) = before {
             self.expiry.0.remove(&(until, request));
         }
@@ -80,7 +80,7 @@ impl FinalAnswers {
     }
 
     pub(crate) fn to(&self, request: &PeerRequest) -> Option<&[u8; mad::LENGTH]> {
-        self.answers
+        self.responses
             .get(request)
             .map(|(_, datagram)| datagram.as_ref())
     }
@@ -96,12 +96,12 @@ impl FinalAnswers {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.answers.len()
+        self.responses.len()
     }
 
     fn remove_first(&mut self) {
         if let Some((_, request)) = self.expiry.0.pop_first() {
-            self.answers.remove(&request);
+            self.responses.remove(&request);
         }
     }
 }

@@ -66,25 +66,25 @@ pub(crate) const fn bounded_interval(code: u8, longest: u8) -> Duration {
 /// ends the old connection of the queue pair, which takes one round trip.
 pub(crate) const STALE_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// When a message is repeated for the first times, after it was sent. Linux waits for the whole
+/// When a message is retransmitted for the first times, after it was sent. Linux waits for the whole
 /// response interval, four to six seconds. A peer answers an early copy as it answers a late one, so
-/// one lost message delays a connection by 1.5 seconds. All further repetitions are those of Linux.
+/// one lost message delays a connection by 1.5 seconds. All further retransmissions are those of Linux.
 ///
 /// An address that several processes share rejects a request for a service that none of them has
-/// after one second. The first repetition comes later than that.
-pub(crate) const EARLY_REPETITIONS: [Duration; 2] =
+/// after one second. The first retransmission comes later than that.
+pub(crate) const EARLY_RETRANSMISSIONS: [Duration; 2] =
     [Duration::from_millis(1500), Duration::from_secs(3)];
 
-/// How long the DREQ of a destroyed id is repeated, as long as the watcher repeats that of a dead
+/// How long the DREQ of a destroyed id is retransmitted, as long as the watcher sends that of a dead
 /// process. Linux sends it once.
 pub(crate) const DESTROYED_DREQ_TIME: Duration = Duration::from_secs(15);
 
 /// How many times a message is retransmitted before the peer counts as unreachable.
 pub(crate) const MAX_RETRIES: u8 = 15;
 
-/// How long a final answer is remembered: as long as its request may be retransmitted. After an MRA,
+/// How long a final response is remembered: as long as its request may be retransmitted. After an MRA,
 /// a requester retransmits fifteen times, every 68 seconds.
-pub(crate) const ANSWER_LIFETIME: Duration = Duration::from_secs(16 * 68);
+pub(crate) const RESPONSE_LIFETIME: Duration = Duration::from_secs(16 * 68);
 
 const fn timeout(code: u8) -> Timeout {
     match Timeout::new(code) {

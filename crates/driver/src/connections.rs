@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cm::{EventKind, Failure, Instruction, Manager};
 use host::Host;
 use net::interface::{Interface, InterfaceId};
-use wire::{Gid, PathMtu};
+use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
 use crate::diagnostics::ConnectionFailure;
@@ -168,13 +168,26 @@ impl Connections {
     /// Executes the manager's instructions and delivers its events. With `hold`, a disconnection waits:
     /// a program that sees both descriptors readable at once could handle the disconnection before the
     /// completions, and lose the last reply.
-    pub(crate) fn serve(&mut self, now: Instant, host: &mut Host, ports: &mut Ports, hold: bool) {
+    ///
+    /// Returns the queue pairs of ended connections that this device does not have: another lane may have them.
+    pub(crate) fn serve(
+        &mut self,
+        now: Instant,
+        host: &mut Host,
+        ports: &mut Ports,
+        hold: bool,
+    ) -> Vec<Qpn> {
+        let mut elsewhere = Vec::new();
         while let Some(instruction) = host.poll_instruction() {
-            self.perform(&instruction, host.manager(), ports);
+            match instruction {
+                Instruction::MoveToError { qpn, .. } => elsewhere.push(qpn),
+                _ => self.perform(&instruction, host.manager(), ports),
+            }
         }
         while let Some(event) = host.poll_connection_event() {
             self.deliver(now, host.manager(), event, hold);
         }
+        elsewhere
     }
 
     fn perform(&self, instruction: &Instruction, manager: &mut Manager, ports: &mut Ports) {
@@ -192,7 +205,7 @@ impl Connections {
                 manager.multicast_joined(id, group, result);
             }
             Instruction::LeaveMulticast { group, .. } => ports.leave(Gid::from(group)),
-            // The host does this itself.
+            // The host or another lane does this.
             Instruction::MoveToError { .. } => {}
         }
     }
@@ -247,6 +260,7 @@ impl Connections {
                 kind: event.kind.clone(),
                 local: manager.local_address(event.id),
                 peer: manager.peer_address(event.id),
+                is_child: manager.is_child(event.id),
             });
         }
     }

@@ -3,10 +3,11 @@
 mod problems;
 mod progress;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use cm::Manager;
@@ -27,6 +28,7 @@ use crate::clock::now;
 use crate::connections::Connections;
 use crate::diagnostics::Problem;
 use crate::exit_notices::ExitNotices;
+use crate::lanes::{Common, FirstLane, LaneMessage};
 use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::{AtReadable, PacketWakeups};
@@ -35,7 +37,6 @@ use crate::shortcut::Decision;
 use crate::simulation;
 use crate::statistics::Statistics;
 use crate::task_timers::Alarms;
-use crate::wait_set::WaitSet;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
 /// often arrive together, so two do not count.
@@ -68,19 +69,16 @@ pub(crate) struct DeviceState {
     deliver_more_at: Option<Instant>,
     /// How many packets have arrived.
     arrivals: u64,
-    /// The notifier and token of each completion queue.
-    notifiers: HashMap<Id<CompletionQueue>, (Arc<Notifier>, u64)>,
-    /// The wait set of each completion queue.
-    waiting: HashMap<Id<CompletionQueue>, Arc<WaitSet>>,
+    common: Arc<Common>,
+    /// Whether this is the first lane of the device, which has the connection manager.
+    is_first: bool,
+    /// What to tell other lanes when the lock is released.
+    lane_messages: Vec<LaneMessage>,
     /// Whether a notification was added that a program awaits outside of the library.
     notified_outside: bool,
     pub(crate) packet_wakeups: PacketWakeups,
-    /// Completion queues with a notification since their last poll.
-    unpolled: HashSet<Id<CompletionQueue>>,
     /// Whether packets can pass through an interface of the device.
     has_link: bool,
-    events: VecDeque<AsyncEvent>,
-    event_notifier: Arc<Notifier>,
     /// The counters when retransmissions were last traced.
     #[cfg(feature = "tracing")]
     traced: engine::Counters,
@@ -98,6 +96,7 @@ impl DeviceState {
         device: &net::interface::Device,
         ports: Ports,
         options: &OpenOptions,
+        first: Option<&FirstLane>,
     ) -> Result<Self, OpenError> {
         let capture_and_faults = CaptureAndFaults::new(options)?;
         if !options.segmentation {
@@ -109,24 +108,10 @@ impl DeviceState {
                 .as_ref()
                 .is_some_and(CaptureAndFaults::needs_single_packets);
         let simulated = ports.simulated();
-        let window = window_for(ports.receive_buffer());
-        let device_config = Config {
-            gids: ports.gids(),
-            active_mtu: device.active_mtu,
-            numbers: ports.numbers(),
-            source_port: SourcePort::OfGid(ports.source_ports()),
-            batch: if one_by_one {
-                SINGLE
-            } else {
-                BatchLimits::default()
-            },
-            window,
-            unreliable_burst: Some(window.max),
-            incidents: options.explain,
-            // A capture tells posts and completions.
-            observations: options.check.is_some() || options.capture.is_some(),
-            seed: random_seed()?,
-            ..Config::default()
+        let batch = if one_by_one {
+            SINGLE
+        } else {
+            BatchLimits::default()
         };
         let mut manager = cm::Config::new(device.guid, random_seed()?);
         manager.exit_notices = options.watcher;
@@ -135,9 +120,10 @@ impl DeviceState {
             manager.id_range = id_range;
         }
         let mut host = Host::new(host::Config {
-            device: device_config,
+            device: device_config(device, &ports, options, batch)?,
             manager,
             shares_addresses: id_range.is_some(),
+            objects: first.map(|first| Arc::clone(&first.objects)),
         })
         .expect("a new device has room for a queue pair");
         // Queue pair 1 and its objects are not the program's.
@@ -167,14 +153,15 @@ impl DeviceState {
             sent_to_self: false,
             deliver_more_at: None,
             arrivals: 0,
-            notifiers: HashMap::new(),
-            waiting: HashMap::new(),
+            is_first: first.is_none(),
+            common: match first {
+                Some(first) => Arc::clone(&first.common),
+                None => Arc::new(Common::new(Notifier::new().map_err(OpenError::System)?)),
+            },
+            lane_messages: Vec::new(),
             notified_outside: false,
             packet_wakeups: PacketWakeups::default(),
-            unpolled: HashSet::new(),
             has_link: device.state == LinkState::Active,
-            events: VecDeque::new(),
-            event_notifier: Arc::new(Notifier::new().map_err(OpenError::System)?),
             #[cfg(feature = "tracing")]
             traced: engine::Counters::default(),
             statistics: Statistics::new(device),
@@ -182,6 +169,21 @@ impl DeviceState {
             check: options.check.as_ref().map(DeviceCheck::new).map(Arc::new),
             observed: VecDeque::new(),
         })
+    }
+
+    /// What the lanes of the device share.
+    pub(crate) fn common(&self) -> &Arc<Common> {
+        &self.common
+    }
+
+    /// For threads without the lock: whether completions were taken since the counters were published.
+    pub(crate) fn taken(&self) -> Arc<AtomicBool> {
+        self.statistics.taken()
+    }
+
+    /// Removes and returns what to tell other lanes.
+    pub(crate) fn take_lane_messages(&mut self) -> Vec<LaneMessage> {
+        std::mem::take(&mut self.lane_messages)
     }
 
     /// The checker of the program, if it is checked.
@@ -236,8 +238,13 @@ impl DeviceState {
     }
 
     /// The oldest completion that is there.
-    pub(crate) fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        let completion = self.host.device_mut().poll_completion(queue);
+    pub(crate) fn poll_completion(&mut self, queue: &CompletionQueue) -> Option<Completion> {
+        let device = self.host.device_mut();
+        let completion = if device.records_observations() {
+            device.poll_completion(queue.id())
+        } else {
+            queue.pop()
+        };
         if completion.is_some() {
             self.statistics.note_call();
         }
@@ -395,9 +402,19 @@ impl DeviceState {
         self.ports.retry_stalled(now);
         self.transmit_messages(now);
         while self.host.manager().has_output() {
-            let hold = !self.unpolled.is_empty();
-            self.connections
+            let has_lanes = self.common.has_lanes();
+            // Completions that other lanes have not received yet come before a disconnection, too.
+            let hold = has_lanes || self.common.has_unpolled();
+            let elsewhere = self
+                .connections
                 .serve(now, &mut self.host, &mut self.ports, hold);
+            if has_lanes {
+                let messages = elsewhere.into_iter().map(LaneMessage::MoveToError);
+                self.lane_messages.extend(messages);
+                if self.connections.next_deadline().is_some() {
+                    self.lane_messages.push(LaneMessage::Disconnecting);
+                }
+            }
             self.transmit_messages(now);
         }
         if let Some(capture_and_faults) = &mut self.capture_and_faults {
@@ -498,18 +515,25 @@ impl DeviceState {
         while let Some(event) = self.next_event() {
             match event {
                 Event::Completion(queue) => {
-                    if let Some((notifier, token)) = self.notifiers.get(&queue) {
+                    if let Some((notifier, token)) = self.common.channel(queue) {
                         self.notified_outside |= notifier.is_waited_for_outside();
-                        notifier.notify(*token);
-                        self.unpolled.insert(queue);
+                        notifier.notify(token);
+                        self.common.note_notified(queue);
                     }
                 }
                 Event::CompletionAdded(queue) => {
-                    if let Some(waiting) = self.waiting.get(&queue) {
+                    if let Some(waiting) = self.common.wait_set(queue) {
                         waiting.wake_all_later();
                     }
                 }
-                Event::Async(event) => self.queue_event(event),
+                Event::Async(event) => {
+                    if let AsyncEvent::CommunicationEstablished(number) = event
+                        && !self.is_first
+                    {
+                        self.lane_messages.push(LaneMessage::Established(number));
+                    }
+                    self.queue_event(event);
+                }
             }
         }
     }
@@ -518,15 +542,20 @@ impl DeviceState {
     /// where no packet wakes it.
     pub(crate) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
         self.host.device_mut().arm(queue, notify);
-        let notifier = self.notifiers.get(&queue);
-        notifier.is_some_and(|(notifier, _)| notifier.needs_the_thread())
+        let channel = self.common.channel(queue);
+        channel.is_some_and(|(notifier, _)| notifier.needs_the_thread())
     }
 
     /// Reports that a program polls a completion queue. Disconnections wait until the completions before
     /// them are polled.
     pub(crate) fn note_polled(&mut self, queue: Id<CompletionQueue>) {
-        if !self.unpolled.is_empty() && self.unpolled.remove(&queue) && self.unpolled.is_empty() {
+        if !self.common.note_polled(queue) {
+            return;
+        }
+        if self.is_first {
             self.connections.release_all();
+        } else {
+            self.lane_messages.push(LaneMessage::Polled);
         }
     }
 
@@ -536,37 +565,17 @@ impl DeviceState {
         if let Some(capture) = &self.capture_and_faults {
             capture.note_event(event);
         }
-        self.events.push_back(event);
-        self.event_notifier.notify(0);
-    }
-
-    pub(crate) fn add_notifier(
-        &mut self,
-        queue: Id<CompletionQueue>,
-        notifier: Arc<Notifier>,
-        token: u64,
-    ) {
-        self.notifiers.insert(queue, (notifier, token));
-    }
-
-    /// The threads and tasks that wait for a completion queue.
-    pub(crate) fn waiting(&self, queue: Id<CompletionQueue>) -> Option<Arc<WaitSet>> {
-        self.waiting.get(&queue).cloned()
-    }
-
-    pub(crate) fn add_waiting(&mut self, queue: Id<CompletionQueue>, waiting: Arc<WaitSet>) {
-        self.waiting.insert(queue, waiting);
+        self.common.push_event(event);
     }
 
     /// Removes the notifier and the wait set of a completion queue. The caller drops the result after it has
     /// released the lock.
-    pub(crate) fn remove_notifier(&mut self, queue: Id<CompletionQueue>) -> impl Sized + use<> {
+    pub(crate) fn remove_notifier(
+        &mut self,
+        queue: Id<CompletionQueue>,
+    ) -> (Option<Arc<Notifier>>, impl Sized + use<>) {
         self.note_polled(queue);
-        let removed = self.notifiers.remove(&queue);
-        if let Some((notifier, _)) = &removed {
-            self.packet_wakeups.end_promise(notifier);
-        }
-        (removed, self.waiting.remove(&queue))
+        self.common.remove_waiters(queue)
     }
 
     /// Sends deferred responses and the packets that a fault holds back, because the device closes or the
@@ -592,23 +601,10 @@ impl DeviceState {
             .and_then(CaptureAndFaults::capture_path)
     }
 
-    pub(crate) fn event_notifier(&self) -> Arc<Notifier> {
-        Arc::clone(&self.event_notifier)
-    }
-
     pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
-        let event = self.events.pop_front()?;
+        let event = self.common.pop_event()?;
         self.host.device_mut().note_fetched(event);
         Some(event)
-    }
-
-    /// Removes the events of a destroyed object.
-    pub(crate) fn forget_events(&mut self, gone: impl Fn(&AsyncEvent) -> bool) {
-        let before = self.events.len();
-        self.events.retain(|event| !gone(event));
-        for _ in self.events.len()..before {
-            self.event_notifier.take();
-        }
     }
 }
 
@@ -628,6 +624,30 @@ impl Drop for DeviceState {
             check.close();
         }
     }
+}
+
+/// The configuration of the engine.
+fn device_config(
+    device: &net::interface::Device,
+    ports: &Ports,
+    options: &OpenOptions,
+    batch: BatchLimits,
+) -> Result<Config, OpenError> {
+    let window = window_for(ports.receive_buffer());
+    Ok(Config {
+        gids: ports.gids(),
+        active_mtu: device.active_mtu,
+        numbers: ports.numbers(),
+        source_port: SourcePort::OfGid(ports.source_ports()),
+        batch,
+        window,
+        unreliable_burst: Some(window.max),
+        incidents: options.explain,
+        // A capture tells posts and completions.
+        observations: options.check.is_some() || options.capture.is_some(),
+        seed: random_seed()?,
+        ..Config::default()
+    })
 }
 
 const SINGLE: BatchLimits = BatchLimits {

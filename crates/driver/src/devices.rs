@@ -18,6 +18,11 @@ pub fn devices() -> Result<Vec<Device>, OpenError> {
     }
 }
 
+/// Whether this thread runs a simulated host, which has no devices of the system.
+pub fn is_simulated() -> bool {
+    simulation::place().is_some()
+}
+
 /// The devices that programs choose from, and loopback.
 pub(crate) fn reachable() -> Result<Vec<Device>, OpenError> {
     match simulation::devices() {

@@ -8,6 +8,7 @@ mod failed_send;
 mod misuse;
 mod names;
 mod no_response;
+mod port_probe;
 mod prolonged_retries;
 mod rejected_call;
 mod rejected_request;
@@ -27,6 +28,7 @@ use wire::{Qpn, ROCE_PORT};
 pub(crate) use connection::{ConnectionFailure, UnansweredRequest, report_unresolved};
 pub use misuse::Misuse;
 pub(crate) use names::completed as work_name;
+use port_probe::PortProbe;
 
 const VARIABLE: &str = "ROCI_EXPLAIN";
 
@@ -86,6 +88,7 @@ pub(crate) enum PeerLookup {
 /// Reports the problems of one device.
 pub(crate) struct Reporter {
     device: Device,
+    probe: PortProbe,
     /// Why packets of queue pairs were not sent. That explains a missing response.
     unsent: Mutex<HashMap<Qpn, &'static Cause>>,
 }
@@ -145,11 +148,12 @@ impl Reporter {
     pub(crate) fn new(device: &Device) -> Self {
         Self {
             device: device.clone(),
+            probe: PortProbe::default(),
             unsent: Mutex::default(),
         }
     }
 
-    /// Reports all problems. This may take a while, because it probes the ports of silent peers.
+    /// Reports all problems. This may take a while, because it may probe the port of a silent peer.
     pub(crate) fn report(&self, problems: Vec<Problem>) {
         for problem in problems {
             if let Some(diagnostic) = self.diagnostic(problem) {
@@ -177,7 +181,7 @@ impl Reporter {
                 self.unsent().insert(queue_pair, diagnostic.cause);
                 diagnostic
             }
-            Problem::Unanswered(request) => connection::unanswered(&self.device, &request)?,
+            Problem::Unanswered(request) => connection::unanswered(self, &request)?,
             Problem::ConnectionFailure(failure) => connection::describe(&self.device, &failure)?,
             Problem::Misuse(queue_pair, misuse) => {
                 rejected_call::misuse(&self.device, queue_pair, &misuse)
@@ -205,7 +209,7 @@ impl Reporter {
             }
             Incident::SendFailed(failed) => {
                 let unsent = self.unsent().remove(&failed.queue_pair);
-                failed_send::send(&self.device, &failed, lookup, unsent)?
+                failed_send::send(self, &failed, lookup, unsent)?
             }
             Incident::StillRetrying(retried) => {
                 let unsent = self.unsent().get(&retried.queue_pair).copied();
@@ -213,7 +217,7 @@ impl Reporter {
                 if unsent.is_some() {
                     return None;
                 }
-                prolonged_retries::retried(&self.device, &retried, lookup)
+                prolonged_retries::retried(self, &retried, lookup)
             }
             Incident::NotReady {
                 queue_pair,
@@ -262,6 +266,117 @@ fn row_towards(device: &Device, peer: IpAddr) -> Option<&GidEntry> {
     let chosen = source.ok().and_then(|source| device.gid_of(source));
     chosen.or_else(|| {
         let mut rows = device.gids.iter();
-        rows.find(|row| row.address.is_ipv4() == peer.is_ipv4())
+        rows.find(|row| scope(row.address) == scope(peer))
     })
+}
+
+/// The address family, and whether the address is link-local: such an IPv6 address reaches only others of its kind.
+fn scope(address: IpAddr) -> (bool, bool) {
+    match address {
+        IpAddr::V4(_) => (true, false),
+        IpAddr::V6(address) => (false, address.is_unicast_link_local()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::UdpSocket;
+    use std::time::{Duration, Instant};
+
+    use cm::{EventKind, Unreachable};
+    use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
+    use engine::{Status, Work};
+
+    use super::*;
+
+    fn device(addresses: &str) -> Device {
+        let specification = format!("device={addresses}");
+        let devices = net::interface::devices(Some(&specification)).expect("loopback addresses");
+        devices.into_iter().next().expect("one")
+    }
+
+    fn unanswered(queue_pair: Qpn, source: IpAddr, peer: IpAddr) -> Problem {
+        let peer = Peer {
+            address: peer,
+            queue_pair,
+        };
+        let failed = FailedSend {
+            queue_pair,
+            path: Some((source, peer)),
+            id: 1,
+            work: Work::Send,
+            length: 4,
+            status: Status::RetriesExhausted,
+            fault: SendFault::NoAnswer {
+                retries: 7,
+                waited: Duration::from_secs(1),
+                responses: PeerResponses::None,
+            },
+        };
+        Problem::Incident(Incident::SendFailed(failed), PeerLookup::NotLocal)
+    }
+
+    /// Each probe is an empty datagram.
+    #[test]
+    fn silence_of_many_queue_pairs_is_explained_with_one_probe_per_second() {
+        let silent = UdpSocket::bind(("127.54.203.2", ROCE_PORT)).expect("a free address");
+        let peer = silent.local_addr().expect("it is bound").ip();
+        let source = IpAddr::from([127, 54, 203, 1]);
+        let reporter = Reporter::new(&device("127.54.203.1"));
+        let begin = Instant::now();
+        for number in 1..=100 {
+            let problem = unanswered(Qpn::new(number), source, peer);
+            let diagnostic = reporter.diagnostic(problem).expect("an explanation");
+            assert!(
+                diagnostic.what.contains("no packet from the peer ever"),
+                "{}",
+                diagnostic.what
+            );
+        }
+        let seconds = begin.elapsed().as_secs();
+        silent.set_nonblocking(true).expect("a socket");
+        let probes = std::iter::from_fn(|| match silent.recv(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            received => Some(received.expect("a probe")),
+        });
+        let probes = probes.count() as u64;
+        assert!(
+            (1..=seconds + 1).contains(&probes),
+            "{probes} in {seconds} s"
+        );
+    }
+
+    #[test]
+    fn advice_about_a_silent_peer_fits_the_side() {
+        let reporter = Reporter::new(&device("127.54.203.1"));
+        let paragraph = |is_child| {
+            let failure = ConnectionFailure {
+                kind: EventKind::Unreachable(Unreachable::TimedOut),
+                local: Some(([127, 54, 203, 1], 7174).into()),
+                peer: Some(([127, 54, 203, 4], 40_000).into()),
+                is_child,
+            };
+            let diagnostic = reporter.diagnostic(Problem::ConnectionFailure(failure));
+            diagnostic.expect("an explanation").paragraph()
+        };
+        let (client, server) = (paragraph(false), paragraph(true));
+        assert!(client.contains("Check that the server runs"), "{client}");
+        assert!(
+            server.contains("Check that the client still runs"),
+            "{server}"
+        );
+        assert!(!server.contains("Check that the server"), "{server}");
+    }
+
+    #[test]
+    fn a_link_local_address_is_not_proposed_for_a_global_peer() {
+        let mut device = device("::1");
+        device.gids[0].address = "fe80::1".parse().expect("an address");
+        // The documentation's prefix: no kernel has a route to it, or the route has a source of no device.
+        let global = "2001:db8::1".parse().expect("an address");
+        assert!(row_towards(&device, global).is_none());
+        let neighbour = "fe80::2".parse().expect("an address");
+        assert!(row_towards(&device, neighbour).is_some());
+    }
 }

@@ -1,5 +1,6 @@
 //! One open device: what application threads call.
 
+mod other_lanes;
 mod poll_and_sleep;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use crate::connections::Subscriber;
 use crate::device_state::DeviceState;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reporter};
+use crate::lanes::FirstLane;
 use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::AtReadable;
@@ -34,6 +36,8 @@ use crate::simulation;
 use crate::task_timers::AlarmKey;
 use crate::thread::Thread;
 use crate::wait_set::WaitSet;
+
+use other_lanes::Lanes;
 
 pub use poll_and_sleep::PolledQueue;
 
@@ -49,6 +53,10 @@ pub struct Driver {
     exit_announced: Option<Once>,
     /// The run of the simulated host that opened it, if it is simulated.
     place: Option<u64>,
+    /// Which lane of the device it is.
+    index: usize,
+    /// The other lanes, if this is the first.
+    lanes: Option<Lanes>,
     /// `None` in a simulation, which serves the device itself.
     _thread: Option<Thread>,
 }
@@ -72,10 +80,11 @@ impl Driver {
     ) -> Result<Arc<Self>, OpenError> {
         let simulated = simulation::open_options(options);
         let options = simulated.as_ref().unwrap_or(options);
-        let shared = Self::share(&device, options)?;
+        let shared = Self::share(&device, options, None)?;
         if let Some(check) = shared.lock().check() {
             check.set_device(&shared);
         }
+        let lanes = Lanes::new(options, shared.simulated.is_some());
         let thread = match &shared.simulated {
             Some(device) => {
                 device.attach(&shared);
@@ -84,7 +93,11 @@ impl Driver {
             None => Some(Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?),
         };
         OPENED.store(true, Ordering::Relaxed);
-        Ok(Arc::new(Self::over(shared, device, options, thread)))
+        let driver = Self::over(shared, device, options, thread);
+        Ok(Arc::new(Self {
+            lanes: Some(lanes),
+            ..driver
+        }))
     }
 
     fn over(
@@ -99,20 +112,28 @@ impl Driver {
             device,
             exit_announced: options.watcher.then(Once::new),
             place: simulation::place(),
+            index: 0,
+            lanes: None,
             _thread: thread,
         }
     }
 
+    /// The state of a lane; `first` is the first one, if this is another.
     fn share(
         device: &net::interface::Device,
         options: &OpenOptions,
+        first: Option<&FirstLane>,
     ) -> Result<Arc<Shared>, OpenError> {
         let ports = Ports::open(device, options.shortcut)?;
         let poll_sources = ports.poll_sources().map_err(OpenError::System)?;
         let services = ports.services();
         let simulated = ports.simulated();
-        let state = DeviceState::new(device, ports, options)?;
-        Ok(Arc::new(Shared {
+        let mut state = DeviceState::new(device, ports, options, first)?;
+        let common = Arc::clone(state.common());
+        let shared = Arc::new(Shared {
+            common: Arc::clone(&common),
+            objects: Arc::clone(state.device_mut().objects()),
+            taken: state.taken(),
             reporter: options.explain.then(|| Reporter::new(device)),
             services: Mutex::new(services),
             state: Mutex::new(state),
@@ -120,9 +141,9 @@ impl Driver {
             generation: net::fork::generation(),
             in_child: OnceLock::new(),
             waker: Waker::new().map_err(OpenError::System)?,
-            monitor: match simulated {
-                Some(_) => None,
-                None => Monitor::new().ok(),
+            monitor: match (&simulated, first) {
+                (None, None) => Monitor::new().ok(),
+                _ => None,
             },
             simulated,
             epoch: now(),
@@ -134,7 +155,9 @@ impl Driver {
             thread_sleeps_until: AtomicU64::new(u64::MAX),
             thread_parked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-        }))
+        });
+        common.add_lane(&shared);
+        Ok(shared)
     }
 
     /// Whether this process has ever opened a device.
@@ -216,6 +239,7 @@ impl Driver {
     pub fn flush_before_exit(&self) {
         if !self.is_inherited() {
             self.shared.lock().flush_before_exit(now());
+            self.for_other_lanes(|lane| lane.shared.lock().flush_before_exit(now()));
         }
     }
 
@@ -280,6 +304,8 @@ impl Driver {
             return None;
         }
         let now = now();
+        // A disconnection must not overtake acknowledgements that other lanes have deferred.
+        self.for_other_lanes(|lane| lane.shared.lock().send_waiting(now));
         let mut state = self.shared.lock();
         let result = work(state.manager(), now);
         state.transmit(now);
@@ -356,8 +382,7 @@ impl Driver {
             // No device of this process accesses it.
             return work();
         }
-        let _core = self.shared.lock();
-        work()
+        self.shared.objects.without_memory_access(work)
     }
 
     /// Sets the notifier and the token for notifications of a completion queue.
@@ -365,16 +390,15 @@ impl Driver {
         if self.is_inherited() {
             return;
         }
-        self.shared
-            .lock()
-            .add_notifier(queue, Arc::clone(notifier), token);
+        notifier.set_lane(self.index);
+        let notifier = Arc::clone(notifier);
+        self.shared.common.set_channel(queue, notifier, token);
     }
 
     /// Sets the wait set that completions of a queue wake.
     pub fn set_wait_set(&self, queue: Id<CompletionQueue>, waiting: &Arc<WaitSet>) {
         if !self.is_inherited() {
-            let waiting = Arc::clone(waiting);
-            self.shared.lock().add_waiting(queue, waiting);
+            self.shared.common.set_wait_set(queue, Arc::clone(waiting));
         }
     }
 
@@ -382,13 +406,22 @@ impl Driver {
     pub fn remove_notifier(&self, queue: Id<CompletionQueue>) {
         if !self.is_inherited() {
             // Wakers of tasks are dropped without the lock: they run code of the executor.
-            let removed = self.shared.lock().remove_notifier(queue);
-            drop(removed);
+            let (notifier, waiting) = self.shared.lock().remove_notifier(queue);
+            drop(waiting);
+            if let Some(notifier) = notifier {
+                // The channel may be served by another lane than the queue.
+                self.shared.common.for_lanes(|lane| {
+                    lane.lock().packet_wakeups.end_promise(&notifier);
+                });
+            }
         }
     }
 
     /// Enables packet wake-ups for a program that accepts a readable descriptor without a notification.
     pub fn offer_packet_wakeups(&self, notifier: &Arc<Notifier>) {
+        if let Some(lane) = self.other_lane_of(notifier) {
+            return lane.offer_packet_wakeups(notifier);
+        }
         if !self.is_inherited() && !notifier.accepts_anything() {
             let expected = AtReadable::Anything;
             self.shared.lock().offer_packet_wakeups(notifier, expected);
@@ -403,6 +436,9 @@ impl Driver {
         notifier: &Arc<Notifier>,
         is_nonblocking: impl Fn() -> bool,
     ) {
+        if let Some(lane) = self.other_lane_of(notifier) {
+            return lane.promise_packet_wakeups(notifier, is_nonblocking);
+        }
         if !self.is_inherited() && notifier.may_promise() && is_nonblocking() {
             notifier.note_promised(true);
             let expected = AtReadable::Notification;
@@ -412,6 +448,9 @@ impl Driver {
 
     /// Ends packet wake-ups of a program that does not accept them any more.
     pub fn withdraw_packet_wakeups(&self, notifier: &Arc<Notifier>) {
+        if let Some(lane) = self.other_lane_of(notifier) {
+            return lane.withdraw_packet_wakeups(notifier);
+        }
         if !self.is_inherited() && notifier.has_packets() {
             self.shared.lock().packet_wakeups.withdraw(notifier);
         }
@@ -424,6 +463,9 @@ impl Driver {
         }
         if self.is_inherited() || !notifier.has_packets() {
             return None;
+        }
+        if let Some(lane) = self.other_lane_of(notifier) {
+            return lane.take_notification(notifier);
         }
         let oldest = notifier.take_after(|| {
             let awaited = Awaited::Notification(notifier);
@@ -488,7 +530,7 @@ impl Driver {
         self.shared.schedule_unsent(&state, now);
         let event = state.poll_event();
         if event.is_some() {
-            state.event_notifier().take();
+            self.shared.common.event_notifier().take();
         }
         event
     }
@@ -496,7 +538,7 @@ impl Driver {
     /// Removes the events of a destroyed object.
     pub fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
         if !self.is_inherited() {
-            self.shared.lock().forget_events(gone);
+            self.shared.common.forget_events(gone);
         }
     }
 
@@ -505,7 +547,7 @@ impl Driver {
         if self.is_inherited() {
             None
         } else {
-            Some(self.shared.lock().event_notifier())
+            Some(Arc::clone(self.shared.common.event_notifier()))
         }
     }
 
@@ -547,7 +589,9 @@ impl Driver {
         if self.is_inherited() {
             return Counters::default();
         }
-        *self.shared.lock().device_mut().counters()
+        let mut counters = *self.shared.lock().device_mut().counters();
+        self.for_other_lanes(|lane| counters += lane.counters());
+        counters
     }
 
     /// Whether this is the copy in a forked child. The device stays with the parent.
@@ -580,7 +624,7 @@ impl Driver {
     pub(crate) fn without_thread(address: &str) -> Arc<Self> {
         let options = OpenOptions::default();
         let device = device(address).expect("a loopback address");
-        let shared = Self::share(&device, &options).expect("it is free");
+        let shared = Self::share(&device, &options, None).expect("it is free");
         Arc::new(Self::over(shared, device, &options, None))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use net::poll::{PollSet, Signal};
@@ -18,6 +19,9 @@ use crate::wait_set::WaitSet;
 pub struct Notifier {
     descriptor: Arc<Descriptor>,
     waiting: Arc<WaitSet>,
+    /// The lane of the last completion queue that got this channel: a thread that waits for it sleeps on the sockets of
+    /// this lane.
+    lane: AtomicUsize,
 }
 
 /// The notifications and their descriptor.
@@ -81,7 +85,16 @@ impl Notifier {
                 state: Mutex::default(),
             }),
             waiting: Arc::default(),
+            lane: AtomicUsize::new(0),
         }
+    }
+
+    pub(crate) fn lane(&self) -> usize {
+        self.lane.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_lane(&self, index: usize) {
+        self.lane.store(index, Ordering::Release);
     }
 
     /// Adds a notification and wakes all waiters as soon as this thread holds no driver lock.

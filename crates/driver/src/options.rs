@@ -15,6 +15,8 @@ use crate::shortcut::Shortcut;
 /// The options to open a device.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
+    /// Whether the name means one of our devices or one of the system.
+    pub devices: DeviceChoice,
     /// The capture file for all packets.
     pub capture: Option<PathBuf>,
     /// How large the capture may become.
@@ -36,11 +38,27 @@ pub struct OpenOptions {
     /// Whether peers get an exit notice when this process dies without closing its connections. This
     /// needs a second, very small process, which starts with the first connection.
     pub watcher: bool,
+    /// How many engines the device may run, for programs that use it with several threads. Each has its own lock, sockets
+    /// and thread. The default is one for each processor, at most 8.
+    pub lanes: usize,
+}
+
+/// Which kind of device a name means. This crate has software devices only; the safe API knows both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceChoice {
+    /// As `ROCI_DEVICES` says, and otherwise either; then a name that exists twice is an error.
+    #[default]
+    Automatic,
+    /// One of our devices.
+    Software,
+    /// One of the system: a NIC, or one that the kernel makes.
+    System,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
         Self {
+            devices: DeviceChoice::default(),
             capture: None,
             capture_limits: capture::Limits::default(),
             faults: None,
@@ -50,13 +68,14 @@ impl Default for OpenOptions {
             explain: false,
             check: None,
             watcher: true,
+            lanes: crate::lanes::default_limit(),
         }
     }
 }
 
 impl OpenOptions {
     /// Options from the environment: `ROCI_PCAP`, `ROCI_PCAP_RING`, `ROCI_PCAP_SNAPLEN`, `ROCI_FAULT`, `ROCI_FAULT_LOG`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
-    /// `ROCI_WATCHER=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
+    /// `ROCI_LANES`, `ROCI_WATCHER=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
     /// In a simulation they are the default, because the environment must not change what happens.
     #[must_use]
     pub fn from_env() -> Self {
@@ -66,6 +85,7 @@ impl OpenOptions {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let size = |name, least| size(name, &text(name)?, least);
         Self {
+            devices: DeviceChoice::default(),
             capture: text("ROCI_PCAP").map(PathBuf::from),
             capture_limits: capture::Limits {
                 ring: size("ROCI_PCAP_RING", capture::Limits::LEAST_RING),
@@ -79,6 +99,20 @@ impl OpenOptions {
             explain: crate::diagnostics::is_enabled(),
             check: CheckOptions::from_env(),
             watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
+            lanes: lanes(text("ROCI_LANES").as_deref()),
+        }
+    }
+}
+
+/// How many lanes the environment asks for. An invalid number is reported and not used.
+fn lanes(value: Option<&str>) -> usize {
+    let usual = crate::lanes::default_limit();
+    let Some(value) = value else { return usual };
+    match value.parse() {
+        Ok(count @ 1..=64) => count,
+        _ => {
+            eprintln!("roci: ROCI_LANES={value} is ignored: give a number from 1 to 64");
+            usual
         }
     }
 }
@@ -106,6 +140,24 @@ pub enum OpenError {
         name: String,
         /// The names of all devices.
         known: Vec<String>,
+    },
+    /// There is a device of ours and one of the system with this name.
+    #[error(
+        "there are two devices `{name}`, one of ours and one of the system; set ROCI_DEVICES=software or ROCI_DEVICES=system, or \
+         OpenOptions::devices, to choose"
+    )]
+    Ambiguous {
+        /// The name.
+        name: String,
+    },
+    /// A device of the system can't be opened.
+    #[error("the device `{name}` of the system can't be opened: {error}")]
+    SystemDevice {
+        /// The name.
+        name: String,
+        /// The reason.
+        #[source]
+        error: Box<dyn Error + Send + Sync>,
     },
     /// An address cannot be used.
     #[error(transparent)]

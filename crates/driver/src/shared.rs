@@ -6,19 +6,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use engine::{Completion, CompletionQueue, Device, Id};
+use engine::{Completion, CompletionQueue, Device, Id, Objects};
 use net::interface::Monitor;
 use net::poll::{Ready, Waker, closed_error, wait};
+use wire::Qpn;
 
 use crate::clock::now;
 use crate::deferred_wakeups::Deferral;
 use crate::device_state::DeviceState;
 use crate::diagnostics::Reporter;
+use crate::lanes::Common;
 use crate::notifier::Notifier;
 use crate::poll_yield::Yielding;
 use crate::port::PollSources;
 use crate::service_reservations::Services;
 use crate::simulation::DeviceHandle;
+use crate::statistics::MAX_PUBLISH_DELAY;
 use crate::wait_set::{Sleeper, WaitSet};
 
 /// The maximum poll back-off: the device's thread does not touch the sockets if an application polled less
@@ -67,6 +70,12 @@ pub(crate) struct Shared {
     pub(crate) armed: AtomicU64,
     /// Whether the thread sleeps without watching the sockets because an application polled.
     pub(crate) thread_stands_by: AtomicBool,
+    /// What the lanes of the device share.
+    pub(crate) common: Arc<Common>,
+    /// The objects that the queue pairs of all lanes use.
+    pub(crate) objects: Arc<Objects>,
+    /// Whether completions were taken since the counters were published.
+    pub(crate) taken: Arc<AtomicBool>,
     pub(crate) yielding: Yielding,
     /// How many application threads sleep on the sockets.
     pub(crate) sleepers: AtomicUsize,
@@ -119,7 +128,7 @@ impl Shared {
     fn locked<'s>(&'s self, state: MutexGuard<'s, DeviceState>) -> Locked<'s> {
         Locked {
             state: Some(state),
-            reporter: self.reporter.as_ref(),
+            shared: self,
             _deferral: Deferral::begin(),
         }
     }
@@ -136,7 +145,7 @@ impl Shared {
     pub(crate) fn progress_for(
         &self,
         state: &mut DeviceState,
-        queue: Id<CompletionQueue>,
+        queue: &CompletionQueue,
     ) -> Option<Completion> {
         let now = now();
         self.note_poll(now);
@@ -177,6 +186,44 @@ impl Shared {
         state.deliver_to_self(now);
         state.stop_delivery_to_self();
         state
+    }
+
+    /// Moves a queue pair of this lane to the error state, because its connection has ended. Packets that arrived before
+    /// are handled first.
+    pub(crate) fn move_to_error(&self, number: Qpn) {
+        let mut state = self.lock();
+        if state.device_mut().queue_pair(number).is_none() {
+            return;
+        }
+        let now = now();
+        state.empty_sockets(now);
+        // From every other state this is a legal transition.
+        let _ = state.device_mut().move_to_error(number);
+        state.transmit(now);
+    }
+
+    /// Handles all packets that have arrived.
+    pub(crate) fn receive_all(&self) {
+        let mut state = self.lock();
+        let now = now();
+        state.empty_sockets(now);
+        state.transmit(now);
+    }
+
+    /// Tells the connection manager that the first packet for a queue pair of another lane has arrived.
+    pub(crate) fn note_established(&self, number: Qpn) {
+        let mut state = self.lock();
+        state.manager().notify_established(number);
+        state.transmit(now());
+    }
+
+    /// Notes that a completion was taken without the lock. The device's thread publishes that later.
+    #[inline]
+    pub(crate) fn note_taken(&self) {
+        if !self.taken.load(Ordering::Relaxed) {
+            self.taken.store(true, Ordering::Release);
+            self.wake_thread_before(Some(now() + MAX_PUBLISH_DELAY));
+        }
     }
 
     /// Ends the thread's back-off because a program starts to wait outside of the library.
@@ -366,7 +413,7 @@ impl<'a> Awaited<'a> {
 /// The held lock. Problems are reported after it is released, because writing to stderr takes long.
 pub(crate) struct Locked<'s> {
     state: Option<MutexGuard<'s, DeviceState>>,
-    reporter: Option<&'s Reporter>,
+    shared: &'s Shared,
     /// Dropped after the lock: waiters are woken then.
     _deferral: Deferral,
 }
@@ -395,15 +442,20 @@ impl Drop for Locked<'_> {
             return;
         };
         let findings = state.take_findings();
-        let problems = match self.reporter {
+        let reporter = self.shared.reporter.as_ref();
+        let problems = match reporter {
             Some(_) if state.has_problems() => state.take_problems(),
             _ => Vec::new(),
         };
+        let messages = state.take_lane_messages();
         drop(state);
+        if !messages.is_empty() {
+            self.shared.common.deliver(messages);
+        }
         if let Some((check, findings)) = findings {
             check.report(findings);
         }
-        if let Some(reporter) = self.reporter {
+        if let Some(reporter) = reporter {
             reporter.report(problems);
         }
     }

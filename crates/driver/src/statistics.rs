@@ -2,8 +2,10 @@
 //!
 //! Whoever holds the device's lock copies the counters into the statistics page, at most every
 //! [`PUBLISH_INTERVAL`]. If no thread calls the device after a change, its thread does it at the latest after
-//! [`MAX_DELAY`].
+//! [`MAX_PUBLISH_DELAY`].
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::{CompletionQueue, Device, Id, QueuePair, QueuePairType};
@@ -23,7 +25,7 @@ use crate::simulation;
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
 
 /// After what time a change is published if the device is not used any more. It wakes the device's thread.
-const MAX_DELAY: Duration = Duration::from_millis(100);
+pub(crate) const MAX_PUBLISH_DELAY: Duration = Duration::from_millis(100);
 
 /// What a device publishes.
 pub(crate) struct Statistics {
@@ -36,6 +38,8 @@ pub(crate) struct Statistics {
     published: u64,
     /// How often the device was called.
     calls: u64,
+    /// Whether completions were taken without the device's lock since the page was last written.
+    taken: Arc<AtomicBool>,
     /// How many packets the system refused to send.
     pub(crate) send_errors: u64,
     /// How often all interfaces of the device went down.
@@ -58,10 +62,16 @@ impl Statistics {
             published_at: None,
             published: 0,
             calls: 0,
+            taken: Arc::default(),
             send_errors: 0,
             link_downed: 0,
             link_up: device.state == LinkState::Active,
         }
+    }
+
+    /// The flag that tells it that completions were taken without the device's lock.
+    pub(crate) fn taken(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.taken)
     }
 
     /// Notes that objects of the device may have changed.
@@ -79,7 +89,8 @@ impl Statistics {
     fn activity(&self, device: &Device) -> u64 {
         let counters = device.counters();
         let packets = counters.packets_sent + counters.packets_received;
-        packets + counters.timeouts + self.calls + self.send_errors + self.link_downed
+        let taken = u64::from(self.taken.load(Ordering::Acquire));
+        packets + counters.timeouts + self.calls + self.send_errors + self.link_downed + taken
     }
 
     /// When the page must be written at the latest.
@@ -87,7 +98,7 @@ impl Statistics {
         let changed = self.page.is_some() && self.activity(device) != self.published;
         self.published_at
             .filter(|_| changed)
-            .map(|at| at + MAX_DELAY)
+            .map(|at| at + MAX_PUBLISH_DELAY)
     }
 
     /// Whether the last writing is long enough ago. This is checked for each packet.
@@ -100,6 +111,7 @@ impl Statistics {
     /// Writes the page.
     pub(crate) fn publish(&mut self, now: Instant, host: &Host, ports: &Ports) {
         let device = host.device();
+        self.calls += u64::from(self.taken.swap(false, Ordering::AcqRel));
         let activity = self.activity(device);
         let Some(page) = &self.page else { return };
         self.published_at = Some(now);
@@ -131,7 +143,7 @@ fn values(host: &Host, own: [u64; 2]) -> DeviceCounters {
     let messages = host.connection_counters();
     for (counter, messages) in [
         (MessageCounter::Sent, messages.sent),
-        (MessageCounter::Retransmitted, messages.repeated),
+        (MessageCounter::Retransmitted, messages.retransmitted),
         (MessageCounter::Received, messages.received),
         (MessageCounter::Duplicates, messages.duplicates),
     ] {

@@ -1,6 +1,6 @@
 //! Threads and tasks that wait for the same object.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task;
 use std::time::{Duration, Instant};
@@ -53,10 +53,22 @@ struct Spares(Mutex<[Option<Arc<Wakeup>>; Spares::LIMIT]>);
 
 static SPARES: Spares = Spares::new();
 
+/// How many threads of this process sleep without a descriptor: the fork generation in the high 32 bits, the number
+/// in the low ones. They are one variable, so that the child of a fork does not count threads that only the parent has.
+struct PollingSleepers(AtomicU64);
+
+static POLLING: PollingSleepers = PollingSleepers::new();
+
 impl WaitSet {
     /// Adds this thread. Wake-ups count from now on, so the thread must check once more before it sleeps.
     pub(crate) fn enter(&self) -> Sleeper<'_> {
-        let wakeup = Wakeup::obtain();
+        self.enter_with(Wakeup::obtain())
+    }
+
+    fn enter_with(&self, wakeup: Arc<Wakeup>) -> Sleeper<'_> {
+        if wakeup.waker.is_none() {
+            POLLING.add(wakeup.generation);
+        }
         self.lock().threads.push(Arc::clone(&wakeup));
         Sleeper { set: self, wakeup }
     }
@@ -158,6 +170,55 @@ impl Spares {
     }
 }
 
+impl PollingSleepers {
+    /// How often each of a few such threads checks.
+    const SHORTEST_INTERVAL: Duration = Duration::from_millis(5);
+
+    /// How many threads may check that often. More of them check less often, so that all together check 1,600 times
+    /// per second, as often as this many do.
+    const FEW: u32 = 8;
+
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    fn add(&self, generation: u32) {
+        self.update(generation, |number| number + 1);
+    }
+
+    fn remove(&self, generation: u32) {
+        self.update(generation, |number| number.saturating_sub(1));
+    }
+
+    fn update(&self, generation: u32, change: impl Fn(u32) -> u32) {
+        let next = |counted| {
+            let number = change(Self::number(counted, generation));
+            Some(u64::from(generation) << 32 | u64::from(number))
+        };
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    /// How long a thread sleeps before it checks again.
+    ///
+    /// A wake-up that does not come from a socket takes up to this long to be noticed: 5 ms with up to eight such
+    /// threads, 250 ms with 400.
+    fn interval(&self, generation: u32) -> Duration {
+        let number = Self::number(self.0.load(Ordering::Relaxed), generation);
+        Self::SHORTEST_INTERVAL * number.max(Self::FEW) / Self::FEW
+    }
+
+    /// Those of an ancestor do not exist in this process.
+    const fn number(counted: u64, generation: u32) -> u32 {
+        if (counted >> 32) as u32 == generation {
+            counted as u32
+        } else {
+            0
+        }
+    }
+}
+
 impl Sleeper<'_> {
     /// Whether the set was woken since this thread entered it.
     pub(crate) fn was_woken(&self) -> bool {
@@ -173,8 +234,11 @@ impl Sleeper<'_> {
 
     /// When to check again without a wake-up, if there is no descriptor.
     pub(crate) fn next_check(&self, now: Instant) -> Option<Instant> {
-        const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-        self.wakeup.waker.is_none().then(|| now + CHECK_INTERVAL)
+        let Wakeup {
+            waker, generation, ..
+        } = &*self.wakeup;
+        let is_polling = waker.is_none();
+        is_polling.then(|| now + POLLING.interval(*generation))
     }
 }
 
@@ -185,6 +249,9 @@ impl Drop for Sleeper<'_> {
             .threads
             .retain(|other| !Arc::ptr_eq(other, &self.wakeup));
         drop(waiting);
+        if self.wakeup.waker.is_none() {
+            POLLING.remove(self.wakeup.generation);
+        }
         self.wakeup.reset();
         SPARES.keep(&self.wakeup);
     }
@@ -252,6 +319,49 @@ mod tests {
         }
         let taken = std::iter::from_fn(|| spares.take(0));
         assert_eq!(taken.count(), Spares::LIMIT);
+    }
+
+    #[test]
+    fn threads_without_a_descriptor_check_less_often_the_more_there_are() {
+        let polling = PollingSleepers::new();
+        let millis = |millis| Duration::from_millis(millis);
+        assert_eq!(polling.interval(0), millis(5));
+        (0..8).for_each(|_| polling.add(0));
+        assert_eq!(polling.interval(0), millis(5));
+        (8..400).for_each(|_| polling.add(0));
+        assert_eq!(polling.interval(0), millis(250));
+        (8..400).for_each(|_| polling.remove(0));
+        assert_eq!(polling.interval(0), millis(5));
+    }
+
+    #[test]
+    fn the_child_of_a_fork_does_not_count_the_threads_of_its_parent() {
+        let polling = PollingSleepers::new();
+        (0..400).for_each(|_| polling.add(0));
+        assert_eq!(polling.interval(1), Duration::from_millis(5));
+        (0..16).for_each(|_| polling.add(1));
+        assert_eq!(polling.interval(1), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn a_sleeper_without_a_descriptor_is_counted_while_it_sleeps() {
+        let set = WaitSet::default();
+        // No other test of this process uses this generation.
+        let sleepers: Vec<_> = (0..80).map(|_| set.enter_with(polling_wakeup(7))).collect();
+        let now = Instant::now();
+        let last = sleepers.last().expect("there are eighty");
+        assert_eq!(last.next_check(now), Some(now + Duration::from_millis(50)));
+        drop(sleepers);
+        assert_eq!(POLLING.interval(7), Duration::from_millis(5));
+        assert!(set.enter().next_check(now).is_none());
+    }
+
+    fn polling_wakeup(generation: u32) -> Arc<Wakeup> {
+        Arc::new(Wakeup {
+            waker: None,
+            woken: AtomicBool::new(false),
+            generation,
+        })
     }
 
     /// Other tests use the same list: one of them may hold its lock when a sleeper ends, but not each time.

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use wire::{Flow, Gid, Qpn, ROCE_PORT, Route};
 
+use crate::system_refusal::SystemRefusal;
+
 /// The address of a peer and how packets reach it: the content of an address handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Address {
@@ -37,6 +39,16 @@ impl Address {
     }
 }
 
+/// Whether an address can be that of a machine. A forged packet may have another source, to which no reply can be
+/// sent. An IPv4 packet has an IPv4 address, so an IPv6 packet with a mapped one is forged, too.
+pub(crate) fn is_unicast(address: IpAddr) -> bool {
+    let is_special = match address {
+        IpAddr::V4(address) => address.is_broadcast(),
+        IpAddr::V6(address) => address.to_ipv4_mapped().is_some(),
+    };
+    !(is_special || address.is_unspecified() || address.is_multicast())
+}
+
 /// Why no packet can be sent to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
@@ -60,6 +72,9 @@ pub enum AddressError {
         /// The peer's GID.
         destination: Gid,
     },
+    /// A device of the system refused it.
+    #[error(transparent)]
+    System(#[from] SystemRefusal),
 }
 
 /// How the UDP source port of packets is chosen.

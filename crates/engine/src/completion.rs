@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use wire::{Gid, Key, Qpn};
+
+use crate::slab::Id;
 
 /// The result of a work request.
 ///
@@ -183,37 +185,22 @@ pub enum Notify {
     Solicited,
 }
 
-/// A queue of completions, oldest first.
+/// A queue of completions, oldest first. Threads push and poll without any other lock.
 #[derive(Debug)]
 pub struct CompletionQueue {
+    id: Id<Self>,
+    /// Whether it is empty and not armed.
+    idle: AtomicBool,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug)]
+struct Entries {
     ring: VecDeque<Completion>,
-    idle: IdleFlag,
     capacity: u32,
     armed: Option<Notify>,
     watched: bool,
     overrun: bool,
-    pub(crate) users: u32,
-}
-
-/// Whether a poll of a queue would find it empty and not armed. It can be read without access to the device.
-///
-/// A thread that polls such a queue needs no lock that another thread holds.
-#[derive(Debug, Clone)]
-pub struct IdleFlag(Arc<AtomicBool>);
-
-impl IdleFlag {
-    /// Whether the queue is empty and not armed.
-    #[inline]
-    #[must_use]
-    pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-impl Default for IdleFlag {
-    fn default() -> Self {
-        Self(Arc::new(AtomicBool::new(true)))
-    }
 }
 
 /// The effect of adding a completion to the queue.
@@ -227,51 +214,150 @@ pub(crate) enum PushOutcome {
     AlreadyOverrun,
 }
 
+/// What happened when a completion was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    pub(crate) outcome: PushOutcome,
+    /// Whether the queue was watched. The watch has ended.
+    pub(crate) watched: bool,
+}
+
 impl CompletionQueue {
-    pub(crate) fn new(capacity: u32) -> Self {
+    pub(crate) fn new(id: Id<Self>, capacity: u32) -> Self {
         Self {
-            // Grows on demand: a large capacity costs no memory until it is used.
-            ring: VecDeque::new(),
-            idle: IdleFlag::default(),
-            capacity,
-            armed: None,
-            watched: false,
-            overrun: false,
-            users: 0,
+            id,
+            idle: AtomicBool::new(true),
+            entries: Mutex::new(Entries {
+                // Grows on demand: a large capacity costs no memory until it is used.
+                ring: VecDeque::new(),
+                capacity,
+                armed: None,
+                watched: false,
+                overrun: false,
+            }),
         }
+    }
+
+    /// Its handle.
+    #[must_use]
+    pub fn id(&self) -> Id<Self> {
+        self.id
     }
 
     /// How many completions fit.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.capacity
+        self.entries.lock().capacity
     }
 
     /// How many completions have not been polled.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ring.len()
-    }
-
-    /// Whether it is empty and not armed, for threads without access to the device.
-    #[must_use]
-    pub fn idle_flag(&self) -> IdleFlag {
-        self.idle.clone()
-    }
-
-    #[inline]
-    fn update_idle(&self) {
-        let idle = self.ring.is_empty() && self.armed.is_none();
-        self.idle.0.store(idle, Ordering::Release);
+        self.entries.lock().ring.len()
     }
 
     /// Whether all completions have been polled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+        self.entries.lock().ring.is_empty()
     }
 
-    pub(crate) fn push(&mut self, completion: Completion, solicited: bool) -> PushOutcome {
+    /// Whether it is empty and not armed. Takes no lock.
+    #[inline]
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::Acquire)
+    }
+
+    /// Whether the next completion may trigger a notification.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.entries.lock().armed.is_some()
+    }
+
+    /// Changes the entries, and the flag that follows from them.
+    #[inline]
+    fn change<R>(&self, change: impl FnOnce(&mut Entries) -> R) -> R {
+        let mut entries = self.entries.lock();
+        let result = change(&mut entries);
+        let idle = entries.ring.is_empty() && entries.armed.is_none();
+        self.idle.store(idle, Ordering::Release);
+        result
+    }
+
+    pub(crate) fn push(&self, completion: Completion, solicited: bool) -> Pushed {
+        self.change(|entries| entries.push(completion, solicited))
+    }
+
+    /// Removes and returns the oldest completion. [`Device::poll_completion`](crate::Device::poll_completion) also
+    /// records the [observation](crate::Config::observations).
+    #[inline]
+    pub fn pop(&self) -> Option<Completion> {
+        if self.is_idle() {
+            return None;
+        }
+        self.change(|entries| entries.ring.pop_front())
+    }
+
+    /// Swaps the two newest completions.
+    pub(crate) fn swap_newest(&self) {
+        self.change(|entries| {
+            let length = entries.ring.len();
+            if length >= 2 {
+                entries.ring.swap(length - 1, length - 2);
+            }
+        });
+    }
+
+    pub(crate) fn arm(&self, notify: Notify) {
+        self.change(|entries| {
+            // Arming for solicited completions does not cancel an earlier request for any completion.
+            if entries.armed != Some(Notify::Any) {
+                entries.armed = Some(notify);
+            }
+        });
+    }
+
+    pub(crate) fn watch(&self) {
+        self.entries.lock().watched = true;
+    }
+
+    /// Sets a new capacity. Returns false if the queue holds more completions than that.
+    pub(crate) fn resize(&self, capacity: u32) -> bool {
+        let mut entries = self.entries.lock();
+        let fits = entries.ring.len() <= capacity as usize;
+        if fits {
+            entries.capacity = capacity;
+        }
+        fits
+    }
+
+    /// The oldest completion of a queue pair with an error other than a flush.
+    pub(crate) fn failure_of(&self, queue_pair: Qpn) -> Option<Completion> {
+        let failed = |entry: &&Completion| {
+            entry.queue_pair == queue_pair
+                && !matches!(entry.status, Status::Success | Status::Flushed)
+        };
+        self.entries.lock().ring.iter().find(failed).copied()
+    }
+
+    /// Removes the completions of a queue pair that is destroyed or reset.
+    pub(crate) fn purge(&self, queue_pair: Qpn) {
+        let others = |entry: &Completion| entry.queue_pair != queue_pair;
+        self.change(|entries| entries.ring.retain(others));
+    }
+}
+
+impl Entries {
+    fn push(&mut self, completion: Completion, solicited: bool) -> Pushed {
+        let outcome = self.add(completion, solicited);
+        Pushed {
+            outcome,
+            watched: std::mem::take(&mut self.watched),
+        }
+    }
+
+    fn add(&mut self, completion: Completion, solicited: bool) -> PushOutcome {
         if self.overrun {
             return PushOutcome::AlreadyOverrun;
         }
@@ -281,7 +367,6 @@ impl CompletionQueue {
         }
         let failed = completion.status != Status::Success;
         self.ring.push_back(completion);
-        self.update_idle();
         let wanted = match self.armed {
             None => false,
             Some(Notify::Any) => true,
@@ -293,70 +378,18 @@ impl CompletionQueue {
         self.armed = None;
         PushOutcome::Notify
     }
-
-    pub(crate) fn pop(&mut self) -> Option<Completion> {
-        let oldest = self.ring.pop_front()?;
-        self.update_idle();
-        Some(oldest)
-    }
-
-    pub(crate) fn pop_newest(&mut self) -> Option<Completion> {
-        let newest = self.ring.pop_back()?;
-        self.update_idle();
-        Some(newest)
-    }
-
-    pub(crate) fn arm(&mut self, notify: Notify) {
-        // Arming for solicited completions does not cancel an earlier request for any completion.
-        if self.armed != Some(Notify::Any) {
-            self.armed = Some(notify);
-        }
-        self.update_idle();
-    }
-
-    /// Whether the next completion may trigger a notification.
-    #[must_use]
-    pub fn is_armed(&self) -> bool {
-        self.armed.is_some()
-    }
-
-    pub(crate) fn watch(&mut self) {
-        self.watched = true;
-    }
-
-    /// Whether the queue is watched. Ends the watch.
-    pub(crate) fn take_watch(&mut self) -> bool {
-        std::mem::take(&mut self.watched)
-    }
-
-    /// Sets a new capacity. Returns false if the queue holds more completions than that.
-    pub(crate) fn resize(&mut self, capacity: u32) -> bool {
-        let fits = self.ring.len() <= capacity as usize;
-        if fits {
-            self.capacity = capacity;
-        }
-        fits
-    }
-
-    /// The oldest completion of a queue pair with an error other than a flush.
-    pub(crate) fn failure_of(&self, queue_pair: Qpn) -> Option<Completion> {
-        let failed = |entry: &&Completion| {
-            entry.queue_pair == queue_pair
-                && !matches!(entry.status, Status::Success | Status::Flushed)
-        };
-        self.ring.iter().find(failed).copied()
-    }
-
-    /// Removes the completions of a queue pair that is destroyed or reset.
-    pub(crate) fn purge(&mut self, queue_pair: Qpn) {
-        self.ring.retain(|entry| entry.queue_pair != queue_pair);
-        self.update_idle();
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slab::Table;
+
+    fn queue(capacity: u32) -> CompletionQueue {
+        let mut table = Table::<CompletionQueue>::with_capacity(1);
+        let id = table.insert_with(|id| CompletionQueue::new(id, capacity));
+        id.and_then(|id| table.remove(id)).expect("room for one")
+    }
 
     fn completion(status: Status) -> Completion {
         Completion {
@@ -373,18 +406,17 @@ mod tests {
 
     #[test]
     fn idle_flag_follows_every_change_of_the_queue() {
-        let mut queue = CompletionQueue::new(8);
-        let flag = queue.idle_flag();
-        assert!(flag.is_set());
+        let queue = queue(8);
+        assert!(queue.is_idle());
         let done = completion(Status::Success);
-        let mut after = |change: fn(&mut CompletionQueue, Completion)| {
-            change(&mut queue, done);
-            flag.is_set()
+        let after = |change: fn(&CompletionQueue, Completion)| {
+            change(&queue, done);
+            queue.is_idle()
         };
         assert!(!after(|queue, done| _ = queue.push(done, false)));
         assert!(!after(|queue, done| _ = queue.push(done, false)));
         assert!(!after(|queue, _| _ = queue.pop()));
-        assert!(after(|queue, _| _ = queue.pop_newest()));
+        assert!(after(|queue, _| _ = queue.pop()));
         assert!(!after(|queue, _| queue.arm(Notify::Any)));
         assert!(!after(|queue, done| _ = queue.push(done, false)));
         assert!(after(|queue, _| _ = queue.pop()), "it was notified");
@@ -394,51 +426,51 @@ mod tests {
 
     #[test]
     fn armed_queue_notifies_once() {
-        let mut queue = CompletionQueue::new(8);
+        let queue = queue(8);
         let done = completion(Status::Success);
-        assert_eq!(queue.push(done, false), PushOutcome::Added);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Added);
         queue.arm(Notify::Any);
-        assert_eq!(queue.push(done, false), PushOutcome::Notify);
-        assert_eq!(queue.push(done, false), PushOutcome::Added);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Notify);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Added);
     }
 
     #[test]
     fn solicited_notification_waits_for_a_solicited_or_failed_completion() {
-        let mut queue = CompletionQueue::new(8);
+        let queue = queue(8);
         queue.arm(Notify::Solicited);
         assert_eq!(
-            queue.push(completion(Status::Success), false),
+            queue.push(completion(Status::Success), false).outcome,
             PushOutcome::Added
         );
         assert_eq!(
-            queue.push(completion(Status::Success), true),
+            queue.push(completion(Status::Success), true).outcome,
             PushOutcome::Notify
         );
         queue.arm(Notify::Solicited);
         assert_eq!(
-            queue.push(completion(Status::Flushed), false),
+            queue.push(completion(Status::Flushed), false).outcome,
             PushOutcome::Notify
         );
     }
 
     #[test]
     fn arming_for_solicited_keeps_an_earlier_arming_for_any() {
-        let mut queue = CompletionQueue::new(8);
+        let queue = queue(8);
         queue.arm(Notify::Any);
         queue.arm(Notify::Solicited);
         assert_eq!(
-            queue.push(completion(Status::Success), false),
+            queue.push(completion(Status::Success), false).outcome,
             PushOutcome::Notify
         );
     }
 
     #[test]
     fn overrun_is_reported_once_and_keeps_earlier_completions() {
-        let mut queue = CompletionQueue::new(1);
+        let queue = queue(1);
         let done = completion(Status::Success);
-        assert_eq!(queue.push(done, false), PushOutcome::Added);
-        assert_eq!(queue.push(done, false), PushOutcome::Overrun);
-        assert_eq!(queue.push(done, false), PushOutcome::AlreadyOverrun);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Added);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Overrun);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::AlreadyOverrun);
         assert_eq!(queue.pop(), Some(done));
         assert_eq!(queue.pop(), None);
     }

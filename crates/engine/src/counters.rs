@@ -14,6 +14,12 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
         }
+
+        impl std::ops::AddAssign for $counters {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
     };
 }
 
@@ -48,7 +54,7 @@ counters! {
     wrong_state,
     /// Packets of another transport service than the queue pair's.
     wrong_service,
-    /// Packets from an address other than the peer's.
+    /// Packets from an address other than the peer's, or from one that no machine can have.
     wrong_path,
     /// Packets with a P_Key that does not match.
     bad_partition_key,

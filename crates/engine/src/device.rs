@@ -10,27 +10,28 @@ pub use multicast::MulticastError;
 pub use objects::ObjectError;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::{
     Fragmentation, Gid, IcrcChecker, IcrcGenerator, Packet, PathMtu, Qpn, Route, Transport,
 };
 
-use crate::address::{Address, AddressError, GidTable, SourcePort};
+use crate::address::{Address, AddressError, GidTable, SourcePort, is_unicast};
 use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
-use crate::limits::Limits;
-use crate::memory::{Memory, ProtectionDomain};
+use crate::limits::{Limits, MAX_RESPONDER_RESOURCES};
+use crate::objects::{DeviceObjects, Objects};
 use crate::observation::{Observation, Observations, ReceiveQueueId};
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::qpn_range::QpnRange;
 use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
 use crate::random::Random;
-use crate::receive_queue::{PostError, SharedReceiveQueue, SrqNumbers, XrcDomain};
+use crate::receive_queue::{PostError, SharedReceiveQueue};
 use crate::shared::Shared;
-use crate::slab::{Id, Table};
+use crate::slab::Id;
 use crate::state::{Attributes, ModifyError, State};
 use crate::transmit::{Batch, BatchLimits, OwnDelivery, Transmit, packets};
 use crate::work_request::{ReceiveRequest, SendRequest};
@@ -85,7 +86,7 @@ impl Default for Config {
             unreliable_burst: None,
             advertise_credits: true,
             min_ack_timeout: Duration::ZERO,
-            max_responder_resources: 128,
+            max_responder_resources: MAX_RESPONDER_RESOURCES,
             limits: Limits::default(),
             incidents: false,
             observations: false,
@@ -107,11 +108,8 @@ pub struct Device {
     settings: Settings,
     batch: BatchLimits,
     limits: Limits,
-    domains: Table<ProtectionDomain>,
-    xrc_domains: Table<XrcDomain>,
     queue_pairs: QueuePairs,
     groups: Groups,
-    address_handles: u32,
     shared: Shared,
     checker: IcrcChecker,
     icrc_generator: IcrcGenerator,
@@ -135,8 +133,20 @@ impl Device {
     /// A device without objects.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        Self::over(config, None)
+    }
+
+    /// A device whose queue pairs use the objects of another one.
+    #[must_use]
+    pub fn sharing(config: Config, objects: Arc<Objects>) -> Self {
+        Self::over(config, Some(objects))
+    }
+
+    fn over(config: Config, objects: Option<Arc<Objects>>) -> Self {
         let mut random = Random::new(config.seed);
         let limits = config.limits;
+        let queue_pair_numbers = random.fork();
+        let objects = objects.unwrap_or_else(|| Arc::new(Objects::new(random, limits)));
         Self {
             gids: GidTable::new(config.gids, config.source_port),
             settings: Settings {
@@ -148,22 +158,17 @@ impl Device {
             },
             batch: config.batch,
             limits,
-            domains: Table::with_capacity(limits.domains),
-            xrc_domains: Table::with_capacity(limits.xrc_domains),
-            queue_pairs: QueuePairs::new(config.numbers, random.fork()),
+            queue_pairs: QueuePairs::new(config.numbers, queue_pair_numbers),
             groups: Groups::new(limits),
-            address_handles: 0,
             shared: Shared {
-                srq_numbers: SrqNumbers::new(random.fork()),
-                memory: Memory::new(random, limits),
-                completion_queues: Table::with_capacity(limits.completion_queues),
-                receive_queues: Table::with_capacity(limits.shared_receive_queues),
+                objects: DeviceObjects::new(objects),
                 events: VecDeque::new(),
                 incidents: Incidents::new(config.incidents),
                 observations: Observations::new(config.observations),
                 counters: Counters::default(),
                 planted: PlantedBug::default(),
                 overrun: Vec::new(),
+                overrun_before: Vec::new(),
             },
             checker: IcrcChecker::new(),
             icrc_generator: IcrcGenerator::new(),
@@ -207,16 +212,18 @@ impl Device {
     /// The handle consists of its address only; the device stores nothing else.
     pub fn create_address_handle(&mut self, address: &Address) -> Result<(), AddressError> {
         self.check_address(address)?;
-        if self.address_handles >= self.limits.address_handles {
+        let handles = &mut self.shared.objects.tables().address_handles;
+        if *handles >= self.limits.address_handles {
             return Err(AddressError::Exhausted);
         }
-        self.address_handles += 1;
+        *handles += 1;
         Ok(())
     }
 
     /// Counts one address handle less.
     pub fn destroy_address_handle(&mut self) {
-        self.address_handles = self.address_handles.saturating_sub(1);
+        let handles = &mut self.shared.objects.tables().address_handles;
+        *handles = handles.saturating_sub(1);
     }
 
     /// How many objects of each kind there may be.
@@ -331,7 +338,7 @@ impl Device {
         request: ReceiveRequest,
     ) -> Result<(), PostError> {
         let unknown = self.unknown();
-        let entry = self.shared.receive_queues.get_mut(queue).ok_or(unknown)?;
+        let entry = self.shared_receive_queue(queue).ok_or(unknown)?;
         let noted = self.shared.observations.are_recorded().then(|| {
             let (id, segments) = (request.id, request.segments.clone());
             let queue = ReceiveQueueId::Shared(queue);
@@ -341,7 +348,7 @@ impl Device {
                 segments,
             }
         });
-        entry.queue.post(request)?;
+        entry.post(request)?;
         if let Some(noted) = noted {
             self.shared.observations.note(|| noted);
         }
@@ -358,7 +365,7 @@ impl Device {
 
     /// Removes and returns the oldest completion.
     pub fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        let completion = self.shared.completion_queues.get_mut(queue)?.pop()?;
+        let completion = self.completion_queue(queue)?.pop()?;
         if self.shared.observations.are_recorded() {
             self.observe_poll(queue, completion);
         }
@@ -378,7 +385,7 @@ impl Device {
     ///
     /// Earlier completions do not count: poll once more after arming.
     pub fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) {
-        if let Some(queue) = self.shared.completion_queues.get_mut(queue) {
+        if let Some(queue) = self.completion_queue(queue) {
             queue.arm(notify);
         }
     }
@@ -388,7 +395,7 @@ impl Device {
     /// It is independent of [`arm`](Self::arm): a driver can wake its own waiting threads without
     /// consuming a notification that the application requested.
     pub fn watch_completions(&mut self, queue: Id<CompletionQueue>) {
-        if let Some(queue) = self.shared.completion_queues.get_mut(queue) {
+        if let Some(queue) = self.completion_queue(queue) {
             queue.watch();
         }
     }
@@ -415,6 +422,12 @@ impl Device {
     #[must_use]
     pub fn poll_incident(&mut self) -> Option<Incident> {
         self.shared.incidents.pop()
+    }
+
+    /// Whether observations [are recorded](Config::observations).
+    #[must_use]
+    pub fn records_observations(&self) -> bool {
+        self.shared.observations.are_recorded()
     }
 
     /// Whether an observation is recorded.
@@ -468,6 +481,10 @@ impl Device {
         fragmentation: Fragmentation,
         datagram: &[u8],
     ) {
+        if !is_unicast(route.flow.source) {
+            self.shared.counters.wrong_path += 1;
+            return;
+        }
         match packet.opcode.transport() {
             Transport::Cnp => self.shared.counters.congestion_notifications += 1,
             Transport::Ud => {
@@ -668,6 +685,7 @@ impl Device {
     /// Moves every queue pair of an overrun completion queue to the error state.
     fn fail_users_of_overrun_queues(&mut self) {
         while let Some(queue) = self.shared.overrun.pop() {
+            self.shared.overrun_before.push(queue);
             let numbers: Vec<Qpn> = self.queue_pairs.numbers().collect();
             for number in numbers {
                 if let Some(queue_pair) = self.queue_pairs.get_mut(number)

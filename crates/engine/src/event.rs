@@ -41,4 +41,6 @@ pub enum AsyncEvent {
     PortError,
     /// The port is active again.
     PortActive,
+    /// Another event of a device of the system: its number in `enum ibv_event_type`.
+    Other(u32),
 }

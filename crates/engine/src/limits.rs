@@ -9,6 +9,10 @@ pub const MAX_REQUESTS: u32 = 1 << 20;
 /// The maximum number of inline bytes in a work request.
 pub const MAX_INLINE: u32 = 1 << 16;
 
+/// The maximum number of outstanding reads and atomics of a queue pair, in each direction, unless the device is
+/// [configured](crate::Config::max_responder_resources) otherwise.
+pub const MAX_RESPONDER_RESOURCES: u8 = 128;
+
 /// How many objects of each kind a device may have at a time. The device reports these limits to
 /// applications. The limit on queue pairs follows from their [numbers](crate::QpnRange).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

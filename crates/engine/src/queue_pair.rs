@@ -25,7 +25,7 @@ mod unpolled;
 mod unreliable_connection;
 mod usage;
 
-pub(crate) use creation::Settings;
+pub(crate) use creation::{AttachedQueues, Settings};
 pub(crate) use datagram::network_header;
 
 pub use creation::QueuePairInit;
@@ -54,6 +54,7 @@ use send_queue::SendQueue;
 pub struct QueuePair {
     number: Qpn,
     init: QueuePairInit,
+    attached: AttachedQueues,
     settings: Settings,
     state: State,
     /// The present attributes. A query returns them.
@@ -98,10 +99,16 @@ enum Timer {
 }
 
 impl QueuePair {
-    pub(crate) fn new(number: Qpn, init: QueuePairInit, settings: Settings) -> Self {
+    pub(crate) fn new(
+        number: Qpn,
+        init: QueuePairInit,
+        attached: AttachedQueues,
+        settings: Settings,
+    ) -> Self {
         Self {
             number,
             init,
+            attached,
             settings,
             state: State::Reset,
             attributes: Attributes::default(),
@@ -309,6 +316,18 @@ impl QueuePair {
 
     pub(crate) fn completes_into(&self, queue: Id<CompletionQueue>) -> bool {
         [self.init.send_completions, self.init.receive_completions].contains(&queue)
+    }
+
+    /// Discards its unpolled completions.
+    pub(crate) fn purge_completions(&self) {
+        for queue in self.completion_queues() {
+            queue.purge(self.number);
+        }
+    }
+
+    fn completion_queues(&self) -> [&CompletionQueue; 2] {
+        let attached = &self.attached;
+        [&attached.send_completions, &attached.receive_completions]
     }
 
     fn accessor(&self) -> Accessor {

@@ -6,6 +6,7 @@ pub(crate) use srq_numbers::SrqNumbers;
 
 use std::collections::VecDeque;
 
+use parking_lot::Mutex;
 use wire::Srqn;
 
 use crate::address::AddressError;
@@ -13,6 +14,7 @@ use crate::completion::CompletionQueue;
 use crate::memory::ProtectionDomain;
 use crate::slab::Id;
 use crate::state::State;
+use crate::system_refusal::SystemRefusal;
 use crate::work_request::{MAX_MESSAGE, ReceiveRequest};
 
 /// Why a work request is rejected when it is posted.
@@ -65,6 +67,9 @@ pub enum PostError {
     /// The queue does not exist.
     #[error("no such queue: it was destroyed or belongs to another device")]
     Unknown,
+    /// A device of the system refused it.
+    #[error(transparent)]
+    System(#[from] SystemRefusal),
 }
 
 /// The requests of one receive queue.
@@ -147,21 +152,28 @@ pub struct XrcDomain {
 /// A receive queue that several queue pairs share.
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
+    pub(crate) id: Id<Self>,
     pub(crate) init: SharedReceiveInit,
-    pub(crate) queue: ReceiveQueue,
-    limit: u32,
-    pub(crate) users: u32,
     number: Option<Srqn>,
+    requests: Mutex<LimitedQueue>,
+}
+
+#[derive(Debug)]
+struct LimitedQueue {
+    queue: ReceiveQueue,
+    limit: u32,
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(init: SharedReceiveInit, number: Option<Srqn>) -> Self {
+    pub(crate) fn new(id: Id<Self>, init: SharedReceiveInit, number: Option<Srqn>) -> Self {
         Self {
+            id,
             init,
             number,
-            queue: ReceiveQueue::new(init.capacity, init.max_segments),
-            limit: 0,
-            users: 0,
+            requests: Mutex::new(LimitedQueue {
+                queue: ReceiveQueue::new(init.capacity, init.max_segments),
+                limit: 0,
+            }),
         }
     }
 
@@ -174,48 +186,59 @@ impl SharedReceiveQueue {
     /// The armed limit, or 0.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.limit
+        self.requests.lock().limit
     }
 
     /// The maximum number of requests.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.queue.capacity
+        self.requests.lock().queue.capacity
     }
 
     /// How many requests it holds.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.queue.len()
+        self.requests.lock().queue.len()
     }
 
     /// Whether it holds no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.requests.lock().queue.is_empty()
+    }
+
+    pub(crate) fn post(&self, request: ReceiveRequest) -> Result<(), PostError> {
+        self.requests.lock().queue.post(request)
+    }
+
+    /// Returns a receive whose message did not complete.
+    pub(crate) fn put_back(&self, request: ReceiveRequest) {
+        self.requests.lock().queue.put_back(request);
     }
 
     /// Requests one event when fewer than `limit` requests are left. 0 cancels the request.
-    pub(crate) fn set_limit(&mut self, limit: u32) {
-        self.limit = limit;
+    pub(crate) fn set_limit(&self, limit: u32) {
+        self.requests.lock().limit = limit;
     }
 
     /// Sets a new capacity. Returns false if the queue holds more requests than that.
-    pub(crate) fn resize(&mut self, capacity: u32) -> bool {
-        let fits = self.queue.len() <= capacity as usize;
+    pub(crate) fn resize(&self, capacity: u32) -> bool {
+        let queue = &mut self.requests.lock().queue;
+        let fits = queue.len() <= capacity as usize;
         if fits {
-            self.queue.capacity = capacity;
+            queue.capacity = capacity;
         }
         fits
     }
 
     /// Takes a request. Also returns whether the queue fell below its limit.
-    pub(crate) fn take(&mut self) -> Option<(ReceiveRequest, bool)> {
-        let request = self.queue.take()?;
-        let reached = self.queue.len() < self.limit as usize;
+    pub(crate) fn take(&self) -> Option<(ReceiveRequest, bool)> {
+        let mut requests = self.requests.lock();
+        let request = requests.queue.take()?;
+        let reached = requests.queue.len() < requests.limit as usize;
         if reached {
             // One-shot: the application must arm it again.
-            self.limit = 0;
+            requests.limit = 0;
         }
         Some((request, reached))
     }

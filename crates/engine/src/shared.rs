@@ -6,17 +6,13 @@ use crate::completion::{Completion, CompletionQueue, PushOutcome};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
-use crate::memory::Memory;
+use crate::objects::DeviceObjects;
 use crate::observation::{Observation, Observations};
 use crate::planted_bug::{Bug, PlantedBug};
-use crate::receive_queue::{SharedReceiveQueue, SrqNumbers};
-use crate::slab::{Id, Table};
+use crate::slab::Id;
 
 pub(crate) struct Shared {
-    pub(crate) memory: Memory,
-    pub(crate) completion_queues: Table<CompletionQueue>,
-    pub(crate) receive_queues: Table<SharedReceiveQueue>,
-    pub(crate) srq_numbers: SrqNumbers,
+    pub(crate) objects: DeviceObjects,
     pub(crate) events: VecDeque<Event>,
     pub(crate) incidents: Incidents,
     pub(crate) observations: Observations,
@@ -24,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) planted: PlantedBug,
     /// Completion queues that overran and whose queue pairs must still enter the error state.
     pub(crate) overrun: Vec<Id<CompletionQueue>>,
+    /// Completion queues that overran and whose queue pairs have entered it.
+    pub(crate) overrun_before: Vec<Id<CompletionQueue>>,
 }
 
 impl Shared {
@@ -35,44 +33,38 @@ impl Shared {
     /// Adds a completion to its queue and raises the events that follow from it.
     pub(crate) fn complete(
         &mut self,
-        queue: Id<CompletionQueue>,
+        queue: &CompletionQueue,
         completion: Completion,
         solicited: bool,
     ) {
+        let id = queue.id();
         self.observations
-            .note(|| Observation::Completed(queue, completion));
-        let entry = self
-            .completion_queues
-            .get_mut(queue)
-            .expect("a completion queue outlives its queue pairs");
-        let outcome = entry.push(completion, solicited);
-        if entry.take_watch() {
-            self.events.push_back(Event::CompletionAdded(queue));
+            .note(|| Observation::Completed(id, completion));
+        let pushed = queue.push(completion, solicited);
+        if pushed.watched {
+            self.events.push_back(Event::CompletionAdded(id));
         }
         if self.planted.is(Bug::CompletionOutOfOrder) {
-            swap_newest(entry);
+            queue.swap_newest();
         }
-        match outcome {
-            PushOutcome::Added | PushOutcome::AlreadyOverrun => {}
-            PushOutcome::Notify => self.events.push_back(Event::Completion(queue)),
+        match pushed.outcome {
+            PushOutcome::Added => {}
+            PushOutcome::Notify => self.events.push_back(Event::Completion(id)),
             PushOutcome::Overrun => {
-                let capacity = entry.capacity();
+                let capacity = queue.capacity();
                 self.incidents.note(|| Incident::CompletionsOverran {
-                    queue: queue.index(),
+                    queue: id.index(),
                     capacity,
                     queue_pair: completion.queue_pair,
                 });
-                self.overrun.push(queue);
-                self.raise(AsyncEvent::CompletionQueueError(queue));
+                self.overrun.push(id);
+                self.raise(AsyncEvent::CompletionQueueError(id));
             }
+            // Another device may have reported it. The queue pairs of this one must fail, too.
+            PushOutcome::AlreadyOverrun if !self.overrun_before.contains(&id) => {
+                self.overrun.push(id);
+            }
+            PushOutcome::AlreadyOverrun => {}
         }
     }
-}
-
-fn swap_newest(queue: &mut CompletionQueue) {
-    let (Some(newest), Some(before)) = (queue.pop_newest(), queue.pop_newest()) else {
-        return;
-    };
-    queue.push(newest, false);
-    queue.push(before, false);
 }

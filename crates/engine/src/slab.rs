@@ -54,24 +54,31 @@ struct Entry<T> {
     object: Option<T>,
 }
 
-/// A slab of objects, each named by an [`Id`].
-pub(crate) struct Table<T> {
-    entries: Vec<Entry<T>>,
+/// A slab of objects, each named by an [`Id`]. `Stored` is how the table holds them, for example an `Arc`.
+pub(crate) struct Table<T, Stored = T> {
+    entries: Vec<Entry<Stored>>,
     free: Vec<u32>,
     capacity: u32,
+    kind: PhantomData<fn() -> T>,
 }
 
-impl<T> Table<T> {
+impl<T, Stored> Table<T, Stored> {
     pub(crate) fn with_capacity(capacity: u32) -> Self {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
             capacity,
+            kind: PhantomData,
         }
     }
 
     /// Inserts an object and returns its handle, or `None` if the table is full.
-    pub(crate) fn insert(&mut self, object: T) -> Option<Id<T>> {
+    pub(crate) fn insert(&mut self, object: Stored) -> Option<Id<T>> {
+        self.insert_with(|_| object)
+    }
+
+    /// As [`insert`](Self::insert), for an object that knows its handle.
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce(Id<T>) -> Stored) -> Option<Id<T>> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.entries.len() < self.capacity as usize => {
@@ -84,12 +91,13 @@ impl<T> Table<T> {
             None => return None,
         };
         let entry = &mut self.entries[index as usize];
-        entry.object = Some(object);
-        Some(Id {
+        let id = Id {
             index,
             generation: entry.generation,
             kind: PhantomData,
-        })
+        };
+        entry.object = Some(make(id));
+        Some(id)
     }
 
     /// How many objects the table holds.
@@ -97,7 +105,7 @@ impl<T> Table<T> {
         self.entries.len() - self.free.len()
     }
 
-    pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
+    pub(crate) fn get(&self, id: Id<T>) -> Option<&Stored> {
         let entry = self.entries.get(id.index as usize)?;
         if entry.generation != id.generation {
             return None;
@@ -105,7 +113,7 @@ impl<T> Table<T> {
         entry.object.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, id: Id<T>) -> Option<&mut Stored> {
         let entry = self.entries.get_mut(id.index as usize)?;
         if entry.generation != id.generation {
             return None;
@@ -113,7 +121,7 @@ impl<T> Table<T> {
         entry.object.as_mut()
     }
 
-    pub(crate) fn remove(&mut self, id: Id<T>) -> Option<T> {
+    pub(crate) fn remove(&mut self, id: Id<T>) -> Option<Stored> {
         self.get(id)?;
         let entry = &mut self.entries[id.index as usize];
         entry.generation = entry.generation.wrapping_add(1);
@@ -128,7 +136,7 @@ mod tests {
 
     #[test]
     fn handle_is_stale_after_its_object_is_removed() {
-        let mut table = Table::with_capacity(2);
+        let mut table = Table::<&str>::with_capacity(2);
         let first = table.insert("first").expect("the table has room for two");
         assert_eq!(table.remove(first), Some("first"));
         let second = table.insert("second").expect("the table has room for two");
@@ -139,7 +147,7 @@ mod tests {
 
     #[test]
     fn insert_into_a_full_table_fails() {
-        let mut table = Table::with_capacity(1);
+        let mut table = Table::<i32>::with_capacity(1);
         assert!(table.insert(1).is_some());
         assert!(table.insert(2).is_none());
     }

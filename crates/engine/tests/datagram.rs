@@ -22,7 +22,7 @@ fn datagrams() -> Setup {
 fn with_inbox() -> (Conversation, Region) {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0; 256]);
-    peer.receives(1, &inbox);
+    peer.posts_receive(1, &inbox);
     (peer, inbox)
 }
 
@@ -65,7 +65,7 @@ fn datagram_queue_pair_rejects_reads_writes_and_atomics() {
         assert_eq!(rejected, Err(PostError::Unsupported), "{work:?}");
     }
     peer.completes([]);
-    peer.hears_nothing(at(1));
+    peer.receives_nothing(at(1));
     assert_eq!(peer.state(), State::ReadyToSend);
 }
 
@@ -80,7 +80,7 @@ fn datagram_completes_when_it_is_sent() {
             .to(to_peer(0x2222_2222))
             .flags(SendFlags::SIGNALED | SendFlags::SOLICITED),
     );
-    let received = peer.listens(at(0));
+    let received = peer.received(at(0));
     let words: Vec<&str> = received.iter().map(DevicePacket::text).collect();
     assert_eq!(
         words,
@@ -99,7 +99,7 @@ fn datagram_completes_when_it_is_sent() {
         IpAddr::from(PEER_ADDRESS)
     );
     peer.completes([(1, Status::Success), (2, Status::Success)]);
-    peer.hears_nothing(at(10_000));
+    peer.receives_nothing(at(10_000));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn datagrams_to_several_destinations_have_their_own_routes() {
         peer.posts(request.to(destination));
     }
     let ways: Vec<(IpAddr, u8)> = peer
-        .listens(at(0))
+        .received(at(0))
         .iter()
         .map(|received| (received.route.flow.destination, received.route.hop_limit))
         .collect();
@@ -127,7 +127,7 @@ fn datagram_as_long_as_the_mtu_is_sent() {
     let outbox = peer.registers(0x1000, &pattern(8192));
     let request = SendRequest::new(1, Work::Send).with([outbox.segment(0, 4096)]);
     peer.posts(request.to(to_peer(1)));
-    peer.hears(at(0), ["datagram +0 4096B qkey=0x1"]);
+    peer.receives(at(0), ["datagram +0 4096B qkey=0x1"]);
     peer.completes([(1, Status::Success)]);
 }
 
@@ -138,11 +138,11 @@ fn oversize_datagram_is_not_sent_and_moves_the_send_queue_to_error() {
     let request = SendRequest::new(2, Work::Send).with([outbox.segment(0, 4097)]);
     peer.posts(request.to(to_peer(1)));
     peer.posts(hello(3));
-    peer.hears_nothing(at(0));
+    peer.receives_nothing(at(0));
     peer.completes([(2, Status::LocalLength), (3, Status::Flushed)]);
     assert_eq!(peer.state(), State::SendQueueError);
     // Receiving continues.
-    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hi"));
+    peer.sends(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hi"));
     peer.completes([(1, Status::Success)]);
     assert_eq!(inbox.bytes()[40..42], *b"hi");
     // Requests are flushed until the application moves the queue pair to Ready to Send.
@@ -150,7 +150,7 @@ fn oversize_datagram_is_not_sent_and_moves_the_send_queue_to_error() {
     peer.completes([(4, Status::Flushed)]);
     peer.goes_to(State::ReadyToSend);
     peer.posts(hello(5));
-    peer.hears(at(2), ["datagram +0 5B qkey=0x22222222"]);
+    peer.receives(at(2), ["datagram +0 5B qkey=0x22222222"]);
     peer.completes([(5, Status::Success)]);
 }
 
@@ -162,7 +162,7 @@ fn unusable_local_key_moves_the_send_queue_to_error() {
     let request = SendRequest::new(1, Work::Send).with([outbox.segment(60, 5)]);
     peer.posts(request.to(to_peer(1)));
     peer.posts(hello(2));
-    peer.hears_nothing(at(0));
+    peer.receives_nothing(at(0));
     peer.completes([(1, Status::LocalProtection), (2, Status::Flushed)]);
     assert_eq!(peer.state(), State::SendQueueError);
 }
@@ -188,7 +188,7 @@ fn privileged_queue_key_is_replaced_by_the_queue_pair_s_key() {
     let mut peer = Conversation::with(datagrams());
     peer.posts(hello(1).to(to_peer(0x8000_0000)));
     peer.posts(hello(2).to(to_peer(0x7fff_ffff)));
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "datagram +0 5B qkey=0x11111111",
@@ -200,12 +200,12 @@ fn privileged_queue_key_is_replaced_by_the_queue_pair_s_key() {
 #[test]
 fn datagram_with_a_wrong_queue_key_is_dropped() {
     let (mut peer, _) = with_inbox();
-    peer.says(at(1), datagram(PSN, QUEUE_KEY + 1, PEER, b"hello"));
+    peer.sends(at(1), datagram(PSN, QUEUE_KEY + 1, PEER, b"hello"));
     peer.completes([]);
     assert_eq!(peer.counters().bad_queue_key, 1);
-    peer.says(at(2), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
+    peer.sends(at(2), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
     peer.completes([(1, Status::Success)]);
-    peer.hears_nothing(at(3));
+    peer.receives_nothing(at(3));
 }
 
 // IBA 11.4.1.2, Annex A17.4.5.2
@@ -261,7 +261,7 @@ fn receive_starts_with_the_ipv6_header_in_the_grh_area() {
     let (setup, flow) = over_ipv6();
     let mut peer = Conversation::with(setup);
     let inbox = peer.registers(0x1000, &[0; 256]);
-    peer.receives(1, &inbox);
+    peer.posts_receive(1, &inbox);
     let sent = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
     let bytes = sent.sealed(peer.number, &flow);
     peer.delivers(at(1), &flow, &bytes);
@@ -278,13 +278,59 @@ fn receive_starts_with_the_ipv6_header_in_the_grh_area() {
 }
 
 #[test]
+fn packets_from_addresses_that_no_machine_has_are_dropped() {
+    let (setup, over_ipv6) = over_ipv6();
+    let over_ipv4 = flow();
+    let setups = [
+        (setup, over_ipv6, ["::", "ff02::1", "::ffff:10.0.0.2"]),
+        (
+            datagrams(),
+            over_ipv4,
+            ["0.0.0.0", "224.0.0.1", "255.255.255.255"],
+        ),
+    ];
+    for (setup, flow, sources) in setups {
+        let mut peer = Conversation::with(setup);
+        let inbox = peer.registers(0x1000, &[0; 256]);
+        peer.posts_receive(1, &inbox);
+        for source in sources {
+            let flow = Flow {
+                source: source.parse().expect("an address"),
+                ..flow
+            };
+            let before = *peer.counters();
+            let number = peer.number;
+            let hello = || datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
+            peer.delivers(at(1), &flow, &hello().sealed(number, &flow));
+            let request = send_only(PSN, b"hello").sealed(Qpn::new(0x1234), &flow);
+            peer.delivers(at(1), &flow, &request);
+            let route = Route::new(flow);
+            let without_icrc = hello().sealed(number, &flow);
+            peer.device
+                .handle_without_icrc(at(1), &route, &without_icrc);
+            let wrong_path = before.wrong_path + 3;
+            let expected = engine::Counters {
+                wrong_path,
+                ..before
+            };
+            assert_eq!(*peer.counters(), expected, "{source}");
+        }
+        peer.completes([]);
+        let number = peer.number;
+        let sent = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
+        peer.delivers(at(2), &flow, &sent.sealed(number, &flow));
+        peer.completes([(1, Status::Success)]);
+    }
+}
+
+#[test]
 fn datagram_is_sent_over_ipv6() {
     let (setup, flow) = over_ipv6();
     let mut peer = Conversation::with(setup);
     let mut destination = to_peer(1);
     destination.address.destination = flow.source.into();
     peer.posts(hello(1).to(destination));
-    let received = peer.listens(at(0));
+    let received = peer.received(at(0));
     assert_eq!(received[0].text(), "datagram +0 5B qkey=0x1");
     assert_eq!(received[0].route.flow.destination, flow.source);
 }
@@ -297,7 +343,7 @@ fn datagram_delivers_immediate_data_and_solicited_event() {
         .push(&wire::Deth::new(QueueKey::new(QUEUE_KEY), PEER))
         .push(&wire::Immediate::new(*b"imm!"))
         .solicited();
-    peer.says(at(1), sent);
+    peer.sends(at(1), sent);
     assert!(peer.is_notified());
     assert_eq!(peer.completion().immediate, Some(*b"imm!"));
 }
@@ -305,9 +351,9 @@ fn datagram_delivers_immediate_data_and_solicited_event() {
 #[test]
 fn datagram_without_a_receive_is_dropped_silently() {
     let (mut peer, _) = with_inbox();
-    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"one"));
-    peer.says(at(1), datagram(PSN + 1, QUEUE_KEY, PEER, b"two"));
-    peer.hears_nothing(at(2));
+    peer.sends(at(1), datagram(PSN, QUEUE_KEY, PEER, b"one"));
+    peer.sends(at(1), datagram(PSN + 1, QUEUE_KEY, PEER, b"two"));
+    peer.receives_nothing(at(2));
     peer.completes([(1, Status::Success)]);
     assert_eq!(peer.counters().dropped_messages, 1);
     assert_eq!(peer.state(), State::ReadyToSend);
@@ -316,9 +362,9 @@ fn datagram_without_a_receive_is_dropped_silently() {
 #[test]
 fn psn_of_a_datagram_is_ignored() {
     let (mut peer, inbox) = with_inbox();
-    peer.receives(2, &inbox);
-    peer.says(at(1), datagram(PSN + 77, QUEUE_KEY, PEER, b"one"));
-    peer.says(at(1), datagram(PSN - 5, QUEUE_KEY, PEER, b"two"));
+    peer.posts_receive(2, &inbox);
+    peer.sends(at(1), datagram(PSN + 77, QUEUE_KEY, PEER, b"one"));
+    peer.sends(at(1), datagram(PSN - 5, QUEUE_KEY, PEER, b"two"));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
 }
 
@@ -326,14 +372,14 @@ fn psn_of_a_datagram_is_ignored() {
 fn datagram_longer_than_the_receive_is_dropped_and_the_receive_stays_posted() {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0; 256]);
-    peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 44)]));
-    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"five!"));
+    peer.posts_receive_request(ReceiveRequest::new(1, [inbox.segment(0, 44)]));
+    peer.sends(at(1), datagram(PSN, QUEUE_KEY, PEER, b"five!"));
     peer.completes([]);
     assert_eq!(peer.state(), State::ReadyToSend);
     assert_eq!(inbox.bytes(), [0; 256]);
     assert_eq!(peer.counters().dropped_messages, 1);
     peer.raises([]);
-    peer.says(at(2), datagram(PSN, QUEUE_KEY, PEER, b"four"));
+    peer.sends(at(2), datagram(PSN, QUEUE_KEY, PEER, b"four"));
     peer.completes([(1, Status::Success)]);
     assert_eq!(inbox.bytes()[40..45], *b"four\0");
 }
@@ -345,11 +391,11 @@ fn oversize_management_datagram_does_not_change_queue_pair_1() {
         ..Setup::default()
     });
     let inbox = peer.registers(0x1000, &[0; 512]);
-    peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 296)]));
-    peer.says(at(1), datagram(PSN, 0x8001_0000, PEER, &[7; 257]));
+    peer.posts_receive_request(ReceiveRequest::new(1, [inbox.segment(0, 296)]));
+    peer.sends(at(1), datagram(PSN, 0x8001_0000, PEER, &[7; 257]));
     peer.completes([]);
     assert_eq!(peer.state(), State::ReadyToSend);
-    peer.says(at(2), datagram(PSN, 0x8001_0000, PEER, &[7; 256]));
+    peer.sends(at(2), datagram(PSN, 0x8001_0000, PEER, &[7; 256]));
     peer.completes([(1, Status::Success)]);
 }
 
@@ -359,9 +405,9 @@ fn receive_with_an_unusable_key_moves_the_queue_pair_to_error() {
     let inbox = peer.registers(0x1000, &[0; 256]);
     let mut segment = inbox.segment(0, 128);
     segment.address += 200;
-    peer.receives_by(ReceiveRequest::new(1, [segment]));
-    peer.receives(2, &inbox);
-    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
+    peer.posts_receive_request(ReceiveRequest::new(1, [segment]));
+    peer.posts_receive(2, &inbox);
+    peer.sends(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
     peer.completes([(1, Status::LocalProtection), (2, Status::Flushed)]);
     assert_eq!(peer.state(), State::Error);
     let number = peer.number;
@@ -372,8 +418,8 @@ fn receive_with_an_unusable_key_moves_the_queue_pair_to_error() {
 fn datagram_that_exactly_fits_its_receive_is_delivered() {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0; 256]);
-    peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 45)]));
-    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"five!"));
+    peer.posts_receive_request(ReceiveRequest::new(1, [inbox.segment(0, 45)]));
+    peer.sends(at(1), datagram(PSN, QUEUE_KEY, PEER, b"five!"));
     peer.completes([(1, Status::Success)]);
 }
 
@@ -382,8 +428,8 @@ fn grh_area_is_scattered_like_the_payload() {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0xee; 256]);
     let segments = [inbox.segment(0, 30), inbox.segment(100, 100)];
-    peer.receives_by(ReceiveRequest::new(1, segments));
-    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
+    peer.posts_receive_request(ReceiveRequest::new(1, segments));
+    peer.sends(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
     peer.completes([(1, Status::Success)]);
     let bytes = inbox.bytes();
     assert_eq!(bytes[20..22], [0x45, 0]);
@@ -438,7 +484,7 @@ fn multicast_datagram_is_delivered_to_every_member() {
     let route = grh::parse(&area).expect("an IPv4 header");
     assert_eq!(route.destination, group);
 
-    peer.receives(4, &inbox);
+    peer.posts_receive(4, &inbox);
     peer.device
         .detach_multicast(number, group)
         .expect("the queue pair is a member");
@@ -492,16 +538,16 @@ fn management_queue_pair_has_number_1_and_the_well_known_queue_key() {
     });
     assert_eq!(peer.number, Qpn::GSI);
     let inbox = peer.registers(0x1000, &[0; 512]);
-    peer.receives(1, &inbox);
-    peer.says(at(1), datagram(PSN, QUEUE_KEY, Qpn::GSI, b"wrong key"));
+    peer.posts_receive(1, &inbox);
+    peer.sends(at(1), datagram(PSN, QUEUE_KEY, Qpn::GSI, b"wrong key"));
     peer.completes([]);
-    peer.says(at(2), datagram(PSN, 0x8001_0000, Qpn::GSI, &[7; 256]));
+    peer.sends(at(2), datagram(PSN, 0x8001_0000, Qpn::GSI, &[7; 256]));
     let completion = peer.completion();
     assert_eq!((completion.queue_pair, completion.length), (Qpn::GSI, 296));
     let mut destination = to_peer(0x8001_0000);
     destination.queue_pair = Qpn::GSI;
     peer.posts(hello(2).to(destination));
-    peer.hears(at(3), ["datagram +0 5B qkey=0x80010000"]);
+    peer.receives(at(3), ["datagram +0 5B qkey=0x80010000"]);
     let second = peer.device.create_queue_pair(peer.init());
     assert_eq!(second, Err(engine::ObjectError::Exhausted));
 }
@@ -524,7 +570,7 @@ fn datagrams_use_the_mtu_of_the_port() {
     };
     peer.posts(request(1, 256));
     peer.posts(request(2, 257));
-    peer.hears(at(0), ["datagram +0 256B qkey=0x1"]);
+    peer.receives(at(0), ["datagram +0 256B qkey=0x1"]);
     peer.completes([(1, Status::Success), (2, Status::LocalLength)]);
 }
 
@@ -533,9 +579,9 @@ fn draining_queue_keeps_unsent_datagrams_until_ready_to_send() {
     let mut peer = Conversation::with(datagrams());
     peer.goes_to(State::SendQueueDrain);
     peer.posts(hello(1));
-    peer.hears_nothing(at(0));
+    peer.receives_nothing(at(0));
     peer.completes([]);
     peer.goes_to(State::ReadyToSend);
-    peer.hears(at(1), ["datagram +0 5B qkey=0x22222222"]);
+    peer.receives(at(1), ["datagram +0 5B qkey=0x22222222"]);
     peer.completes([(1, Status::Success)]);
 }

@@ -41,7 +41,7 @@ fn binding(region: &Region) -> Binding {
 #[track_caller]
 fn completes_with(peer: &mut Conversation, work: Work, status: Status) {
     peer.posts(SendRequest::new(1, work));
-    peer.hears_nothing(at(0));
+    peer.receives_nothing(at(0));
     peer.completes([(1, status)]);
 }
 
@@ -82,8 +82,8 @@ fn next_key(window: Key) -> Key {
 /// Whether the peer can write four bytes at `address` with its first packet.
 fn can_write(peer: &mut Conversation, key: Key, address: u64) -> bool {
     let reth = Reth::new(address, key, 4);
-    peer.says(at(0), write_only(PSN, reth, b"data").ackreq());
-    match peer.listens(at(0))[0].text() {
+    peer.sends(at(0), write_only(PSN, reth, b"data").ackreq());
+    match peer.received(at(0))[0].text() {
         "ack +0" => true,
         "nak access +0" => false,
         other => panic!("unexpected response: {other}"),
@@ -138,13 +138,13 @@ fn window_grants_only_the_rights_of_its_binding() {
             WindowKind::Two => bind_type_2(&mut peer, window, read_only),
         };
         let reth = Reth::new(region.address(64), key, 64);
-        peer.says(at(0), read_request(PSN, reth));
-        peer.hears(at(0), ["read-response Only +0 64B"]);
-        peer.says(
+        peer.sends(at(0), read_request(PSN, reth));
+        peer.receives(at(0), ["read-response Only +0 64B"]);
+        peer.sends(
             at(0),
             write_only(PSN + 1, Reth::new(region.address(64), key, 4), b"data"),
         );
-        peer.hears(at(0), ["nak access +1"]);
+        peer.receives(at(0), ["nak access +1"]);
     }
 }
 
@@ -155,8 +155,8 @@ fn window_with_remote_atomic_allows_atomics() {
     let mut atomic = binding(&region);
     atomic.access = Access::REMOTE_ATOMIC;
     let key = bind_type_1(&mut peer, window, atomic);
-    peer.says(at(0), fetch_add(PSN, region.address(72), key, 5));
-    peer.hears(at(0), ["atomic-ack +0 was=0"]);
+    peer.sends(at(0), fetch_add(PSN, region.address(72), key, 5));
+    peer.receives(at(0), ["atomic-ack +0 was=0"]);
     assert_eq!(region.word(72), 5);
 }
 
@@ -238,8 +238,8 @@ fn type_2_window_is_usable_only_through_the_queue_pair_that_bound_it() {
     let window = window(&mut peer, WindowKind::Two);
     let key = bind_type_2(&mut peer, window, binding(&region));
     let reth = Reth::new(region.address(64), key, 4);
-    peer.says_to(other, at(0), write_only(PSN, reth, b"data"));
-    peer.hears(at(0), ["nak access +0"]);
+    peer.sends_to(other, at(0), write_only(PSN, reth, b"data"));
+    peer.receives(at(0), ["nak access +0"]);
     assert_eq!(region.bytes(), [0; SIZE]);
     assert!(can_write(&mut peer, key, region.address(64)));
 }
@@ -252,8 +252,8 @@ fn type_1_window_is_usable_through_every_queue_pair_of_its_domain() {
     let window = window(&mut peer, WindowKind::One);
     let key = bind_type_1(&mut peer, window, binding(&region));
     let reth = Reth::new(region.address(64), key, 4);
-    peer.says_to(other, at(0), write_only(PSN, reth, b"data").ackreq());
-    peer.hears(at(0), ["ack +0"]);
+    peer.sends_to(other, at(0), write_only(PSN, reth, b"data").ackreq());
+    peer.receives(at(0), ["ack +0"]);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn other_queue_pair_cannot_invalidate_a_type_2_window() {
     peer.device
         .post_send(other, request)
         .expect("the request is accepted");
-    peer.hears_nothing(at(0));
+    peer.receives_nothing(at(0));
     peer.completes([(2, Status::WindowBind)]);
     assert!(can_write(&mut peer, key, region.address(64)));
 }
@@ -284,7 +284,7 @@ fn destroying_a_queue_pair_unbinds_its_type_2_windows() {
     peer.device
         .post_send(other, request)
         .expect("the request is accepted");
-    peer.hears_nothing(at(0));
+    peer.receives_nothing(at(0));
     peer.completes([(1, Status::Success)]);
     let rejected = peer.device.deregister(region.key());
     assert_eq!(rejected, Err(MemoryError::WindowsBound(1)));
@@ -304,11 +304,11 @@ fn rebinding_a_type_1_window_moves_it_and_changes_its_key() {
     let second = bind_type_1(&mut peer, first, elsewhere);
     assert_ne!(first, second);
     let reth = Reth::new(region.address(128), second, 4);
-    peer.says(at(0), write_only(PSN, reth, b"data").ackreq());
-    peer.hears(at(0), ["ack +0"]);
+    peer.sends(at(0), write_only(PSN, reth, b"data").ackreq());
+    peer.receives(at(0), ["ack +0"]);
     let stale = Reth::new(region.address(64), first, 4);
-    peer.says(at(0), write_only(PSN + 1, stale, b"data").ackreq());
-    peer.hears(at(0), ["nak access +1"]);
+    peer.sends(at(0), write_only(PSN + 1, stale, b"data").ackreq());
+    peer.receives(at(0), ["nak access +1"]);
     // A window has one binding: the previous one is gone.
     let rejected = peer.device.deregister(region.key());
     assert_eq!(rejected, Err(MemoryError::WindowsBound(1)));
@@ -408,12 +408,12 @@ fn window_of_another_domain_grants_no_access() {
     init.domain = other;
     let other_queue_pair = peer.adds(init);
     let reth = Reth::new(region.address(64), key, 4);
-    peer.says_to(
+    peer.sends_to(
         other_queue_pair,
         at(0),
         write_only(PSN, reth, b"data").ackreq(),
     );
-    peer.hears(at(0), ["nak access +0"]);
+    peer.receives(at(0), ["nak access +0"]);
     assert!(can_write(&mut peer, key, region.address(64)));
 }
 
@@ -540,11 +540,11 @@ fn bind_is_executed_in_order_with_sends() {
     let work = bind_with_key(window, next_key(window), binding(&region));
     peer.posts(SendRequest::new(2, work));
     peer.posts(SendRequest::new(3, Work::Send).inline(b"after"));
-    peer.hears(at(0), ["send Only +0 6B ackreq", "send Only +1 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 6B ackreq", "send Only +1 5B ackreq"]);
     peer.completes([]);
-    peer.says(at(1), ack(PSN));
+    peer.sends(at(1), ack(PSN));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
-    peer.says(at(2), ack(PSN + 1));
+    peer.sends(at(2), ack(PSN + 1));
     peer.completes([(3, Status::Success)]);
 }
 
@@ -559,6 +559,6 @@ fn unreliable_connection_binds_windows() {
     let key = bind_type_2(&mut peer, window, binding(&region));
     let reth = Reth::new(region.address(64), key, 4);
     let sent = PeerPacket::new(wire::Opcode::UcWriteOnly, PSN, b"data").push(&reth);
-    peer.says(at(0), sent);
+    peer.sends(at(0), sent);
     assert_eq!(region.bytes()[64..68], *b"data");
 }

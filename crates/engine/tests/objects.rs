@@ -184,8 +184,8 @@ fn late_packets_of_a_destroyed_queue_pair_are_dropped() {
     let init = peer.init();
     let new = peer.adds(init);
     assert_ne!(new, old);
-    peer.says_to(old, at(1), send_only(PSN, b"late").ackreq());
-    peer.hears_nothing(at(1));
+    peer.sends_to(old, at(1), send_only(PSN, b"late").ackreq());
+    peer.receives_nothing(at(1));
     assert_eq!(peer.counters().unknown_queue_pair, 1);
 }
 
@@ -199,15 +199,15 @@ fn destroying_a_queue_pair_discards_its_requests_completions_and_packets() {
     peer.device
         .post_receive(other, request)
         .expect("the queue has room");
-    peer.receives(1, &inbox);
-    peer.receives(2, &inbox);
-    peer.says_to(other, at(1), send_only(PSN, b"kept"));
-    peer.says(at(1), send_only(PSN, b"forgotten").ackreq());
+    peer.posts_receive(1, &inbox);
+    peer.posts_receive(2, &inbox);
+    peer.sends_to(other, at(1), send_only(PSN, b"kept"));
+    peer.sends(at(1), send_only(PSN, b"forgotten").ackreq());
     peer.posts(hello(3));
     peer.device
         .destroy_queue_pair(peer.number)
         .expect("nothing uses the object");
-    peer.hears_nothing(at(10_000));
+    peer.receives_nothing(at(10_000));
     peer.completes([(7, Status::Success)]);
 }
 
@@ -218,7 +218,7 @@ fn overrun(completions: u32) -> (Conversation, Region) {
     });
     let inbox = peer.registers(0x1000, &[0; 64]);
     for id in 1..=3 {
-        peer.receives(id, &inbox);
+        peer.posts_receive(id, &inbox);
     }
     (peer, inbox)
 }
@@ -233,9 +233,9 @@ fn overrun_completion_queue_raises_an_event_and_moves_its_queue_pairs_to_error()
     let bystander = peer.adds(init);
     init.receive_completions = peer.completion_queue;
     let victim = peer.adds(init);
-    peer.says(at(1), send_only(PSN, b"fits"));
+    peer.sends(at(1), send_only(PSN, b"fits"));
     assert_eq!(peer.state(), State::ReadyToSend);
-    peer.says(at(1), send_only(PSN + 1, b"overruns"));
+    peer.sends(at(1), send_only(PSN + 1, b"overruns"));
     let queue = peer.completion_queue;
     peer.raises([AsyncEvent::CompletionQueueError(queue)]);
     assert_eq!(peer.state(), State::Error);
@@ -277,7 +277,7 @@ fn overrun_by_local_work_moves_the_queue_pairs_to_error() {
         };
         peer.posts(SendRequest::new(id, work));
     }
-    peer.hears_nothing(at(0));
+    peer.receives_nothing(at(0));
     let queue = peer.completion_queue;
     peer.raises([AsyncEvent::CompletionQueueError(queue)]);
     assert_eq!(peer.state(), State::Error);
@@ -286,15 +286,15 @@ fn overrun_by_local_work_moves_the_queue_pairs_to_error() {
 #[test]
 fn completion_queue_cannot_be_resized_below_its_length() {
     let (mut peer, _) = overrun(2);
-    peer.says(at(1), send_only(PSN, b"one"));
-    peer.says(at(1), send_only(PSN + 1, b"two"));
+    peer.sends(at(1), send_only(PSN, b"one"));
+    peer.sends(at(1), send_only(PSN + 1, b"two"));
     let queue = peer.completion_queue;
     let rejected = peer.device.resize_completion_queue(queue, 1);
     assert!(matches!(rejected, Err(ObjectError::Mismatch(_))));
     peer.device
         .resize_completion_queue(queue, 3)
         .expect("a larger size is possible");
-    peer.says(at(1), send_only(PSN + 2, b"three"));
+    peer.sends(at(1), send_only(PSN + 2, b"three"));
     peer.raises([]);
     assert_eq!(peer.completions().len(), 3);
     peer.device
@@ -316,22 +316,22 @@ fn watch_ends_with_one_completion_and_leaves_the_notification_alone() {
     peer.arms(Notify::Solicited);
     peer.device.watch_completions(queue);
     peer.device.watch_completions(queue);
-    peer.says(at(1), send_only(PSN, b"one"));
+    peer.sends(at(1), send_only(PSN, b"one"));
     assert_eq!(peer.events(), [Event::CompletionAdded(queue)]);
-    peer.says(at(2), send_only(PSN + 1, b"two"));
+    peer.sends(at(2), send_only(PSN + 1, b"two"));
     assert_eq!(peer.events(), []);
 }
 
 #[test]
 fn armed_queue_notifies_once_for_a_later_completion() {
     let (mut peer, _) = overrun(8);
-    peer.says(at(1), send_only(PSN, b"before"));
+    peer.sends(at(1), send_only(PSN, b"before"));
     peer.arms(Notify::Any);
     // Earlier completions do not count: poll once more after arming.
     assert_eq!(peer.events(), []);
-    peer.says(at(2), send_only(PSN + 1, b"after"));
+    peer.sends(at(2), send_only(PSN + 1, b"after"));
     assert_eq!(peer.events(), [Event::Completion(peer.completion_queue)]);
-    peer.says(at(3), send_only(PSN + 2, b"again"));
+    peer.sends(at(3), send_only(PSN + 2, b"again"));
     assert_eq!(peer.events(), []);
 }
 
@@ -479,14 +479,14 @@ fn access_can_be_removed_in_ready_to_send() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);
     let reth = Reth::new(memory.address(0), memory.key(), 4);
-    peer.says(at(1), write_only(PSN, reth, b"then").ackreq());
-    peer.hears(at(1), ["ack +0"]);
+    peer.sends(at(1), write_only(PSN, reth, b"then").ackreq());
+    peer.receives(at(1), ["ack +0"]);
     peer.modifies(Attributes {
         access: Some(Access::REMOTE_READ),
         ..Attributes::default()
     });
-    peer.says(at(2), write_only(PSN + 1, reth, b"now!").ackreq());
-    peer.hears(at(2), ["nak invalid +1"]);
+    peer.sends(at(2), write_only(PSN + 1, reth, b"now!").ackreq());
+    peer.receives(at(2), ["nak invalid +1"]);
     assert_eq!(memory.first(4), b"then");
 }
 
@@ -499,14 +499,14 @@ fn device_memory_starts_at_address_0_and_is_copied_in_and_out() {
         .expect("device memory");
     assert_eq!((registration.address, registration.length), (0, 64));
     let reth = Reth::new(8, registration.remote_key, 5);
-    peer.says(at(1), write_only(PSN, reth, b"hello").ackreq());
-    peer.hears(at(1), ["ack +0"]);
+    peer.sends(at(1), write_only(PSN, reth, b"hello").ackreq());
+    peer.receives(at(1), ["ack +0"]);
     let mut out = [0; 5];
     buffer.read(8, &mut out);
     assert_eq!(&out, b"hello");
     buffer.write(8, b"adieu");
-    peer.says(at(2), read_request(PSN + 1, reth));
-    assert_eq!(peer.listens(at(2))[0].payload(), b"adieu");
+    peer.sends(at(2), read_request(PSN + 1, reth));
+    assert_eq!(peer.received(at(2))[0].payload(), b"adieu");
 }
 
 #[test]
@@ -520,11 +520,11 @@ fn reregistered_memory_keeps_its_key() {
         .reregister(memory.key(), None, Some(place), Some(access))
         .expect("the region has no windows");
     let reth = Reth::new(0x5000 + 100, memory.key(), 4);
-    peer.says(at(1), write_only(PSN, reth, b"here").ackreq());
-    peer.hears(at(1), ["ack +0"]);
+    peer.sends(at(1), write_only(PSN, reth, b"here").ackreq());
+    peer.receives(at(1), ["ack +0"]);
     assert_eq!(other.to_vec()[100..104], *b"here");
-    peer.says(at(2), read_request(PSN + 1, reth));
-    peer.hears(at(2), ["nak access +1"]);
+    peer.sends(at(2), read_request(PSN + 1, reth));
+    peer.receives(at(2), ["nak access +1"]);
 }
 
 #[test]
@@ -575,7 +575,7 @@ fn on_demand_memory_behaves_like_other_memory() {
     let hints = Access::ON_DEMAND | Access::HUGE_PAGES | Access::RELAXED_ORDERING;
     let memory = peer.registers_for(0x1000, &[0; 64], all_access() | hints);
     let reth = Reth::new(memory.address(0), memory.key(), 4);
-    peer.says(at(1), write_only(PSN, reth, b"page").ackreq());
-    peer.hears(at(1), ["ack +0"]);
+    peer.sends(at(1), write_only(PSN, reth, b"page").ackreq());
+    peer.receives(at(1), ["ack +0"]);
     assert_eq!(memory.first(4), b"page");
 }

@@ -218,7 +218,7 @@ causes! {
         "The kernel does not send the packets.",
         "Check the route and the firewall between the two addresses.";
     SILENCE:
-        "Packets are sent, but there is no answer.",
+        "Packets are sent, but there is no response.",
         "Check that firewalls and security groups allow UDP port 4791 in both directions, and that \
          the peer's queue pair is connected to this one's number and GID. A timeout of 14 and a \
          retry count of 7 wait about two seconds.";
@@ -288,6 +288,10 @@ causes! {
         "The peer did not answer the connection request.",
         "Check that the server runs on this address and that firewalls allow UDP port 4791. A \
          server on another machine needs an RDMA device, too: a TCP server can't answer.";
+    CLIENT_SILENT:
+        "The client did not confirm the connection that this side accepted.",
+        "Check that the client still runs and that firewalls allow UDP port 4791 in both directions. \
+         A server can go on with the next client.";
     NO_LISTENER:
         "The peer is reachable, but no program listens on that port.",
         "Start the server first, and compare the port and the port space (`rdma_listen`, `-p PORT`).";
@@ -302,7 +306,7 @@ causes! {
         "Check its output and the private data of the event for the reason.";
     PEER_GONE:
         "The peer timed out, or its side of the connection ended.",
-        "Check the output of the peer. Was the answer too late?";
+        "Check the output of the peer. Was the response too late?";
     UNSUPPORTED_BY_PEER:
         "The peer does not support the request.",
         "Compare the queue pair types, resources and MTU of the two sides.";

@@ -23,7 +23,7 @@ const MESSAGE: u32 = 4;
 /// The number of connections at the same time.
 const CONVERSATIONS: u32 = 16;
 /// One of this many packets is sent twice.
-const REPEATED: u32 = 100;
+const RETRANSMITTED: u32 = 100;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -90,7 +90,7 @@ fn write(path: &Path, packets: u32) {
 /// an ACK.
 fn packet(number: u32, frame: &mut Vec<u8>) {
     // Sometimes the same packet as before.
-    let number = match number % REPEATED {
+    let number = match number % RETRANSMITTED {
         0 if number > 0 => number - CONVERSATIONS,
         _ => number,
     };
@@ -101,7 +101,7 @@ fn packet(number: u32, frame: &mut Vec<u8>) {
         Qpn::new(0x100 + conversation),
         Qpn::new(0x900 + conversation),
     );
-    let (head, data, answer) = match place {
+    let (head, data, is_response) = match place {
         MESSAGE => {
             let head = PacketHead::new(Opcode::RcAcknowledge, back, first + (MESSAGE - 1));
             (head.push(&Aeth::new(Syndrome::UNLIMITED, message)), 0, true)
@@ -119,8 +119,8 @@ fn packet(number: u32, frame: &mut Vec<u8>) {
     payload.resize(payload.len() + data, number as u8);
     let (left, right) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let flow = Flow {
-        source: if answer { right } else { left },
-        destination: if answer { left } else { right },
+        source: if is_response { right } else { left },
+        destination: if is_response { left } else { right },
         source_port: 0xc000 + conversation as u16,
         destination_port: ROCE_PORT,
     };

@@ -106,7 +106,7 @@ impl Analysis {
         (0..self.packets.len()).map(PacketId::new)
     }
 
-    /// The packets of a message and of its answers, sorted by time.
+    /// The packets of a message and of its responses, sorted by time.
     pub fn packets_of(&self, message: MessageId) -> impl Iterator<Item = PacketId> + '_ {
         let (first, last) = (self[message].first.index(), self[message].last.index());
         let ids = (first..=last).map(PacketId::new);

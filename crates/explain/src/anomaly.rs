@@ -130,9 +130,9 @@ kinds! {
             "the receiving program does not post its next receive in time",
             "the sender's rnr_retry is too small for the receiver's pace"
         ];
-    /// There was no answer to any retransmission.
+    /// There was no response to any retransmission.
     RetriesExhausted: "retries-exhausted" Error,
-        "IBA vol. 1, 9.9: a request without an answer is repeated retry_cnt times and then ends with \"retry exceeded\".",
+        "IBA vol. 1, 9.9: a request without a response is retransmitted retry_cnt times and then ends with \"retry exceeded\".",
         [
             "no queue pair with this number is ready at the other end, or it is in the ERROR state",
             "the other end expects another PSN: it does not answer a packet that looks like an old duplicate",
@@ -141,7 +141,7 @@ kinds! {
         ];
     /// The sender was still trying when the capture ended.
     StillTrying: "still-trying" Warning,
-        "IBA vol. 1, 9.9: a requester repeats retry_cnt times, or rnr_retry times after RNR NAKs; 7 RNR retries mean forever.",
+        "IBA vol. 1, 9.9: a requester retransmits retry_cnt times, or rnr_retry times after RNR NAKs; 7 RNR retries mean forever.",
         [
             "the capture ends while the sender still tries",
             "the sender gave up after its last attempt, which no packet shows"
@@ -162,39 +162,39 @@ kinds! {
             "it listens on another port, or in another port space",
             "it listens on another address of the machine"
         ];
-    /// The connection manager got no answer.
+    /// The connection manager got no response.
     HandshakeUnanswered: "connection-unanswered" Error,
-        "IBA vol. 1, chapter 12: a message that needs an answer is repeated max_cm_retries times.",
+        "IBA vol. 1, chapter 12: a message that needs a response is retransmitted max_cm_retries times.",
         [
             "no RDMA device is active at this address",
             "the network or a firewall drops UDP port 4791",
             "the other end's program accepts too slowly (it can send MRA to gain time)"
         ];
     /// A message of the connection manager was retransmitted.
-    HandshakeRepeated: "connection-message-repeated" Warning,
-        "IBA vol. 1, chapter 12: a message that needs an answer is repeated until the answer arrives.",
+    HandshakeRetransmitted: "connection-message-retransmitted" Warning,
+        "IBA vol. 1, chapter 12: a message that needs a response is retransmitted until the response arrives.",
         [
-            "the message or its answer was lost",
+            "the message or its response was lost",
             "the other end's program is slow to accept"
         ];
     /// A side sent another DREQ although the previous one was answered.
     DisconnectedAgain: "disconnected-again" Note,
-        "IBA vol. 1, chapter 12: a DREQ is repeated until its DREP arrives; a further DREQ finds no connection and is answered with a DREP, too.",
+        "IBA vol. 1, chapter 12: a DREQ is retransmitted until its DREP arrives; a further DREQ finds no connection and is answered with a DREP, too.",
         [
-            "the process at that end died: its watcher sends the DREQ several times, because it does not wait for the answer",
+            "the process at that end died: its watcher sends the DREQ several times, because it does not wait for the response",
             "the DREP was lost after it passed the capture point"
         ];
     /// A request was never answered.
     Unanswered: "unanswered-request" Warning,
         "IBA vol. 1, 9.7: every message of a reliable connection is acknowledged.",
         [
-            "the capture ends before the answer arrives",
+            "the capture ends before the response arrives",
             "the capture sees only one direction",
             "the other end has ended, or has no such queue pair"
         ];
     /// The responder reported a missing packet.
     SequenceError: "sequence-error" Warning,
-        "IBA vol. 1, 9.7: a packet ahead of its turn gets one NAK 0x60 with the expected PSN; then no answer until that packet arrives.",
+        "IBA vol. 1, 9.7: a packet ahead of its turn gets one NAK 0x60 with the expected PSN; then no response until that packet arrives.",
         [
             "the network lost a packet: a full switch buffer, no flow control (PFC) or no ECN",
             "the receiver's socket or ring buffer overflowed",
@@ -202,13 +202,13 @@ kinds! {
         ];
     /// A requester retransmitted after a timeout.
     TimedOut: "timeout-retransmission" Warning,
-        "IBA vol. 1, 9.9: without an answer for the acknowledge timeout the requester sends again from the oldest request.",
+        "IBA vol. 1, 9.9: without a response for the acknowledge timeout the requester sends again from the oldest request.",
         [
             "the last packet of a message, or its acknowledgement, was lost: no later packet could reveal the gap",
             "the acknowledge timeout is shorter than the other end takes to answer",
             "the other end is overloaded or stopped"
         ];
-    /// A requester went back after a NAK, or because answers were missing.
+    /// A requester went back after a NAK, or because responses were missing.
     WentBack: "retransmission" Warning,
         "IBA vol. 1, 9.7: the requester sends again everything from the packet that was missed (go-back-N).",
         [
@@ -220,11 +220,11 @@ kinds! {
         "IBA vol. 1, 9.7: without a receive the responder answers with an RNR NAK; the requester waits for the time in it and sends again.",
         [
             "the receiving program posted its receive later than the sender sent",
-            "too few receives are posted for the messages under way"
+            "too few receives are posted for the outstanding messages"
         ];
     /// The packet is corrupted.
     BadIcrc: "bad-icrc" Warning,
-        "RoCEv2 annex: a packet whose invariant CRC is wrong is dropped without an answer.",
+        "RoCEv2 annex: a packet whose invariant CRC is wrong is dropped without a response.",
         [
             "a device or driver on the way changed what must not change",
             "the sender computes the ICRC over another IP identification than it sends",

@@ -8,8 +8,8 @@ use wire::cm::{
 use wire::{PathMtu, Psn, Qpn, Transport};
 
 use crate::id::EndpointId;
-use crate::lane::{LaneId, LaneKey, Lanes, Sender};
 use crate::packet_headers::{application_data, in_words_of_8};
+use crate::track::{Sender, TrackId, TrackKey, Tracks};
 
 /// The messages of two connection managers about one connection.
 #[derive(Clone, Debug)]
@@ -19,10 +19,10 @@ pub(crate) struct Exchange {
     pub(crate) service: Option<ServiceId>,
     pub(crate) transport: Transport,
     pub(crate) path_mtu: Option<PathMtu>,
-    pub(crate) said: Vec<ExchangeMessage>,
+    pub(crate) messages: Vec<ExchangeMessage>,
     /// The descriptions of all messages.
     words: HashSet<(Sender, String)>,
-    lanes: [LaneId; 2],
+    tracks: [TrackId; 2],
 }
 
 /// One of the two sides.
@@ -43,7 +43,7 @@ pub(crate) struct ExchangeMessage {
     pub(crate) words: String,
     pub(crate) in_short: String,
     pub(crate) private_data: Vec<u8>,
-    pub(crate) repeated: bool,
+    pub(crate) retransmitted: bool,
     /// The reason, if it is a rejection.
     pub(crate) rejection: Option<Rejection>,
 }
@@ -65,28 +65,28 @@ pub(crate) struct Exchanges {
 }
 
 impl Exchanges {
-    /// Adds a message; returns the lane of the packet that carried it.
+    /// Adds a message; returns the track of the packet that carried it.
     pub(crate) fn add(
         &mut self,
         message: &Message,
         from: EndpointId,
         to: EndpointId,
         packet: usize,
-        lanes: &mut Lanes,
-    ) -> LaneId {
+        tracks: &mut Tracks,
+    ) -> TrackId {
         let (local, remote) = ids(message);
         let known = local.and_then(|id| self.names.get(&(from, id)).copied());
         let known = known.or_else(|| remote.and_then(|id| self.names.get(&(to, id)).copied()));
         let known = known.filter(|&index| !self.list[index].is_over_before(message, from));
-        let index = known.unwrap_or_else(|| self.begin(message, from, to, lanes));
+        let index = known.unwrap_or_else(|| self.begin(message, from, to, tracks));
         if let Some(id) = local {
             self.names.insert((from, id), index);
         }
         let exchange = &mut self.list[index];
         let speaker = exchange.speaker(from, message);
         exchange.take(message, speaker, packet);
-        exchange.settle(index, message, lanes);
-        exchange.lanes[speaker as usize]
+        exchange.settle(index, message, tracks);
+        exchange.tracks[speaker as usize]
     }
 
     fn begin(
@@ -94,27 +94,27 @@ impl Exchanges {
         message: &Message,
         from: EndpointId,
         to: EndpointId,
-        lanes: &mut Lanes,
+        tracks: &mut Tracks,
     ) -> usize {
         let index = self.list.len();
-        // If the capture starts late, the first message may be an answer.
+        // If the capture starts late, the first message may be a response.
         let (active, passive) = if spoken_by(message) == Some(Sender::Passive) {
             (to, from)
         } else {
             (from, to)
         };
-        let mut lane = |from, to, speaker| {
-            let key = LaneKey {
+        let mut track = |from, to, speaker| {
+            let key = TrackKey {
                 from,
                 to,
                 number: Qpn::GSI,
                 source: Some(Qpn::GSI),
             };
-            lanes.add(key, Transport::Ud, Some((index, speaker)))
+            tracks.add(key, Transport::Ud, Some((index, speaker)))
         };
-        let lanes = [
-            lane(active, passive, Sender::Active),
-            lane(passive, active, Sender::Passive),
+        let tracks = [
+            track(active, passive, Sender::Active),
+            track(passive, active, Sender::Passive),
         ];
         let party = |endpoint| ExchangeSide {
             endpoint,
@@ -126,9 +126,9 @@ impl Exchanges {
             service: None,
             transport: Transport::Rc,
             path_mtu: None,
-            said: Vec::new(),
+            messages: Vec::new(),
             words: HashSet::new(),
-            lanes,
+            tracks,
         });
         index
     }
@@ -137,7 +137,7 @@ impl Exchanges {
 impl Exchange {
     /// Whether it has messages.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.said.iter().any(|said| said.name == name)
+        self.messages.iter().any(|message| message.name == name)
     }
 
     /// A request that reuses a communication id after its connection has ended starts a new exchange.
@@ -174,38 +174,40 @@ impl Exchange {
     }
 
     fn last_was_by(&self, speaker: Sender) -> bool {
-        self.said.last().is_some_and(|said| said.by == speaker)
+        self.messages
+            .last()
+            .is_some_and(|message| message.by == speaker)
     }
 
     fn take(&mut self, message: &Message, by: Sender, packet: usize) {
         let words = message.to_string();
         let known = !self.words.insert((by, words.clone()));
-        let repeated = known && !self.is_disconnected_anew(message, by);
-        self.said.push(ExchangeMessage {
+        let retransmitted = known && !self.is_disconnected_anew(message, by);
+        self.messages.push(ExchangeMessage {
             packet,
             by,
             name: message.name(),
             in_short: in_short(message),
             private_data: in_words_of_8(private_data(message)).to_vec(),
-            repeated,
+            retransmitted,
             rejection: rejection(message),
             words,
         });
     }
 
-    /// A DREQ after the answer to the previous one is no retransmission, and neither is its DREP.
+    /// A DREQ after the response to the previous one is no retransmission, and neither is its DREP.
     fn is_disconnected_anew(&self, message: &Message, by: Sender) -> bool {
         let previous = match message {
             Message::DisconnectRequest(_) => "DREP",
             Message::DisconnectReply(_) => "DREQ",
             _ => return false,
         };
-        let last = self.said.last();
-        last.is_some_and(|said| said.by == by.other() && said.name == previous)
+        let last = self.messages.last();
+        last.is_some_and(|message| message.by == by.other() && message.name == previous)
     }
 
     /// Stores the negotiated values.
-    fn settle(&mut self, index: usize, message: &Message, lanes: &mut Lanes) {
+    fn settle(&mut self, index: usize, message: &Message, tracks: &mut Tracks) {
         let [active, passive] = &mut self.ends;
         match message {
             Message::ConnectRequest(request) => {
@@ -219,9 +221,9 @@ impl Exchange {
                 passive.number = Some(reply.local_qpn);
                 active.starts_with = Some(reply.starting_psn);
                 let (a, p) = (active.endpoint, passive.endpoint);
-                lanes.agree(a, p, reply.local_qpn, (index, Sender::Active));
+                tracks.agree(a, p, reply.local_qpn, (index, Sender::Active));
                 if let Some(number) = active.number {
-                    lanes.agree(p, a, number, (index, Sender::Passive));
+                    tracks.agree(p, a, number, (index, Sender::Passive));
                 }
             }
             Message::ServiceRequest(request) => {
@@ -232,7 +234,7 @@ impl Exchange {
                 self.transport = Transport::Ud;
                 passive.number = Some(reply.qpn);
                 let (a, p) = (active.endpoint, passive.endpoint);
-                lanes.agree(a, p, reply.qpn, (index, Sender::Active));
+                tracks.agree(a, p, reply.qpn, (index, Sender::Active));
             }
             _ => {}
         }
@@ -325,7 +327,7 @@ fn in_short(message: &Message) -> String {
         }
         Message::Reject(reject) => format!("CM {name}: {}", reject.reason),
         Message::ReceiptAcknowledge(receipt) => {
-            format!("CM {name}: answer within {}", receipt.service_timeout)
+            format!("CM {name}: response within {}", receipt.service_timeout)
         }
         Message::ServiceRequest(request) => format!("CM {name} for {}", request.service_id),
         Message::ServiceReply(reply) if reply.status == ServiceStatus::Valid => {

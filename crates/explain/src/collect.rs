@@ -1,4 +1,4 @@
-//! Collects the packets of a capture in lanes.
+//! Collects the packets of a capture in tracks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
@@ -13,17 +13,17 @@ use wire::{
 
 use crate::capture::{self, Direction, Ending, Frame, Item, LinkError, ReadError, network};
 use crate::capture_summary::CaptureSummary;
+use crate::captured_twice::{CapturePoint, RecentPackets, Recurrence};
 use crate::cm_exchanges::Exchanges;
 use crate::connection::Endpoint;
 use crate::connection_end::Side;
 use crate::id::{ConnectionId, EndpointId, PacketId};
 use crate::journal::{self, Event, EventKind};
-use crate::lane::{LaneKey, Lanes};
 use crate::merge;
 use crate::packet::{Marks, Packet, Role};
 use crate::packet_headers::Heads;
-use crate::repeated_captures::{CapturePoint, RecentPackets, Recurrence};
 use crate::segmentation_offload::Divider;
+use crate::track::{TrackKey, Tracks};
 
 /// Longer than any IP packet with its link header.
 const LONGEST_FRAME: usize = 66_000;
@@ -33,10 +33,10 @@ const LONGEST_FRAME: usize = 66_000;
 pub(crate) struct Collection {
     pub(crate) summary: CaptureSummary,
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Their connection field contains a lane until lanes are paired.
+    /// Their connection field contains a track until tracks are paired.
     pub(crate) packets: Vec<Packet>,
     pub(crate) heads: Heads,
-    pub(crate) lanes: Lanes,
+    pub(crate) tracks: Tracks,
     pub(crate) exchanges: Exchanges,
     pub(crate) malformed: Vec<Malformed>,
     /// What the programs did, sorted by time.
@@ -284,14 +284,14 @@ impl Collector {
         match self.recent.find(datagram, moment.vantage, number) {
             Recurrence::First => {}
             Recurrence::Elsewhere(first) => {
-                let lane = self.collection.packets[first].connection;
+                let track = self.collection.packets[first].connection;
                 let sender = moment.sender(packet);
-                self.collection.lanes.name(lane.index(), sender);
+                self.collection.tracks.name(track.index(), sender);
                 return self.collection.seen_again(first, moment);
             }
             Recurrence::Copy(first) => {
-                let lane = self.collection.packets[first].connection;
-                self.collection.lanes.list[lane.index()].copies += 1;
+                let track = self.collection.packets[first].connection;
+                self.collection.tracks.list[track.index()].copies += 1;
                 return;
             }
         }
@@ -299,16 +299,16 @@ impl Collector {
         let Some(head) = self.collection.heads.keep(packet, bytes) else {
             return;
         };
-        let lane = self.lane_of(moment, datagram, packet, number);
+        let track = self.track_of(moment, datagram, packet, number);
         let length = packet.payload.len() as u16;
         if integrity != Integrity::Damaged {
-            self.collection.lanes.learn(lane, packet.opcode, length);
+            self.collection.tracks.learn(track, packet.opcode, length);
         }
         self.collection.packets.push(Packet {
             time: moment.time,
             flight: None,
             frame: moment.frame,
-            connection: ConnectionId::new(lane),
+            connection: ConnectionId::new(track),
             message: None,
             destination: packet.destination,
             psn: packet.psn,
@@ -348,7 +348,7 @@ impl Collector {
         owners.entry((endpoint, number)).or_insert(process);
     }
 
-    fn lane_of(
+    fn track_of(
         &mut self,
         moment: &Moment<'_>,
         datagram: &Datagram<'_>,
@@ -358,12 +358,12 @@ impl Collector {
         let from = self.endpoint(datagram.flow.source);
         let to = self.endpoint(datagram.flow.destination);
         let Collection {
-            lanes, exchanges, ..
+            tracks, exchanges, ..
         } = &mut self.collection;
         if let Some(message) = packet.message() {
-            return exchanges.add(&message, from, to, number, lanes);
+            return exchanges.add(&message, from, to, number, tracks);
         }
-        let key = LaneKey {
+        let key = TrackKey {
             from,
             to,
             number: packet.destination,
@@ -372,7 +372,7 @@ impl Collector {
                 .map(wire::Deth::source)
                 .or(moment.sender(packet)),
         };
-        lanes.of(key, packet.opcode)
+        tracks.of(key, packet.opcode)
     }
 
     fn endpoint(&mut self, address: IpAddr) -> EndpointId {
@@ -440,10 +440,10 @@ impl Collection {
         }
         self.summary.comments.sort_by_key(|(packet, _)| *packet);
         for exchange in &mut self.exchanges.list {
-            for said in &mut exchange.said {
-                said.packet = new_place[said.packet];
+            for message in &mut exchange.messages {
+                message.packet = new_place[message.packet];
             }
-            exchange.said.sort_by_key(|said| said.packet);
+            exchange.messages.sort_by_key(|message| message.packet);
         }
     }
 }

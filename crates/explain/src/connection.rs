@@ -97,7 +97,7 @@ pub struct End {
 pub enum Pairing {
     /// By the handshake.
     Handshake,
-    /// Answers have the PSNs of requests.
+    /// Responses have the PSNs of requests.
     SequenceNumbers,
     /// They are the only ones between these addresses.
     OnlyChoice,

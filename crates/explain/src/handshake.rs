@@ -37,14 +37,14 @@ pub struct Step {
     /// The application's data in it. Words of 8 bytes that are zero are left out at its end.
     pub private_data: Vec<u8>,
     /// Whether it is a retransmission.
-    pub repeated: bool,
+    pub retransmitted: bool,
 }
 
 /// The outcome of a handshake.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandshakeOutcome {
-    /// There was no answer.
+    /// There was no response.
     Unanswered,
     /// It was answered, but not finished in this capture.
     Unfinished,

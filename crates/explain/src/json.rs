@@ -135,7 +135,7 @@ fn handshake(handshake: &Handshake) -> Value {
             "name": step.name,
             "says": step.says,
             "private_data": readable(&step.private_data),
-            "repeated": step.repeated,
+            "retransmitted": step.retransmitted,
         })
     });
     json!({
@@ -161,10 +161,10 @@ fn message(message: &Message) -> Value {
         "answered_ns": message.answered,
         "first_packet": message.first,
         "last_packet": message.last,
-        "answer": message.answer,
+        "response": message.response,
         "packets": message.packets,
-        "answers": message.answers,
-        "repeated": message.repeated,
+        "responses": message.responses,
+        "retransmitted": message.retransmitted,
         "not_ready": message.not_ready,
     })
 }

@@ -9,7 +9,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A frame of the file (`capture`) becomes a packet in a lane (`collect`), two lanes become a
+//! A frame of the file (`capture`) becomes a packet in a track (`collect`), two tracks become a
 //! connection (`pairing`), and packets become messages with their outcome (`findings`). The result
 //! is an [`Analysis`]. The text for the terminal, the JSON and the page are made from it.
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ mod analysis;
 mod anomaly;
 mod capture;
 mod capture_summary;
+mod captured_twice;
 mod cm_exchanges;
 mod collect;
 mod connection;
@@ -27,7 +28,6 @@ mod html;
 mod id;
 mod journal;
 mod json;
-mod lane;
 mod lost_packets;
 mod merge;
 mod message;
@@ -35,11 +35,11 @@ mod packet;
 mod packet_headers;
 mod pairing;
 mod reconstruct;
-mod repeated_captures;
 mod segmentation_offload;
 mod statistics;
 pub mod terminal;
 mod text_format;
+mod track;
 mod work_request;
 
 pub use analysis::Analysis;
@@ -53,7 +53,7 @@ pub use id::{AnomalyId, ConnectionId, EndpointId, MessageId, PacketId, QueuePair
 pub use message::{Message, Outcome, describe};
 pub use packet::{Marks, Packet, Role};
 pub use packet_headers::{Field, Layer};
-pub use statistics::{AnswerTimes, OpcodeCount, Statistics};
+pub use statistics::{OpcodeCount, ResponseTimes, Statistics};
 pub use work_request::WorkRequest;
 
 /// Compiles and runs the example of the front page in the registry.

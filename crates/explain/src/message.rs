@@ -35,16 +35,16 @@ pub struct Message {
     pub answered: Option<u64>,
     /// Its first packet in the capture.
     pub first: PacketId,
-    /// The last of its packets or answers in the capture.
+    /// The last of its packets or responses in the capture.
     pub last: PacketId,
     /// The packet that acknowledged it, rejected it or carried the last of its data.
-    pub answer: Option<PacketId>,
-    /// How many of its packets were captured, repeated ones included, answers not.
+    pub response: Option<PacketId>,
+    /// How many of its packets were captured, retransmitted ones included, responses not.
     pub packets: u32,
     /// How many packets were captured that answer it.
-    pub answers: u32,
-    /// How many of its packets were repeated.
-    pub repeated: u32,
+    pub responses: u32,
+    /// How many of its packets were retransmitted.
+    pub retransmitted: u32,
     /// How many RNR NAKs it got.
     pub not_ready: u32,
 }
@@ -55,8 +55,8 @@ impl Message {
         self.first_psn + (self.span - 1)
     }
 
-    /// From its last packet to its answer, in nanoseconds.
-    pub fn answer_time(&self) -> Option<u64> {
+    /// From its last packet to its response, in nanoseconds.
+    pub fn response_time(&self) -> Option<u64> {
         self.answered.map(|time| time.saturating_sub(self.sent))
     }
 
@@ -115,7 +115,7 @@ pub fn describe(opcode: Opcode) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The capture ends, or its answer is missing.
+    /// The capture ends, or its response is missing.
     Unanswered,
     /// It is acknowledged, or all requested data arrived.
     Done,

@@ -78,12 +78,12 @@ bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Marks: u16 {
         /// It was sent before.
-        const REPEATED = 1;
+        const RETRANSMITTED = 1;
         /// It did not arrive, as far as the capture shows.
         const LOST = 1 << 1;
         /// Its ICRC is wrong: the receiver drops it.
         const DAMAGED = 1 << 2;
-        /// It is obsolete: its request or answer was complete before.
+        /// It is obsolete: its request or response was complete before.
         const NEEDLESS = 1 << 3;
         /// It answers something that is not in the capture.
         const STRAY = 1 << 4;
@@ -110,7 +110,7 @@ impl Marks {
     /// The names of the marks for programs: lower case, joined by dashes.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         const NAMES: [(Marks, &str); 13] = [
-            (Marks::REPEATED, "repeated"),
+            (Marks::RETRANSMITTED, "retransmitted"),
             (Marks::LOST, "lost"),
             (Marks::DAMAGED, "damaged"),
             (Marks::NEEDLESS, "needless"),

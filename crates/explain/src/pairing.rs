@@ -1,8 +1,8 @@
-//! Finds the two lanes of each connection.
+//! Finds the two tracks of each connection.
 //!
 //! A packet names its destination queue pair, but not its sender. Messages of the connection manager
 //! name both queue pairs. Datagrams and the comments of our own captures name the sender. Otherwise
-//! the answers have the PSNs of the requests.
+//! the responses have the PSNs of the requests.
 
 mod by_psn;
 
@@ -15,9 +15,9 @@ use crate::collect::Collection;
 use crate::connection::{Connection, End, Pairing, QueuePair};
 use crate::connection_end::Side;
 use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
-use crate::lane::{Lane, LaneId, LaneKey, Sender};
+use crate::track::{Sender, Track, TrackId, TrackKey};
 
-/// The connections of all lanes.
+/// The connections of all tracks.
 #[derive(Default)]
 pub(crate) struct Paired {
     pub(crate) connections: Vec<Connection>,
@@ -27,12 +27,12 @@ pub(crate) struct Paired {
     by_number: HashMap<(EndpointId, Qpn), QueuePairId>,
 }
 
-/// The connection of a lane.
+/// The connection of a track.
 #[derive(Clone, Copy)]
-enum LaneConnection {
+enum TrackConnection {
     /// All of its packets are sent by one side.
     OneSide(ConnectionId, Side),
-    /// A queue pair that is connected to itself: requests from the left, answers from the right.
+    /// A queue pair that is connected to itself: requests from the left, responses from the right.
     ToItself(ConnectionId),
 }
 
@@ -43,20 +43,21 @@ pub(crate) fn pair(collection: &mut Collection) -> Paired {
         of_exchange: vec![None; collection.exchanges.list.len()],
         ..Paired::default()
     };
-    let mut lane_connections: Vec<Option<LaneConnection>> = vec![None; collection.lanes.list.len()];
+    let mut track_connections: Vec<Option<TrackConnection>> =
+        vec![None; collection.tracks.list.len()];
     for index in 0..collection.packets.len() {
         let id = PacketId::new(index);
-        let lane = collection.packets[index].connection.index();
-        let lane_connection = lane_connections[lane].unwrap_or_else(|| {
-            paired.place(lane, id, collection, &partners, &mut lane_connections)
+        let track = collection.packets[index].connection.index();
+        let track_connection = track_connections[track].unwrap_or_else(|| {
+            paired.place(track, id, collection, &partners, &mut track_connections)
         });
         let packet = &mut collection.packets[index];
-        (packet.connection, packet.from) = match lane_connection {
-            LaneConnection::OneSide(connection, side) => (connection, side),
-            LaneConnection::ToItself(connection) if packet.opcode.is_response() => {
+        (packet.connection, packet.from) = match track_connection {
+            TrackConnection::OneSide(connection, side) => (connection, side),
+            TrackConnection::ToItself(connection) if packet.opcode.is_response() => {
                 (connection, Side::Right)
             }
-            LaneConnection::ToItself(connection) => (connection, Side::Left),
+            TrackConnection::ToItself(connection) => (connection, Side::Left),
         };
         let connection = &mut paired.connections[packet.connection.index()];
         connection.last = id;
@@ -69,46 +70,47 @@ pub(crate) fn pair(collection: &mut Collection) -> Paired {
     paired
 }
 
-/// The opposite lane of every lane without a handshake.
-fn partners(collection: &Collection) -> Vec<Option<(LaneId, Pairing)>> {
-    let lanes = &collection.lanes.list;
-    let mut partners = vec![None; lanes.len()];
-    pair_named(lanes, &mut partners);
-    let is_open = |id: LaneId| lanes[id].source.is_none() && partners[id].is_none();
+/// The opposite track of every track without a handshake.
+fn partners(collection: &Collection) -> Vec<Option<(TrackId, Pairing)>> {
+    let tracks = &collection.tracks.list;
+    let mut partners = vec![None; tracks.len()];
+    pair_named(tracks, &mut partners);
+    let is_open = |id: TrackId| tracks[id].source.is_none() && partners[id].is_none();
     for (one, other) in by_psn::pairs(collection, is_open) {
         partners[one] = Some((other, Pairing::SequenceNumbers));
         partners[other] = Some((one, Pairing::SequenceNumbers));
     }
-    pair_the_only_ones(lanes, &mut partners);
+    pair_the_only_ones(tracks, &mut partners);
     partners
 }
 
-/// Pairs a lane with a known sender with the lane to that sender.
-fn pair_named(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
+/// Pairs a track with a known sender with the track to that sender.
+fn pair_named(tracks: &[Track], partners: &mut [Option<(TrackId, Pairing)>]) {
     let open = || {
-        lanes
+        tracks
             .iter()
             .enumerate()
-            .filter(|(_, lane)| lane.exchange.is_none())
+            .filter(|(_, track)| track.exchange.is_none())
     };
-    let by_key: HashMap<LaneKey, LaneId> = open().map(|(id, lane)| (lane.key(), id)).collect();
-    for (id, lane) in open() {
-        let Some(back) = lane.key().reverse() else {
+    let by_key: HashMap<TrackKey, TrackId> = open().map(|(id, track)| (track.key(), id)).collect();
+    for (id, track) in open() {
+        let Some(back) = track.key().reverse() else {
             continue;
         };
         // A capture at one end names the senders of that end only.
         let unnamed = by_key.get(&back.unnamed()).copied();
-        let unnamed = unnamed
-            .filter(|&other| partners[other].is_none() && lanes[other].transport == lane.transport);
+        let unnamed = unnamed.filter(|&other| {
+            partners[other].is_none() && tracks[other].transport == track.transport
+        });
         if let Some(other) = by_key.get(&back).copied().or(unnamed) {
-            let paired_by = named_by(lane.transport);
+            let paired_by = named_by(track.transport);
             partners[id] = Some((other, paired_by));
             partners[other] = Some((id, paired_by));
         }
     }
 }
 
-/// How the sender of a lane is known.
+/// How the sender of a track is known.
 fn named_by(transport: Transport) -> Pairing {
     match transport {
         Transport::Ud => Pairing::Datagram,
@@ -116,13 +118,13 @@ fn named_by(transport: Transport) -> Pairing {
     }
 }
 
-/// If one lane is left in each direction between two addresses, pairs them.
-fn pair_the_only_ones(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
-    let mut left: HashMap<(EndpointId, EndpointId, Transport), Vec<LaneId>> = HashMap::new();
-    for (id, lane) in lanes.iter().enumerate() {
-        let connected = lane.source.is_none() && lane.exchange.is_none();
+/// If one track is left in each direction between two addresses, pairs them.
+fn pair_the_only_ones(tracks: &[Track], partners: &mut [Option<(TrackId, Pairing)>]) {
+    let mut left: HashMap<(EndpointId, EndpointId, Transport), Vec<TrackId>> = HashMap::new();
+    for (id, track) in tracks.iter().enumerate() {
+        let connected = track.source.is_none() && track.exchange.is_none();
         if connected && partners[id].is_none() {
-            let way = (lane.from, lane.to, lane.transport);
+            let way = (track.from, track.to, track.transport);
             left.entry(way).or_default().push(id);
         }
     }
@@ -143,17 +145,17 @@ fn pair_the_only_ones(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]
 }
 
 impl Paired {
-    /// Creates the connection of a lane.
+    /// Creates the connection of a track.
     fn place(
         &mut self,
-        lane: LaneId,
+        track: TrackId,
         packet: PacketId,
         collection: &Collection,
-        partners: &[Option<(LaneId, Pairing)>],
-        lane_connections: &mut [Option<LaneConnection>],
-    ) -> LaneConnection {
-        let lanes = &collection.lanes.list;
-        let lane_connection = match (lanes[lane].exchange, partners[lane]) {
+        partners: &[Option<(TrackId, Pairing)>],
+        track_connections: &mut [Option<TrackConnection>],
+    ) -> TrackConnection {
+        let tracks = &collection.tracks.list;
+        let track_connection = match (tracks[track].exchange, partners[track]) {
             (Some((exchange, speaker)), _) => {
                 let side = match speaker {
                     Sender::Active => Side::Left,
@@ -164,35 +166,36 @@ impl Paired {
                     self.connect_exchange(&collection.exchanges.list[exchange], packet)
                 });
                 self.of_exchange[exchange] = Some(connection);
-                self.learn(connection, side, &lanes[lane]);
-                LaneConnection::OneSide(connection, side)
+                self.learn(connection, side, &tracks[track]);
+                TrackConnection::OneSide(connection, side)
             }
-            (None, Some((partner, paired_by))) if partner == lane => LaneConnection::ToItself(
-                self.connect(&lanes[lane], Some(&lanes[lane]), paired_by, packet),
+            (None, Some((partner, paired_by))) if partner == track => TrackConnection::ToItself(
+                self.connect(&tracks[track], Some(&tracks[track]), paired_by, packet),
             ),
             (None, Some((partner, paired_by))) => {
-                let (forth, back) = (&lanes[lane], &lanes[partner]);
+                let (forth, back) = (&tracks[track], &tracks[partner]);
                 let connection = self.connect(forth, Some(back), paired_by, packet);
-                lane_connections[partner] = Some(LaneConnection::OneSide(connection, Side::Right));
-                LaneConnection::OneSide(connection, Side::Left)
+                track_connections[partner] =
+                    Some(TrackConnection::OneSide(connection, Side::Right));
+                TrackConnection::OneSide(connection, Side::Left)
             }
             (None, None) => {
-                let paired_by = match lanes[lane].source {
-                    Some(_) => named_by(lanes[lane].transport),
+                let paired_by = match tracks[track].source {
+                    Some(_) => named_by(tracks[track].transport),
                     None => Pairing::Alone,
                 };
-                let connection = self.connect(&lanes[lane], None, paired_by, packet);
-                LaneConnection::OneSide(connection, Side::Left)
+                let connection = self.connect(&tracks[track], None, paired_by, packet);
+                TrackConnection::OneSide(connection, Side::Left)
             }
         };
-        lane_connections[lane] = Some(lane_connection);
-        lane_connection
+        track_connections[track] = Some(track_connection);
+        track_connection
     }
 
     fn connect(
         &mut self,
-        forth: &Lane,
-        back: Option<&Lane>,
+        forth: &Track,
+        back: Option<&Track>,
         paired_by: Pairing,
         packet: PacketId,
     ) -> ConnectionId {
@@ -239,13 +242,13 @@ impl Paired {
     }
 
     /// Sets a queue pair number that only datagrams name.
-    fn learn(&mut self, connection: ConnectionId, side: Side, lane: &Lane) {
-        let Some(number) = lane.source.filter(|&number| number != Qpn::GSI) else {
+    fn learn(&mut self, connection: ConnectionId, side: Side, track: &Track) {
+        let Some(number) = track.source.filter(|&number| number != Qpn::GSI) else {
             return;
         };
         let here = &self.connections[connection.index()].ends[side.index()];
         if here.queue_pair.is_none() {
-            let id = self.queue_pair(lane.from, number, lane.transport, connection);
+            let id = self.queue_pair(track.from, number, track.transport, connection);
             self.connections[connection.index()].ends[side.index()].queue_pair = Some(id);
         }
     }

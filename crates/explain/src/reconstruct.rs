@@ -1,11 +1,11 @@
 //! Finds the messages, their outcome and the anomalies.
 
-mod answers;
 mod handshakes;
 mod position;
 mod recovery;
 mod report;
 mod requests;
+mod responses;
 mod states;
 mod stream;
 
@@ -47,7 +47,7 @@ struct Context<'a> {
     failures: HashMap<QueuePairId, i128>,
     /// When the capture ends.
     end: u64,
-    /// Whether the file ends within a record, so that answers after it may be missing.
+    /// Whether the file ends within a record, so that responses after it may be missing.
     cut_off: bool,
 }
 
@@ -147,7 +147,7 @@ fn follow(context: &mut Context<'_>) -> Vec<[Stream; 2]> {
             }
             Role::Request => pair[from.index()].request(id, context),
             Role::Response | Role::Acknowledge | Role::Reject | Role::NotReady => {
-                pair[from.other().index()].answer(id, context);
+                pair[from.other().index()].take_response(id, context);
             }
         }
     }
@@ -248,7 +248,12 @@ fn malformed(malformed: &Malformed) -> Anomaly {
 
 /// A sentence about packets that the network delivered more than once.
 fn copies(collection: &Collection) -> Option<Anomaly> {
-    let copies: u64 = collection.lanes.list.iter().map(|lane| lane.copies).sum();
+    let copies: u64 = collection
+        .tracks
+        .list
+        .iter()
+        .map(|track| track.copies)
+        .sum();
     (copies > 0).then(|| Anomaly {
         kind: AnomalyKind::DeliveredTwice,
         time: 0,

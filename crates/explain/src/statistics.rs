@@ -16,7 +16,7 @@ pub struct Statistics {
     /// Payload bytes.
     pub payload: u64,
     /// Retransmitted packets.
-    pub repeated: u64,
+    pub retransmitted: u64,
     /// Packets that did not arrive, as far as the capture shows.
     pub lost: u64,
     /// Packets with a wrong ICRC.
@@ -27,8 +27,8 @@ pub struct Statistics {
     pub rejections: u64,
     /// RNR NAKs.
     pub not_ready: u64,
-    /// How long answers took, in nanoseconds.
-    pub answer_times: AnswerTimes,
+    /// How long responses took, in nanoseconds.
+    pub response_times: ResponseTimes,
     /// How many packets there are of each opcode, the most frequent first.
     pub opcodes: Vec<OpcodeCount>,
 }
@@ -44,10 +44,10 @@ pub struct OpcodeCount {
     pub packets: u64,
 }
 
-/// How long answers took, from the last packet of a message on, in nanoseconds.
+/// How long responses took, from the last packet of a message on, in nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct AnswerTimes {
-    /// The number of answers.
+pub struct ResponseTimes {
+    /// The number of responses.
     pub count: u64,
     /// The shortest.
     pub minimum: u64,
@@ -70,8 +70,8 @@ impl Statistics {
             opcodes[usize::from(packet.opcode.byte())] += 1;
         }
         statistics.opcodes = by_frequency(&opcodes);
-        let times = messages.iter().filter_map(Message::answer_time);
-        statistics.answer_times = AnswerTimes::of(times.collect());
+        let times = messages.iter().filter_map(Message::response_time);
+        statistics.response_times = ResponseTimes::of(times.collect());
         statistics
     }
 
@@ -81,7 +81,7 @@ impl Statistics {
         self.packets += 1;
         self.bytes += (head + padded) as u64;
         self.payload += u64::from(packet.length);
-        self.repeated += u64::from(packet.marks.contains(Marks::REPEATED));
+        self.retransmitted += u64::from(packet.marks.contains(Marks::RETRANSMITTED));
         self.lost += u64::from(packet.marks.contains(Marks::LOST));
         self.damaged += u64::from(packet.marks.contains(Marks::DAMAGED));
         match packet.role {
@@ -93,18 +93,18 @@ impl Statistics {
     }
 }
 
-impl AnswerTimes {
+impl ResponseTimes {
     fn of(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         let (Some(&minimum), Some(&maximum)) = (times.first(), times.last()) else {
-            return AnswerTimes::default();
+            return ResponseTimes::default();
         };
         let at = |part: f64| times[(times.len() as f64 * part) as usize];
         let mut histogram = vec![0; power_above(maximum) + 1];
         for &time in &times {
             histogram[power_above(time)] += 1;
         }
-        AnswerTimes {
+        ResponseTimes {
             count: times.len() as u64,
             minimum,
             median: at(0.5),

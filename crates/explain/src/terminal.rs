@@ -132,16 +132,16 @@ fn summary(analysis: &Analysis) -> String {
     ];
     let _ = writeln!(text, "{}: {}.", paint(STRONG, headline), parts.join(", "));
     let _ = writeln!(text, "{}", summary_sentence(analysis));
-    let times = &analysis.statistics.answer_times;
+    let times = &analysis.statistics.response_times;
     let (shortest, longest) = (duration(times.minimum), duration(times.maximum));
     let _ = match times.count {
         0 => Ok(()),
-        1 => writeln!(text, "The answer took {shortest}."),
+        1 => writeln!(text, "The response took {shortest}."),
         _ => {
             let median = duration(times.median);
             writeln!(
                 text,
-                "Answers took {shortest} to {longest}, half of them at most {median}."
+                "Responses took {shortest} to {longest}, half of them at most {median}."
             )
         }
     };

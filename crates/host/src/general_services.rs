@@ -76,7 +76,7 @@ impl GeneralServices {
         }
     }
 
-    /// Sends a message. A message that cannot be sent counts as lost: the manager repeats it.
+    /// Sends a message. A message that cannot be sent counts as lost: the manager retransmits it.
     pub(crate) fn send(&self, device: &mut Device, message: &cm::Transmit) {
         let source = Gid::from(message.source);
         let Some(index) = device.gids().iter().position(|gid| *gid == source) else {

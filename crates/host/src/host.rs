@@ -1,5 +1,6 @@
 //! The device, connection manager and queue pair 1 of one process.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use cm::{Instruction, Manager, Recipient};
@@ -18,6 +19,8 @@ pub struct Config {
     pub manager: cm::Config,
     /// Whether other processes may share the addresses, so that messages may belong to them.
     pub shares_addresses: bool,
+    /// The objects of another device, if this one shares them.
+    pub objects: Option<Arc<engine::Objects>>,
 }
 
 /// A device with its connection manager and queue pair 1.
@@ -35,7 +38,10 @@ impl Host {
     /// Creates the device and the manager, and moves queue pair 1 to Ready to Send.
     pub fn new(config: Config) -> Result<Self, ObjectError> {
         let id_range = config.shares_addresses.then_some(config.manager.id_range);
-        let mut device = Device::new(config.device);
+        let mut device = match config.objects {
+            Some(objects) => Device::sharing(config.device, objects),
+            None => Device::new(config.device),
+        };
         let general_services = GeneralServices::open(&mut device)?;
         Ok(Self {
             device,
@@ -58,7 +64,7 @@ impl Host {
         &self.device
     }
 
-    /// Whether connection requests were sent again, because no answer came.
+    /// Whether connection requests were sent again, because no response came.
     #[must_use]
     pub fn has_unanswered_requests(&self) -> bool {
         self.manager.has_unanswered()
@@ -208,13 +214,17 @@ impl Host {
     }
 
     /// The next instruction of the connection manager to the caller. Instructions that concern only
-    /// the device are executed here.
+    /// the device are executed here. A queue pair that this device does not have was destroyed, or belongs to another
+    /// device that shares its objects.
     pub fn poll_instruction(&mut self) -> Option<Instruction> {
         while let Some(instruction) = self.manager.poll_instruction() {
             let Instruction::MoveToError { qpn, .. } = instruction else {
                 return Some(instruction);
             };
-            // The application may have destroyed the queue pair. Then there is nothing to do.
+            if self.device.queue_pair(qpn).is_none() {
+                return Some(instruction);
+            }
+            // From every other state this is a legal transition.
             let _ = self.device.move_to_error(qpn);
         }
         None

@@ -3,7 +3,7 @@
 //! Two programs often race: one connects while the other is about to listen. A kernel sends a
 //! request slowly enough for the listener to win; this host sends it within microseconds. So a
 //! request without a listener waits before it is rejected: long enough for a listener on a busy
-//! machine, and shorter than the four seconds after which its sender repeats it.
+//! machine, and shorter than the four seconds after which its sender retransmits it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const LISTENER_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How many messages may wait for a look-up. Any sender can fill this queue, so further messages
-/// are dropped. Their senders repeat them.
+/// are dropped. Their senders retransmit them.
 const MAX_UNRESOLVED: usize = 256;
 
 /// How many requests may wait for a listener. Further ones are rejected at once.

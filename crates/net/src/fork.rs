@@ -1,6 +1,6 @@
 //! Keeps descriptors of a process from its forked children.
 //!
-//! A socket that a forked child still holds keeps its place in the group of sockets that share an
+//! A socket that a forked child still holds keeps its index in the group of sockets that share an
 //! address, even after the parent has ended: packets that are steered there are lost. So children
 //! get `/dev/null` instead, at the moment of the fork.
 

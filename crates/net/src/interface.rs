@@ -17,10 +17,13 @@
 //!
 //! An entry is an interface, or addresses joined by `+`, with an optional device name and `=`
 //! before it. All of 127.0.0.0/8 exists on every machine, so one machine can simulate many hosts.
+//! The word `software` stands for the automatic devices. `system` and `system:NAME` are RDMA devices of
+//! the system, which this crate does not know: see [`Choice`].
 //!
 //! [`Links`] are named devices that a user has added permanently. They are listed before the
 //! automatic devices, which do not get their addresses.
 
+mod choice;
 mod device;
 mod device_list;
 mod error;
@@ -40,7 +43,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::restrictions::{self, Restriction};
 use crate::sys;
 
-pub use device::{Device, LinkState};
+pub use choice::{Choice, SoftwareChoice, SystemChoice};
+pub use device::{Device, DeviceKind, LinkState};
 pub use error::DeviceError;
 pub use gid::{GidEntry, InterfaceId};
 pub use link::Link;
@@ -115,35 +119,41 @@ pub fn ipv6_is_forbidden() -> bool {
 /// The devices of this machine: those that `spec` lists, or the user's links and every usable
 /// interface. The syntax of `spec` is described [above](self).
 pub fn devices(spec: Option<&str>) -> Result<Vec<Device>, DeviceError> {
-    select(&interfaces()?, &links_beside(spec)?, spec)
+    chosen(Choice::parse(spec)?, select)
 }
 
 /// The devices that the environment asks for. If it lists none and loopback was left out, loopback
 /// follows them: no program chooses it, but its name and its addresses can be used.
 pub fn reachable() -> Result<Vec<Device>, DeviceError> {
-    let spec = listed_by_env();
-    let spec = spec.as_deref();
-    select_reachable(&interfaces()?, &links_beside(spec)?, spec)
+    chosen(Choice::from_env()?, select_reachable)
 }
 
-/// The user's links; none if there is a list of devices.
-fn links_beside(spec: Option<&str>) -> Result<Vec<Link>, DeviceError> {
-    match (spec, Links::of_user()) {
-        (None, Some(links)) => links.list(),
-        _ => Ok(Vec::new()),
+/// How devices are selected from interfaces, links and a list.
+type Select = fn(&[Interface], &[Link], Option<&str>) -> Result<Vec<Device>, DeviceError>;
+
+fn chosen(choice: Choice, select: Select) -> Result<Vec<Device>, DeviceError> {
+    match choice.software {
+        SoftwareChoice::Automatic => {
+            let links = Links::of_user().map_or_else(|| Ok(Vec::new()), |links| links.list())?;
+            select(&interfaces()?, &links, None)
+        }
+        SoftwareChoice::Listed(list) => select(&interfaces()?, &[], Some(&list)),
+        SoftwareChoice::None => Ok(Vec::new()),
     }
 }
 
 /// The devices that the environment asks for, see [`DEVICES_VARIABLE`].
 pub fn from_env() -> Result<Vec<Device>, DeviceError> {
-    devices(listed_by_env().as_deref())
+    chosen(Choice::from_env()?, select)
 }
 
-/// The list of devices in the environment; `None` if there is none.
+/// The list of devices in the environment; `None` if there is none, or if it asks for the automatic devices.
 pub fn listed_by_env() -> Option<String> {
-    let spec = std::env::var_os(DEVICES_VARIABLE)?;
-    let spec = spec.to_string_lossy().trim().to_owned();
-    Some(spec).filter(|spec| !spec.is_empty())
+    let spec = choice::spec_of_env()?;
+    match Choice::parse(Some(&spec)) {
+        Ok(choice) if choice.software == SoftwareChoice::Automatic => None,
+        _ => Some(spec),
+    }
 }
 
 /// The local address from which the kernel would send to a peer.

@@ -37,7 +37,7 @@ impl<'f> Interest<'f> {
 /// Which of the interests are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ready {
-    places: u64,
+    indices: u64,
     interrupted: bool,
 }
 
@@ -49,13 +49,13 @@ impl Ready {
 
     /// Whether none is ready: the timeout ended, or a signal arrived.
     pub fn is_empty(self) -> bool {
-        self.places == 0
+        self.indices == 0
     }
 
     /// Whether the interest at this index is ready. An error counts as ready: the next call on the
     /// descriptor reports it.
-    pub fn contains(self, place: usize) -> bool {
-        place < MAX_DESCRIPTORS && self.places >> place & 1 == 1
+    pub fn contains(self, index: usize) -> bool {
+        index < MAX_DESCRIPTORS && self.indices >> index & 1 == 1
     }
 }
 
@@ -82,7 +82,7 @@ pub fn wait(interests: &[Interest<'_>], timeout: Option<Duration>) -> io::Result
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
             return Ok(Ready {
-                places: 0,
+                indices: 0,
                 interrupted: true,
             });
         }
@@ -90,7 +90,7 @@ pub fn wait(interests: &[Interest<'_>], timeout: Option<Duration>) -> io::Result
     }
     let ready = (set.iter().enumerate()).filter(|(_, entry)| entry.revents != 0);
     Ok(Ready {
-        places: ready.fold(0, |bits, (place, _)| bits | 1 << place),
+        indices: ready.fold(0, |bits, (index, _)| bits | 1 << index),
         interrupted: false,
     })
 }

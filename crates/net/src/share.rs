@@ -7,21 +7,21 @@
 //! block. There is room for at least 1,024 members; each has three descriptors.
 //!
 //! # Places and probes
-//! The program names sockets by their place in the kernel's group. A new socket gets the last
-//! place; when a socket is closed, the last one moves into its place. A member that joins or leaves
-//! records the resulting places, and sends one probe to the member that they concern.
+//! The program names sockets by their index in the kernel's group. A new socket gets the last
+//! index; when a socket is closed, the last one takes its index. A member that joins or leaves
+//! records the resulting indices, and sends one probe to the member that they concern.
 //!
-//! After a crash, no member knows in which order the sockets were closed, so all places are
+//! After a crash, no member knows in which order the sockets were closed, so all indices are
 //! *probed*: the member that notices the crash writes a new round number to the registry and sends
-//! one probe to each place. The program delivers a probe to the place that is written in it. The
-//! member that receives it learns its place and adds it to the registry. The last member to do so
+//! one probe to each index. The program delivers a probe to the index that is written in it. The
+//! member that receives it learns its index and adds it to the registry. The last member to do so
 //! installs the new program. If the last one does not come, a member that notices this installs it.
 //! There is no leader, and no member waits for another: a member that is stopped by a debugger
 //! delays only itself.
 //!
 //! If the group contains sockets of no member (a forked child that kept one), a member may get no
 //! probe. It then starts a round with far more probes than members. Probes beyond the last socket
-//! reach any member, but each member also gets the probe for its own place, so the lowest place
+//! reach any member, but each member also gets the probe for its own index, so the lowest index
 //! counts.
 //!
 //! # Packets at the wrong member
@@ -31,7 +31,7 @@
 //! the sender.
 //!
 //! The mailboxes also serve connection management. Queue pair 1 belongs to all members: the kernel
-//! steers an answer by the communication id in it, but a request may reach any member, which
+//! steers a response by the communication id in it, but a request may reach any member, which
 //! forwards it to the member that listens: see [`Member::forward_to`] and [`Listeners`].
 //!
 //! Members that enable shortcuts receive packets from other processes of this machine past the
@@ -42,9 +42,9 @@
 //!
 //! # Measured on Linux 6.18, as an ordinary user
 //! - Any member may replace the group's program, and the program outlives the process that installed it.
-//! - A place that no socket has makes the kernel choose by addresses and ports.
+//! - An index that no socket has makes the kernel choose by addresses and ports.
 //! - A socket of another user on the same address and port is rejected with `EADDRINUSE`.
-//! - A zombie has closed its sockets; a socket that a forked child still holds keeps its place.
+//! - A zombie has closed its sockets; a socket that a forked child still holds keeps its index.
 //! - A segmented send is steered whole by its first packet: one batch should have one destination.
 
 mod allocation;

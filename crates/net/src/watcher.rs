@@ -25,7 +25,7 @@ use crate::fork::Guard;
 use crate::restrictions::{self, Restriction};
 use crate::socket::Sender;
 use crate::sys::watcher::layout::{
-    CONTROL_LENGTH, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, PLACES, SLOT_LENGTH, TABLE,
+    CONTROL_LENGTH, MAX_DESCRIPTORS, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, SLOT_LENGTH, TABLE,
 };
 use crate::sys::watcher::{
     adopts_orphans, is_built, program, send_command, spawn, table, this_process,
@@ -64,7 +64,7 @@ pub struct Watcher {
     control: OwnedFd,
     table: File,
     slots: Mutex<Numbers>,
-    places: Mutex<Numbers>,
+    free_indices: Mutex<Numbers>,
 }
 
 impl Watcher {
@@ -107,22 +107,22 @@ impl Watcher {
             control,
             table,
             slots: Mutex::default(),
-            places: Mutex::new(Numbers::from(OWNER + 1)),
+            free_indices: Mutex::new(Numbers::from(OWNER + 1)),
         })
     }
 
     /// A source of notices. The watcher gets a copy of the socket.
     pub fn source(self: &Arc<Self>, sender: &Sender) -> io::Result<Source> {
-        let place = lock(&self.places).take();
-        if place as usize >= PLACES {
-            lock(&self.places).give_back(place);
+        let index = lock(&self.free_indices).take();
+        if index as usize >= MAX_DESCRIPTORS {
+            lock(&self.free_indices).give_back(index);
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let source = Source(Arc::new(SourceSlot {
             watcher: Arc::clone(self),
-            place,
+            index,
         }));
-        send_command(self.control.as_fd(), place, Some(sender.as_fd()))?;
+        send_command(self.control.as_fd(), index, Some(sender.as_fd()))?;
         Ok(source)
     }
 
@@ -157,14 +157,14 @@ pub struct Source(Arc<SourceSlot>);
 #[derive(Debug)]
 struct SourceSlot {
     watcher: Arc<Watcher>,
-    place: u32,
+    index: u32,
 }
 
 impl Drop for SourceSlot {
     fn drop(&mut self) {
         // If the watcher has ended, its copy is closed already.
-        let _ = send_command(self.watcher.control.as_fd(), self.place, None);
-        lock(&self.watcher.places).give_back(self.place);
+        let _ = send_command(self.watcher.control.as_fd(), self.index, None);
+        lock(&self.watcher.free_indices).give_back(self.index);
     }
 }
 
@@ -197,7 +197,7 @@ impl Notice {
         let mut slot = [0; SLOT_LENGTH];
         let lengths = [
             packet.len(),
-            self.source.0.place as usize,
+            self.source.0.index as usize,
             name.len(),
             control.bytes().len(),
         ];
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_sources_than_places_and_places_are_given_back() {
+    fn there_are_no_more_sources_than_descriptors_and_indices_are_given_back() {
         let watcher = watcher();
         let sender = Sender::bind(HOST).unwrap();
         let mut sources = Vec::new();
@@ -289,14 +289,14 @@ mod tests {
                 }
                 Err(error) => break error,
             }
-            assert!(sources.len() <= PLACES);
+            assert!(sources.len() <= MAX_DESCRIPTORS);
         };
         assert_eq!(rejected.kind(), io::ErrorKind::QuotaExceeded);
-        let places = sources.iter().map(|source| source.0.place as usize);
-        assert!(places.max().unwrap() < PLACES);
-        let given_back = sources.pop().unwrap().0.place;
-        let place = lock(&watcher.places).take();
-        assert_eq!(place, given_back);
+        let indices = sources.iter().map(|source| source.0.index as usize);
+        assert!(indices.max().unwrap() < MAX_DESCRIPTORS);
+        let given_back = sources.pop().unwrap().0.index;
+        let index = lock(&watcher.free_indices).take();
+        assert_eq!(index, given_back);
     }
 
     #[test]

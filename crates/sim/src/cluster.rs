@@ -205,7 +205,7 @@ impl Cluster {
 
     fn state(&self, end: usize) -> Option<State> {
         let End { host, number, .. } = self.ends[end];
-        let queue_pair = self.world.device(host)?.queue_pair(number)?;
+        let queue_pair = self.world.queue_pair(host, number)?;
         Some(queue_pair.state())
     }
 

@@ -161,6 +161,7 @@ impl Connections {
             device,
             manager,
             shares_addresses: self.shared,
+            objects: None,
         })?;
         if let Some(bug) = self.bug.and_then(Bug::of_device) {
             host.device_mut().plant(bug);

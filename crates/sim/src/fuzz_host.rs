@@ -2,7 +2,7 @@
 //!
 //! The input is read as steps: raw datagrams, packets with a valid ICRC of every length and opcode to
 //! queue pair 1, connection manager messages, and time. After every attack the host must still
-//! answer: a valid request for a service without a listener must be rejected.
+//! response: a valid request for a service without a listener must be rejected.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ pub fn feed(data: &[u8]) -> u64 {
         attack.step(&mut input);
         attack.pump();
     }
-    attack.check_answer();
+    attack.check_response();
     attack.packets
 }
 
@@ -66,7 +66,7 @@ struct Attack {
     requests: u32,
     /// How many packets were received.
     packets: u64,
-    /// The answer to look-ups of the owner of a message.
+    /// The result of look-ups of the owner of a message.
     owner: Owner,
     /// Messages that the host has sent.
     sent: Vec<Message>,
@@ -83,6 +83,7 @@ impl Attack {
             },
             manager,
             shares_addresses: true,
+            objects: None,
         })
         .expect("a new device has room");
         let manager = host.manager();
@@ -236,7 +237,7 @@ impl Attack {
     }
 
     /// Queue pair 1 works, and a request is answered.
-    fn check_answer(&mut self) {
+    fn check_response(&mut self) {
         let state = self.host.device().queue_pair(Qpn::GSI);
         let state = state.map(engine::QueuePair::state);
         assert_eq!(state, Some(State::ReadyToSend), "queue pair 1 left RTS");
@@ -313,11 +314,11 @@ mod tests {
             attack.receive(&message_packet(&payload), false);
             attack.pump();
         }
-        attack.check_answer();
+        attack.check_response();
     }
 
     #[test]
-    fn host_answers_after_random_attacks() {
+    fn host_responds_after_random_attacks() {
         let mut rng = Rng::new(11);
         for _ in 0..500 {
             let length = rng.below(800);

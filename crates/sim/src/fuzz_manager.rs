@@ -24,7 +24,7 @@ const MAX_STEPS: usize = 300;
 /// The address of the manager.
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-/// Longer than any timer, time-wait or remembered answer.
+/// Longer than any timer, time-wait or remembered response.
 const LONGER_THAN_ANY_TIMER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Attacks a manager with this input; returns the number of datagrams that it received.

@@ -64,7 +64,7 @@ impl Faults {
 
 /// What the network does to a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PacketOutcome {
     /// It is delivered unchanged.
     Delivered,
     /// It is delivered twice.
@@ -79,11 +79,11 @@ pub enum Fate {
     NoReceiver,
 }
 
-impl Fate {
+impl PacketOutcome {
     /// Whether the receiver gets no intact copy.
     #[must_use]
     pub fn is_fault(self) -> bool {
-        !matches!(self, Fate::Delivered | Fate::Duplicated)
+        !matches!(self, PacketOutcome::Delivered | PacketOutcome::Duplicated)
     }
 }
 
@@ -133,12 +133,12 @@ impl Network {
         flow: &Flow,
         identification: u16,
         datagram: &[u8],
-    ) -> (Fate, Vec<Delivery>) {
-        let fate = self.fate(now, hosts);
-        let copies = match fate {
-            Fate::Lost | Fate::Cut | Fate::NoReceiver => 0,
-            Fate::Delivered | Fate::Corrupted => 1,
-            Fate::Duplicated => 2,
+    ) -> (PacketOutcome, Vec<Delivery>) {
+        let outcome = self.outcome(now, hosts);
+        let copies = match outcome {
+            PacketOutcome::Lost | PacketOutcome::Cut | PacketOutcome::NoReceiver => 0,
+            PacketOutcome::Delivered | PacketOutcome::Corrupted => 1,
+            PacketOutcome::Duplicated => 2,
         };
         let mut deliveries: Vec<Delivery> = (0..copies)
             .map(|_| Delivery {
@@ -146,30 +146,31 @@ impl Network {
                 bytes: datagram.to_vec(),
             })
             .collect();
-        if fate == Fate::Corrupted && !self.corrupt(flow, identification, &mut deliveries[0].bytes)
+        if outcome == PacketOutcome::Corrupted
+            && !self.corrupt(flow, identification, &mut deliveries[0].bytes)
         {
             self.undetectable += 1;
-            return (Fate::Delivered, deliveries);
+            return (PacketOutcome::Delivered, deliveries);
         }
-        (fate, deliveries)
+        (outcome, deliveries)
     }
 
-    fn fate(&mut self, now: Duration, hosts: [usize; 2]) -> Fate {
+    fn outcome(&mut self, now: Duration, hosts: [usize; 2]) -> PacketOutcome {
         if now >= self.faults.until {
-            return Fate::Delivered;
+            return PacketOutcome::Delivered;
         }
         if self.is_cut(now, hosts) {
-            return Fate::Cut;
+            return PacketOutcome::Cut;
         }
         // All three are drawn every time, so a change of one rate does not change the draws of the others.
         let lost = self.rng.per_mille(self.faults.loss);
         let corrupted = self.rng.per_mille(self.faults.corruption);
         let duplicated = self.rng.per_mille(self.faults.duplication);
         match (lost, corrupted, duplicated) {
-            (true, _, _) => Fate::Lost,
-            (_, true, _) => Fate::Corrupted,
-            (_, _, true) => Fate::Duplicated,
-            _ => Fate::Delivered,
+            (true, _, _) => PacketOutcome::Lost,
+            (_, true, _) => PacketOutcome::Corrupted,
+            (_, _, true) => PacketOutcome::Duplicated,
+            _ => PacketOutcome::Delivered,
         }
     }
 
@@ -233,14 +234,17 @@ mod tests {
         bytes
     }
 
-    fn fates(faults: Faults, at: Duration) -> Vec<(Fate, Vec<Delivery>)> {
+    fn outcomes_of(faults: Faults, at: Duration) -> Vec<(PacketOutcome, Vec<Delivery>)> {
         let mut network = Network::new(faults, Rng::new(1));
         let carry = |_| network.carry(at, [0, 1], &flow(), 0, &datagram());
         (0..1000).map(carry).collect()
     }
 
-    fn count(outcomes: &[(Fate, Vec<Delivery>)], fate: Fate) -> usize {
-        outcomes.iter().filter(|(other, _)| *other == fate).count()
+    fn count(outcomes: &[(PacketOutcome, Vec<Delivery>)], outcome: PacketOutcome) -> usize {
+        outcomes
+            .iter()
+            .filter(|(other, _)| *other == outcome)
+            .count()
     }
 
     #[test]
@@ -249,8 +253,8 @@ mod tests {
             delay: MILLISECOND,
             ..Faults::default()
         };
-        for (fate, deliveries) in fates(faults, MILLISECOND) {
-            assert_eq!(fate, Fate::Delivered);
+        for (outcome, deliveries) in outcomes_of(faults, MILLISECOND) {
+            assert_eq!(outcome, PacketOutcome::Delivered);
             assert_eq!(deliveries.len(), 1);
             assert_eq!(deliveries[0].at, 2 * MILLISECOND);
             assert_eq!(deliveries[0].bytes, datagram());
@@ -266,13 +270,17 @@ mod tests {
             until: 2 * MILLISECOND,
             ..Faults::default()
         };
-        let outcomes = fates(faults.clone(), MILLISECOND);
-        for fate in [Fate::Lost, Fate::Duplicated, Fate::Corrupted] {
-            let share = count(&outcomes, fate);
-            assert!((50..150).contains(&share), "{fate:?}: {share}");
+        let outcomes = outcomes_of(faults.clone(), MILLISECOND);
+        for outcome in [
+            PacketOutcome::Lost,
+            PacketOutcome::Duplicated,
+            PacketOutcome::Corrupted,
+        ] {
+            let share = count(&outcomes, outcome);
+            assert!((50..150).contains(&share), "{outcome:?}: {share}");
         }
-        let later = fates(faults, 2 * MILLISECOND);
-        assert_eq!(count(&later, Fate::Delivered), 1000);
+        let later = outcomes_of(faults, 2 * MILLISECOND);
+        assert_eq!(count(&later, PacketOutcome::Delivered), 1000);
     }
 
     #[test]
@@ -282,13 +290,13 @@ mod tests {
             until: MILLISECOND,
             ..Faults::default()
         };
-        let outcomes = fates(faults, Duration::ZERO);
-        assert!(count(&outcomes, Fate::Corrupted) > 900);
-        for (fate, deliveries) in outcomes {
+        let outcomes = outcomes_of(faults, Duration::ZERO);
+        assert!(count(&outcomes, PacketOutcome::Corrupted) > 900);
+        for (outcome, deliveries) in outcomes {
             let intact = IcrcChecker::new()
                 .check(&flow(), &deliveries[0].bytes)
                 .is_ok();
-            assert_eq!(intact, fate == Fate::Delivered);
+            assert_eq!(intact, outcome == PacketOutcome::Delivered);
         }
     }
 
@@ -303,8 +311,23 @@ mod tests {
             until: 9 * MILLISECOND,
             ..Faults::default()
         };
-        assert_eq!(count(&fates(faults.clone(), MILLISECOND), Fate::Cut), 1000);
-        assert_eq!(count(&fates(faults.clone(), Duration::ZERO), Fate::Cut), 0);
-        assert_eq!(count(&fates(faults, 2 * MILLISECOND), Fate::Cut), 0);
+        assert_eq!(
+            count(
+                &outcomes_of(faults.clone(), MILLISECOND),
+                PacketOutcome::Cut
+            ),
+            1000
+        );
+        assert_eq!(
+            count(
+                &outcomes_of(faults.clone(), Duration::ZERO),
+                PacketOutcome::Cut
+            ),
+            0
+        );
+        assert_eq!(
+            count(&outcomes_of(faults, 2 * MILLISECOND), PacketOutcome::Cut),
+            0
+        );
     }
 }

@@ -68,7 +68,7 @@ impl fmt::Display for Campaign {
         let seconds = self.elapsed.as_secs_f64();
         write!(
             f,
-            "{} runs, {} failed; {} packets, {} repeated; {seconds:.1} s, {:.0} runs/s",
+            "{} runs, {} failed; {} packets, {} retransmitted; {seconds:.1} s, {:.0} runs/s",
             self.runs(),
             self.failures.len(),
             self.packets,

@@ -66,7 +66,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?}: {} hosts, {} queue pairs, {} packets ({} repeated), {:?} of virtual time, digest {:016x}",
+            "{:?}: {} hosts, {} queue pairs, {} packets ({} retransmitted), {:?} of virtual time, digest {:016x}",
             self.scenario,
             self.hosts,
             self.queue_pairs,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wire::{Operation, Packet, Psn, Qpn, Syndrome, Transport};
 
 use crate::CheckError;
-use crate::network::Fate;
+use crate::network::PacketOutcome;
 
 /// A queue pair of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -209,9 +209,9 @@ impl Tap {
         now: Duration,
         destination: Endpoint,
         packet: &Packet<'_>,
-        fate: Fate,
+        outcome: PacketOutcome,
     ) -> Result<(), CheckError> {
-        if fate.is_fault() {
+        if outcome.is_fault() {
             self.note_fault(now, destination);
         }
         if !matches!(packet.opcode.transport(), Transport::Rc | Transport::Xrc) {
@@ -245,7 +245,7 @@ impl Tap {
         stream.last_sent = now;
         if self.watches_receiver_not_ready && now < stream.hold_until {
             return Err(CheckError::new(format!(
-                "a request was repeated {:?} before the delay that the receiver asked for ended: {packet}",
+                "a request was retransmitted {:?} before the delay that the receiver asked for ended: {packet}",
                 stream.hold_until - now
             )));
         }

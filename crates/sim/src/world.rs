@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use engine::{Counters, Device, Transmit, transmit};
+use engine::{Counters, Device, QueuePair, Transmit, transmit};
 use wire::{Flow, ICRC_LENGTH, Packet, Qpn, Route, icrc};
 
 use crate::CheckError;
 use crate::digest::Digest;
 use crate::machine::Machine;
-use crate::network::{Fate, Network};
+use crate::network::{Network, PacketOutcome};
 use crate::rng::Rng;
 use crate::tap::{Endpoint, Tap};
 
@@ -175,6 +175,18 @@ impl World {
         self.machine(host).map(Machine::device_mut)
     }
 
+    /// The device of a host that has a queue pair, to change it; none if the host is down. Schedules a transmit event.
+    pub fn device_of(&mut self, host: usize, number: Qpn) -> Option<&mut Device> {
+        self.machine(host).map(|machine| machine.device_of(number))
+    }
+
+    /// A queue pair of a host, read-only.
+    #[must_use]
+    pub fn queue_pair(&self, host: usize, number: Qpn) -> Option<&QueuePair> {
+        let devices = self.hosts[host].machine.as_ref()?.devices();
+        devices.iter().find_map(|device| device.queue_pair(number))
+    }
+
     /// The machine of a host, to change it; none if the host is down. Schedules a transmit event.
     pub fn machine(&mut self, host: usize) -> Option<&mut Machine> {
         self.touch(host);
@@ -190,7 +202,7 @@ impl World {
     /// Takes a host down: its device is gone, and packets to it are lost.
     pub fn kill(&mut self, host: usize) {
         if let Some(machine) = self.hosts[host].machine.take() {
-            self.hosts[host].counters = *machine.device().counters();
+            self.hosts[host].counters = machine.counters();
         }
     }
 
@@ -206,7 +218,7 @@ impl World {
     /// The counters of all hosts, including those that are down.
     pub fn counters(&self) -> impl Iterator<Item = Counters> {
         self.hosts.iter().map(|host| match &host.machine {
-            Some(machine) => *machine.device().counters(),
+            Some(machine) => machine.counters(),
             None => host.counters,
         })
     }
@@ -410,29 +422,29 @@ impl World {
     ) -> Result<(), CheckError> {
         let now = self.now;
         let [from, host] = hosts;
-        let (mut fate, mut deliveries) =
+        let (mut outcome, mut deliveries) =
             self.network
                 .carry(now, hosts, flow, identification, datagram);
         if self.hosts[host].machine.is_none() {
-            fate = Fate::NoReceiver;
+            outcome = PacketOutcome::NoReceiver;
             deliveries.clear();
         }
         self.digest.bytes(datagram);
-        self.digest.number(fate as u64);
+        self.digest.number(outcome as u64);
         if self.prints {
-            println!("{now:>12?}  {from} -> {host}  {fate:<10?}  {packet}");
+            println!("{now:>12?}  {from} -> {host}  {outcome:<10?}  {packet}");
         }
         for delivery in deliveries {
             let datagram = Datagram {
                 flow: *flow,
                 bytes: delivery.bytes,
-                intact: fate != Fate::Corrupted,
+                intact: outcome != PacketOutcome::Corrupted,
             };
             self.schedule(delivery.at, Event::Receive { host, datagram });
         }
         let queue_pair = packet.destination;
         self.tap
-            .sent(now, Endpoint { host, queue_pair }, packet, fate)
+            .sent(now, Endpoint { host, queue_pair }, packet, outcome)
     }
 }
 

@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn host_answers_after_random_bytes(bytes in random_bytes()) {
+    fn host_responds_after_random_bytes(bytes in random_bytes()) {
         sim::fuzz_host::feed(&bytes);
     }
 

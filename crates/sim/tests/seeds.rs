@@ -39,7 +39,7 @@ const EVENTS: &[&str] = &[
     "number reused",
     "restart",
     "stale connection",
-    "DREQ without an answer",
+    "DREQ without a response",
 ];
 
 #[test]

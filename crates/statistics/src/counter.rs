@@ -99,7 +99,7 @@ pub const MESSAGES: [&str; 11] = [
 pub enum MessageCounter {
     /// Messages sent, including retransmissions.
     Sent,
-    /// Messages retransmitted because no answer came.
+    /// Messages retransmitted because no response came.
     Retransmitted,
     /// Messages received.
     Received,

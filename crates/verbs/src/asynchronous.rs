@@ -28,19 +28,9 @@ impl Future for NextCompletion<'_> {
     type Output = Completion;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
-        let (queue, driver) = (self.queue, self.queue.driver());
-        if let Some(completion) = driver.pop_completion(queue.id()) {
-            return Poll::Ready(completion);
-        }
-        // Register the waker before the second check, so that no completion is missed between them.
-        queue.waiting().add_task(context.waker());
-        match driver.pop_completion_or_watch(queue.id()) {
+        match self.queue.poll_task(context.waker()) {
             Some(completion) => Poll::Ready(completion),
-            None => {
-                let number = queue.id().index();
-                driver.note_wait(|| format!("a completion of completion queue {number}"));
-                Poll::Pending
-            }
+            None => Poll::Pending,
         }
     }
 }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Completion, Id, Notify, ObjectError};
+use engine::{Completion, Id, Notify, ObjectError, SystemRefusal};
 
-use crate::context::Context;
+use crate::context::{Context, Opened};
 use driver::{Awaited, Driver, Notifier, PolledQueue, WaitSet};
+use system::verbs;
 
 /// A queue of completions, oldest first.
 ///
@@ -17,9 +18,18 @@ use driver::{Awaited, Driver, Notifier, PolledQueue, WaitSet};
 pub struct CompletionQueue(Arc<Owner>);
 
 struct Owner {
-    context: Context,
-    queue: PolledQueue,
-    waiting: Arc<WaitSet>,
+    _context: Context,
+    object: Object,
+}
+
+enum Object {
+    Software {
+        /// The lane that makes progress for it.
+        driver: Arc<Driver>,
+        queue: PolledQueue,
+        waiting: Arc<WaitSet>,
+    },
+    System(Arc<verbs::CompletionQueue>),
 }
 
 /// Identifies a completion queue in the notifications of its channel.
@@ -31,7 +41,7 @@ const SPIN: Duration = Duration::from_micros(20);
 
 impl Context {
     /// Creates a completion queue.
-    pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
+    pub fn create_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
         CompletionQueue::create(self, capacity, None)
     }
 }
@@ -42,33 +52,62 @@ impl CompletionQueue {
         capacity: u32,
         channel: Option<&Arc<Notifier>>,
     ) -> Result<Self, ObjectError> {
-        let driver = context.driver();
-        let id = driver.call(|device| device.create_completion_queue(capacity))?;
-        let waiting = Arc::default();
-        driver.set_wait_set(id, &waiting);
-        if let Some(channel) = channel {
-            driver.set_notifier(id, channel, token(id));
-        }
+        let object = match context.opened() {
+            Opened::Software(driver) => {
+                let driver = driver.lane_for_queue(None);
+                let id = driver.call(|device| device.create_completion_queue(capacity))?;
+                let waiting = Arc::default();
+                driver.set_wait_set(id, &waiting);
+                if let Some(channel) = channel {
+                    driver.set_notifier(id, channel, token(id));
+                }
+                let queue = driver.polled_queue(id).ok_or(ObjectError::Unknown)?;
+                Object::Software {
+                    driver,
+                    queue,
+                    waiting,
+                }
+            }
+            Opened::System(system) => {
+                Object::System(verbs::CompletionQueue::create(&system.context, capacity)?)
+            }
+        };
         Ok(Self(Arc::new(Owner {
-            context: context.clone(),
-            queue: driver.polled_queue(id),
-            waiting,
+            _context: context.clone(),
+            object,
         })))
     }
 
     /// The oldest completion, if there is one now.
+    ///
+    /// # Panics
+    /// If a device of the system fails to report completions.
     #[must_use]
     pub fn poll(&self) -> Option<Completion> {
-        self.driver().poll(&self.0.queue)
+        match &self.0.object {
+            Object::Software { driver, queue, .. } => driver.poll(queue),
+            Object::System(queue) => reported(queue.poll()),
+        }
     }
 
     /// Appends at most `limit` completions that are available now. Returns how many.
+    ///
+    /// # Panics
+    /// As [`poll`](Self::poll).
     pub fn poll_many(&self, into: &mut Vec<Completion>, limit: usize) -> usize {
-        let take = |completion| into.push(completion);
-        self.driver().poll_many(&self.0.queue, limit, take)
+        match &self.0.object {
+            Object::Software { driver, queue, .. } => {
+                let take = |completion| into.push(completion);
+                driver.poll_many(queue, limit, take)
+            }
+            Object::System(queue) => reported(queue.poll_many(into, limit)),
+        }
     }
 
     /// Waits for the oldest completion: polls first, then sleeps.
+    ///
+    /// # Panics
+    /// As [`poll`](Self::poll).
     #[must_use]
     pub fn wait(&self) -> Completion {
         loop {
@@ -87,57 +126,137 @@ impl CompletionQueue {
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {
         let awake_until = driver::clock::spin_until(SPIN);
         loop {
-            if let Some(completion) = self.driver().poll_without_yield(&self.0.queue) {
-                return Some(completion);
+            let found = match &self.0.object {
+                Object::Software { driver, queue, .. } => driver.poll_without_yield(queue),
+                Object::System(queue) => reported(queue.poll()),
+            };
+            if found.is_some() {
+                return found;
             }
             let now = driver::clock::now();
             if deadline.is_some_and(|at| at <= now) {
                 return None;
             }
-            if now >= awake_until {
-                self.driver().sleep(&self.awaited(), deadline);
+            if now < awake_until {
+                continue;
+            }
+            match &self.0.object {
+                Object::Software {
+                    driver,
+                    queue,
+                    waiting,
+                } => {
+                    let awaited = Awaited::Completion(queue.id(), waiting);
+                    driver.sleep(&awaited, deadline);
+                }
+                Object::System(queue) => return reported(queue.wait(deadline)),
             }
         }
     }
 
-    fn awaited(&self) -> Awaited<'_> {
-        Awaited::Completion(self.0.queue.id(), &self.0.waiting)
-    }
-
-    /// The token of this queue in the notifications of its channel.
+    /// The token of this queue in the notifications of its channel. Queues at devices of the system have no channel, and all the
+    /// same token.
     #[must_use]
     pub fn token(&self) -> QueueToken {
-        QueueToken(token(self.0.queue.id()))
+        QueueToken(self.id().map_or(0, token))
     }
 
     /// Arms the queue: the next completion adds one notification to the channel.
     ///
-    /// Completions that are already in the queue do not count, so poll once more afterwards.
-    pub fn notify(&self, notify: Notify) {
-        self.driver().arm(self.0.queue.id(), notify);
+    /// Completions that are already in the queue do not count, so poll once more afterwards. It has no effect at a queue without a
+    /// channel.
+    pub fn arm(&self, notify: Notify) {
+        if let Object::Software { driver, queue, .. } = &self.0.object {
+            driver.arm(queue.id(), notify);
+        }
     }
 
     /// Changes the capacity.
     pub fn resize(&self, capacity: u32) -> Result<(), ObjectError> {
-        let id = self.0.queue.id();
-        self.driver()
-            .call(|device| device.resize_completion_queue(id, capacity))
+        match &self.0.object {
+            Object::Software { driver, queue, .. } => {
+                let id = queue.id();
+                driver.call(|device| device.resize_completion_queue(id, capacity))
+            }
+            Object::System(_) => Err(SystemRefusal::NotOffered("queues of another size").into()),
+        }
     }
 
-    /// Its number in the engine, for the [driver](Context::driver).
+    /// Which engine of the device serves it and the queue pairs that send with it, counted from 0. Always 0 at devices of the
+    /// system.
+    ///
+    /// A queue is served by the engine of the thread that creates it. Threads with different engines do not wait for
+    /// each other. A device has at most [`OpenOptions::lanes`](crate::OpenOptions::lanes) engines.
     #[must_use]
-    pub fn id(&self) -> Id<engine::CompletionQueue> {
-        self.0.queue.id()
+    pub fn lane(&self) -> usize {
+        match &self.0.object {
+            Object::Software { driver, .. } => driver.lane(),
+            Object::System(_) => 0,
+        }
     }
 
-    pub(crate) fn driver(&self) -> &Driver {
-        self.0.context.driver()
+    /// Its number in the engine, for the [driver](Context::driver); `None` at devices of the system.
+    #[must_use]
+    pub fn id(&self) -> Option<Id<engine::CompletionQueue>> {
+        match &self.0.object {
+            Object::Software { queue, .. } => Some(queue.id()),
+            Object::System(_) => None,
+        }
     }
 
+    /// The system's queue, if it belongs to a device of the system.
+    pub(crate) fn system(&self) -> Option<&Arc<verbs::CompletionQueue>> {
+        match &self.0.object {
+            Object::Software { .. } => None,
+            Object::System(queue) => Some(queue),
+        }
+    }
+
+    /// The lane that makes progress for it, if it belongs to one of our devices.
+    pub(crate) fn driver(&self) -> Option<&Arc<Driver>> {
+        match &self.0.object {
+            Object::Software { driver, .. } => Some(driver),
+            Object::System(_) => None,
+        }
+    }
+
+    /// Takes the oldest completion, or wakes the task when there is one.
     #[cfg(feature = "async")]
-    pub(crate) fn waiting(&self) -> &WaitSet {
-        &self.0.waiting
+    pub(crate) fn poll_task(&self, waker: &std::task::Waker) -> Option<Completion> {
+        match &self.0.object {
+            Object::Software {
+                driver,
+                queue,
+                waiting,
+            } => {
+                let id = queue.id();
+                let found = driver.pop_completion(id);
+                if found.is_some() {
+                    return found;
+                }
+                // Register the waker before the second check, so that no completion is missed between them.
+                waiting.add_task(waker);
+                let found = driver.pop_completion_or_watch(id);
+                if found.is_none() {
+                    let number = id.index();
+                    driver.note_wait(|| format!("a completion of completion queue {number}"));
+                }
+                found
+            }
+            Object::System(queue) => reported(queue.poll()).or_else(|| {
+                reported(queue.watch(waker));
+                reported(queue.poll())
+            }),
+        }
     }
+}
+
+/// What a device of the system reports.
+///
+/// # Panics
+/// If it can't report completions any more: nothing that is under way will ever complete.
+fn reported<T>(result: Result<T, SystemRefusal>) -> T {
+    result.unwrap_or_else(|error| panic!("the device reports no completions any more: {error}"))
 }
 
 /// A number that is unique among the existing queues.
@@ -148,17 +267,18 @@ pub(crate) fn token(queue: Id<engine::CompletionQueue>) -> u64 {
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("CompletionQueue")
-            .field(&self.0.queue.id().index())
+            .field(&self.id().map(Id::index))
             .finish()
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let id = self.queue.id();
-        let driver = self.context.driver();
-        driver.remove_notifier(id);
-        let _ = driver.call(|device| device.destroy_completion_queue(id));
+        if let Object::Software { driver, queue, .. } = &self.object {
+            let id = queue.id();
+            driver.remove_notifier(id);
+            let _ = driver.call(|device| device.destroy_completion_queue(id));
+        }
     }
 }
 
@@ -172,7 +292,10 @@ mod tests {
         let context = Context::open("127.51.33.1").expect("a loopback address");
         let notifier = Arc::new(Notifier::without_descriptor());
         let queue = CompletionQueue::create(&context, 4, Some(&notifier)).expect("room");
-        let waiting = Arc::downgrade(&queue.0.waiting);
+        let Object::Software { waiting, .. } = &queue.0.object else {
+            panic!("a software device");
+        };
+        let waiting = Arc::downgrade(waiting);
         assert_eq!(Arc::strong_count(&notifier), 2);
         drop(queue);
         assert_eq!(Arc::strong_count(&notifier), 1);

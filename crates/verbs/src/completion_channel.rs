@@ -9,11 +9,11 @@ use engine::ObjectError;
 use crate::completion::{CompletionQueue, QueueToken};
 use crate::context::Context;
 use driver::clock::now;
-use driver::{Awaited, Notifier};
+use driver::{Awaited, Driver, Notifier};
 
 /// Receives the notifications of armed completion queues.
 ///
-/// To miss no completion: [arm](CompletionQueue::notify) the queue, poll it until it is empty, then
+/// To miss no completion: [arm](CompletionQueue::arm) the queue, poll it until it is empty, then
 /// wait here. A program can wait for the descriptor together with others.
 #[derive(Debug)]
 pub struct CompletionChannel {
@@ -23,7 +23,8 @@ pub struct CompletionChannel {
 
 impl Context {
     /// Creates a channel for notifications of completion queues.
-    pub fn completion_channel(&self) -> Result<CompletionChannel, ObjectError> {
+    pub fn create_completion_channel(&self) -> Result<CompletionChannel, ObjectError> {
+        self.software("completion channels")?;
         let notifier = Notifier::new().map_err(|_| ObjectError::Exhausted)?;
         Ok(CompletionChannel {
             context: self.clone(),
@@ -34,14 +35,14 @@ impl Context {
 
 impl CompletionChannel {
     /// Creates a completion queue that notifies this channel.
-    pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
+    pub fn create_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
         CompletionQueue::create(&self.context, capacity, Some(&self.notifier))
     }
 
     /// The oldest notification, if there is one.
     #[must_use]
     pub fn poll(&self) -> Option<QueueToken> {
-        let oldest = self.context.driver().take_notification(&self.notifier);
+        let oldest = self.driver().take_notification(&self.notifier);
         oldest.map(QueueToken)
     }
 
@@ -52,8 +53,7 @@ impl CompletionChannel {
             if let Some(token) = self.poll() {
                 return token;
             }
-            self.context
-                .driver()
+            self.driver()
                 .sleep(&Awaited::Notification(&self.notifier), None);
         }
     }
@@ -69,10 +69,16 @@ impl CompletionChannel {
             if now() >= deadline {
                 return None;
             }
-            self.context
-                .driver()
+            self.driver()
                 .sleep(&Awaited::Notification(&self.notifier), Some(deadline));
         }
+    }
+}
+
+impl CompletionChannel {
+    fn driver(&self) -> &Driver {
+        let driver = self.context.driver();
+        driver.expect("the channel was created at one of our devices")
     }
 }
 
@@ -80,7 +86,7 @@ impl AsFd for CompletionChannel {
     /// Readable while there are notifications, and sometimes without one: a packet may wake the program
     /// directly. Then [`poll`](CompletionChannel::poll) handles the packet and may return `None`.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.context.driver().offer_packet_wakeups(&self.notifier);
+        self.driver().offer_packet_wakeups(&self.notifier);
         self.notifier.expose()
     }
 }

@@ -10,6 +10,7 @@ mod listener;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ pub use connector::{Connector, PreparedConnect};
 pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 
 use crate::context::Context;
-use crate::error::ConnectError;
+use crate::error::{ConnectError, SetupError};
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
+use driver::Driver;
 use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, Failure};
 
 /// A connection with its queue pair, ready to post.
@@ -100,12 +102,19 @@ impl Deref for Connection {
     }
 }
 
+/// The driver of a device that the connection manager can use.
+fn driver_of(context: &Context) -> Result<Arc<Driver>, ConnectError> {
+    let driver = context.software("connections by the connection manager");
+    let driver = driver.map_err(|refusal| SetupError::Create(refusal.into()))?;
+    Ok(Arc::clone(driver))
+}
+
 /// Prepares a queue pair for a connection over this device.
 fn prepare(
     context: &Context,
     queue_pair: QueuePairBuilder,
 ) -> Result<PreparedQueuePair, ConnectError> {
-    let prepared = queue_pair.reliable()?;
+    let prepared = queue_pair.create_reliable()?;
     if prepared.is_at(context) {
         Ok(prepared)
     } else {

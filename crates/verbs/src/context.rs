@@ -5,17 +5,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{AsyncEvent, Counters};
+use engine::{AsyncEvent, Counters, SystemRefusal};
 use net::interface::Device;
 use wire::{Gid, PathMtu};
 
+use crate::system_device::{self, SystemDevice};
 use driver::rdma_cm::CmId;
-use driver::{Driver, OpenError, OpenOptions};
+use driver::{DeviceChoice, Driver, OpenError, OpenOptions};
+use system::Tree;
 
 /// An open device. Cheap to clone. It closes when the last clone and all objects created from it are
 /// dropped.
 #[derive(Clone)]
-pub struct Context(Arc<Driver>);
+pub struct Context(Opened);
+
+/// The two kinds of devices. Objects of a device have the same two variants.
+#[derive(Clone)]
+pub(crate) enum Opened {
+    Software(Arc<Driver>),
+    System(Arc<SystemDevice>),
+}
+
+/// The devices of this machine, ours before those of the system. `ROCI_DEVICES` chooses.
+///
+/// Ours are the user's links and every interface that is up and has an address. Loopback is included only if no other
+/// interface is connected; [`device`](crate::device) always finds it by name.
+pub fn devices() -> Result<Vec<Device>, OpenError> {
+    let mut devices = driver::devices()?;
+    devices.extend(system_device::devices()?);
+    Ok(devices)
+}
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,89 +44,134 @@ impl fmt::Debug for Context {
 
 impl From<Arc<Driver>> for Context {
     fn from(driver: Arc<Driver>) -> Self {
-        Self(driver)
+        Self(Opened::Software(driver))
     }
 }
 
-impl From<&Context> for Arc<Driver> {
-    fn from(context: &Context) -> Self {
-        Arc::clone(&context.0)
+impl TryFrom<&Context> for Arc<Driver> {
+    type Error = SystemRefusal;
+
+    fn try_from(context: &Context) -> Result<Self, SystemRefusal> {
+        context.software("objects of the driver").map(Arc::clone)
     }
 }
 
 impl Context {
-    /// Opens a device by its name, by the name of its interface, or by one of its addresses.
+    /// Opens a device by its name. For ours, the name of its interface or one of its addresses is also valid.
+    ///
+    /// A name that one of our devices and one of the system have is an error, unless `ROCI_DEVICES` or
+    /// [`OpenOptions::devices`] chooses.
     pub fn open(name: &str) -> Result<Self, OpenError> {
         Self::open_with(name, &OpenOptions::from_env())
     }
 
     /// As [`open`](Self::open), with options.
     pub fn open_with(name: &str, options: &OpenOptions) -> Result<Self, OpenError> {
-        Driver::open(name, options).map(Self)
+        if let Some(found) = system_device::named(name, options)? {
+            let device = SystemDevice::open(&found, options)?;
+            return Ok(Self(Opened::System(Arc::new(device))));
+        }
+        if options.devices == DeviceChoice::System {
+            let known = Tree::of_machine().devices().into_iter();
+            return Err(OpenError::Unknown {
+                name: name.to_owned(),
+                known: known.map(|device| device.name).collect(),
+            });
+        }
+        Driver::open(name, options).map(Self::from)
     }
 
     /// The device of an id of the connection manager, once it is known.
     #[must_use]
-    pub fn of(id: &CmId) -> Option<Self> {
-        id.driver().map(Self)
+    pub fn from_id(id: &CmId) -> Option<Self> {
+        id.driver().map(Self::from)
     }
 
     /// The device's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.device().name
+        &self.device().name
     }
 
     /// The device's description.
     #[must_use]
     pub fn device(&self) -> &Device {
-        self.0.device()
+        match &self.0 {
+            Opened::Software(driver) => driver.device(),
+            Opened::System(system) => &system.device,
+        }
     }
 
     /// The GID table; an all-zero entry is empty.
     #[must_use]
     pub fn gids(&self) -> &[Gid] {
-        self.0.gids()
+        match &self.0 {
+            Opened::Software(driver) => driver.gids(),
+            Opened::System(system) => &system.gids,
+        }
     }
 
     /// The active MTU: the largest payload of a packet.
     #[must_use]
     pub fn active_mtu(&self) -> PathMtu {
-        self.0.device().active_mtu
+        self.device().active_mtu
     }
 
     /// The next asynchronous event, if there is one.
     #[must_use]
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        self.0.poll_event()
+        match &self.0 {
+            Opened::Software(driver) => driver.poll_event(),
+            Opened::System(system) => system.context.wait_event(Duration::ZERO),
+        }
     }
 
     /// Waits for the next asynchronous event, at most `timeout`.
     #[must_use]
     pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
-        self.0.wait_event(Some(driver::clock::now() + timeout))
+        match &self.0 {
+            Opened::Software(driver) => driver.wait_event(Some(driver::clock::now() + timeout)),
+            Opened::System(system) => system.context.wait_event(timeout),
+        }
     }
 
-    /// The capture file. Its name differs from the requested one if another process writes that file.
+    /// The capture file. Its name differs from the requested one if another process writes that file. `None` at devices
+    /// of the system.
     #[must_use]
     pub fn capture_path(&self) -> Option<PathBuf> {
-        self.0.capture_path()
+        self.driver()?.capture_path()
     }
 
-    /// The device's counters.
+    /// The device's counters; `None` at devices of the system, whose counters are in sysfs.
     #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.0.counters()
+    pub fn counters(&self) -> Option<Counters> {
+        Some(self.driver()?.counters())
     }
 
     /// The driver, which gives access to the device's objects by number, without handles. If an object of a
-    /// handle is destroyed there, the handle panics when it is used.
+    /// handle is destroyed there, the handle panics when it is used. `None` at devices of the system.
     #[must_use]
-    pub fn driver(&self) -> &Arc<Driver> {
+    pub fn driver(&self) -> Option<&Arc<Driver>> {
+        match &self.0 {
+            Opened::Software(driver) => Some(driver),
+            Opened::System(_) => None,
+        }
+    }
+
+    /// The driver, for something that only our devices have.
+    pub(crate) fn software(&self, what: &'static str) -> Result<&Arc<Driver>, SystemRefusal> {
+        self.driver().ok_or(SystemRefusal::NotOffered(what))
+    }
+
+    pub(crate) fn opened(&self) -> &Opened {
         &self.0
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        match (&self.0, &other.0) {
+            (Opened::Software(one), Opened::Software(other)) => Arc::ptr_eq(one, other),
+            (Opened::System(one), Opened::System(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 }

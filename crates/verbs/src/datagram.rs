@@ -40,20 +40,20 @@ impl AddressHandle {
         )
     }
 
-    /// A datagram service that the connection manager has found.
-    pub fn of_service(context: &Context, found: &ServiceFound) -> Result<Self, AddressError> {
+    /// The destination of a datagram service that the connection manager has found.
+    pub fn from_service(context: &Context, found: &ServiceFound) -> Result<Self, AddressError> {
         let destination = Destination {
-            address: rdma_cm::address_of(context.driver(), &found.path),
+            address: rdma_cm::address_of(context.software("datagram services")?, &found.path),
             queue_pair: found.remote_qpn,
             queue_key: found.queue_key,
         };
         Self::checked(context, destination)
     }
 
-    /// A multicast group that the connection manager has joined.
-    pub fn of_group(context: &Context, joined: &Group) -> Result<Self, AddressError> {
+    /// The destination of a multicast group that the connection manager has joined.
+    pub fn from_group(context: &Context, joined: &Group) -> Result<Self, AddressError> {
         let destination = Destination {
-            address: rdma_cm::address_of(context.driver(), &joined.path),
+            address: rdma_cm::address_of(context.software("multicast groups")?, &joined.path),
             queue_pair: Qpn::MULTICAST,
             queue_key: joined.queue_key,
         };
@@ -62,7 +62,7 @@ impl AddressHandle {
 
     fn checked(context: &Context, destination: Destination) -> Result<Self, AddressError> {
         let check = |device: &mut engine::Device| device.check_address(&destination.address);
-        context.driver().call(check)?;
+        context.software("address handles")?.call(check)?;
         Ok(Self { destination })
     }
 }
@@ -79,7 +79,7 @@ pub struct DatagramQueuePair {
 
 impl QueuePairBuilder {
     /// Creates a queue pair that accepts datagrams with the Q_Key `key`.
-    pub fn datagram(self, key: QueueKey) -> Result<DatagramQueuePair, SetupError> {
+    pub fn create_datagram(self, key: QueueKey) -> Result<DatagramQueuePair, SetupError> {
         let (handle, options) = self.kind(QueuePairType::Ud).create()?;
         let endpoint = handle.endpoint(options.gid_index)?;
         handle.modify(&Attributes {
@@ -114,7 +114,7 @@ impl DatagramQueuePair {
     }
 
     /// Sends a datagram.
-    pub fn post(&self, to: &AddressHandle, request: Request) -> Result<(), PostError> {
+    pub fn post_send(&self, to: &AddressHandle, request: Request) -> Result<(), PostError> {
         self.handle.post_send(request.to(to.destination))
     }
 
@@ -130,7 +130,7 @@ impl DatagramQueuePair {
     /// Joins a multicast group.
     pub fn join(&self, group: Gid) -> Result<(), JoinGroupError> {
         let number = self.handle.number;
-        let driver = self.handle.domain.driver();
+        let driver = self.handle.driver();
         driver.call(|device| device.attach_multicast(number, group))?;
         let mut groups = self.groups();
         if !groups.contains(&group) {
@@ -143,7 +143,7 @@ impl DatagramQueuePair {
     /// Leaves a multicast group.
     pub fn leave(&self, group: Gid) -> Result<(), MulticastError> {
         let number = self.handle.number;
-        let driver = self.handle.domain.driver();
+        let driver = self.handle.driver();
         driver.call(|device| device.detach_multicast(number, group))?;
         self.groups().retain(|other| *other != group);
         driver.leave(group);
@@ -159,7 +159,7 @@ impl Drop for DatagramQueuePair {
     fn drop(&mut self) {
         let groups = std::mem::take(&mut *self.groups());
         for group in groups {
-            self.handle.domain.driver().leave(group);
+            self.handle.driver().leave(group);
         }
     }
 }

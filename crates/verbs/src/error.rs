@@ -64,7 +64,7 @@ pub enum ConnectError {
     Unreachable(SocketAddr),
     /// The peer requested a connection, but did not confirm it.
     #[error(
-        "{peer} asked for a connection but did not confirm the answer within {timeout:?}: serve \
+        "{peer} asked for a connection but did not confirm the reply within {timeout:?}: serve \
          the next request"
     )]
     NotConfirmed {

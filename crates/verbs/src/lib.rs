@@ -19,10 +19,10 @@
 //! fn serve(listener: Listener) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
 //!     let request = listener.wait();
 //!     let context = request.context().clone(); // the device that the client came to
-//!     let domain = context.protection_domain()?;
-//!     let completions = context.completion_queue(16)?;
-//!     let memory = domain.register(64, Access::LOCAL_WRITE)?;
-//!     let prepared = request.prepare(domain.queue_pair(&completions))?;
+//!     let domain = context.allocate_protection_domain()?;
+//!     let completions = context.create_completion_queue(16)?;
+//!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
+//!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
 //!     prepared.post_receive(1, [memory.all()])?; // before the client can send
 //!     let _connection = prepared.accept(b"welcome")?;
 //!     let received = completions.wait().ok()?; // an error says why the receive failed
@@ -36,12 +36,12 @@
 //!
 //! let connector = Connector::resolve(address)?;
 //! let context = connector.context().clone();
-//! let domain = context.protection_domain()?;
-//! let completions = context.completion_queue(16)?;
-//! let prepared = connector.prepare(domain.queue_pair(&completions))?;
+//! let domain = context.allocate_protection_domain()?;
+//! let completions = context.create_completion_queue(16)?;
+//! let prepared = connector.prepare(domain.queue_pair_builder(&completions))?;
 //! let connection = prepared.connect(b"a few words for the server")?;
 //! assert!(connection.private_data().starts_with(b"welcome"));
-//! connection.post(Request::send().inline(b"hello"))?;
+//! connection.post_send(Request::send().inline(b"hello"))?;
 //! completions.wait().ok()?;
 //! assert_eq!(server.join().expect("no panic")?, "hello");
 //! # Ok(())
@@ -58,19 +58,19 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let context = Context::open("127.0.0.1")?;
-//! let domain = context.protection_domain()?;
-//! let completions = context.completion_queue(16)?;
-//! let memory = domain.register(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//! let domain = context.allocate_protection_domain()?;
+//! let completions = context.create_completion_queue(16)?;
+//! let memory = domain.allocate_memory(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //!
 //! let (left, right) = (
-//!     domain.queue_pair(&completions).reliable()?,
-//!     domain.queue_pair(&completions).reliable()?,
+//!     domain.queue_pair_builder(&completions).create_reliable()?,
+//!     domain.queue_pair_builder(&completions).create_reliable()?,
 //! );
 //! let (here, there) = (left.endpoint(), right.endpoint());
 //! let left = left.connect(there)?;
 //! let _right = right.connect(here)?;
 //!
-//! left.post(Request::write(memory.remote(32)).inline(b"one-sided"))?;
+//! left.post_send(Request::write(memory.remote(32)).inline(b"one-sided"))?;
 //! completions.wait().ok()?;
 //! assert_eq!(memory.to_vec(32..41), b"one-sided");
 //! # Ok(())
@@ -89,14 +89,14 @@
 //!     use rocinante::{Access, Request};
 //!     let request = listener.next().await;
 //!     let context = request.context().clone();
-//!     let domain = context.protection_domain()?;
-//!     let completions = context.completion_queue(16)?;
-//!     let memory = domain.register(64, Access::LOCAL_WRITE)?;
-//!     let prepared = request.prepare(domain.queue_pair(&completions))?;
+//!     let domain = context.allocate_protection_domain()?;
+//!     let completions = context.create_completion_queue(16)?;
+//!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
+//!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
 //!     prepared.post_receive(1, [memory.all()])?;
 //!     let connection = prepared.accept_async(b"").await?;
 //!     let received = completions.next().await.ok()?;
-//!     connection.post(Request::send().data(memory.slice(..received.length as usize)))?;
+//!     connection.post_send(Request::send().data(memory.slice(..received.length as usize)))?;
 //!     completions.next().await.ok()?;
 //!     connection.disconnected().await;
 //!     Ok(())
@@ -132,11 +132,17 @@
 //! With the feature `sim`, the module `sim` runs all hosts of an async program in one thread, with a simulated network and clock that one
 //! seed decides, and `#[rocinante::test]` makes a test of it that runs many seeds.
 //!
+//! # Devices of the system
+//!
+//! [`Context::open`] also opens the RDMA devices of the system, such as `mlx5_0` or the kernel's `rxe0`, through the system's libibverbs.
+//! It is loaded when the first of them is opened. All types are the same; what is not offered there yet is an error
+//! ([`SystemRefusal`]), and `docs/hardware.md` lists it. [`devices`] lists both kinds, and [`OpenOptions::devices`] chooses.
+//!
 //! # Environment
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `ROCI_DEVICES` | the devices: `name=address,…`; otherwise every interface is one |
+//! | `ROCI_DEVICES` | the devices: `name=address,…`; otherwise, or with `software`, every interface is one |
 //! | `ROCI_PCAP` | the capture file; `%p` is the process id |
 //! | `ROCI_PCAP_RING` | the size of the capture, such as `64M`; only the newest packets are kept, in two files |
 //! | `ROCI_PCAP_SNAPLEN` | how many bytes of each packet are captured |
@@ -167,7 +173,7 @@
 //! ```
 //!
 //! [`MemoryRegion::read`] and [`write`](MemoryRegion::write) copy. [`MemoryRegion::lend`] gives a slice for a
-//! while in which the device can't reach the memory. [`ProtectionDomain::register_owned`] registers a
+//! while in which the device can't reach the memory. [`ProtectionDomain::register`] registers a
 //! `Vec<u8>` or other memory of yours and gives it back.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -189,6 +195,7 @@ mod request;
 mod shared_receive;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod system_device;
 mod xrc;
 
 #[cfg(feature = "async")]
@@ -198,7 +205,7 @@ pub use completion_channel::CompletionChannel;
 pub use connection::{
     Connection, ConnectionRequest, Connector, Listener, PreparedAccept, PreparedConnect,
 };
-pub use context::Context;
+pub use context::{Context, devices};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
 pub use error::{ConnectError, SetupError};
@@ -209,22 +216,22 @@ pub use queue_pair::{
 pub use request::Request;
 pub use shared_receive::SharedReceiveQueue;
 pub use xrc::{
-    PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
+    PreparedXrcInitiator, PreparedXrcTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
 };
 
 pub use driver::{
-    CheckOptions, Driver, OpenError, OpenOptions, Profile, Shortcut, device, device_at, devices,
-    enable_explanations,
+    CheckOptions, DeviceChoice, Driver, OpenError, OpenOptions, Profile, Shortcut, device,
+    device_at, enable_explanations,
 };
 pub use engine::{
     Access, Address, AddressError, AsyncEvent, Attribute, Attributes, CompletedWork, Completion,
     Counters, MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS, MemoryError, ModifyError,
     MulticastError, Notify, ObjectError, OwnedMemory, PostError, RawMemory, RemoteMemory,
-    RemoteMemoryParseError, Segment, State, Status, WindowKind, WorkError,
+    RemoteMemoryParseError, Segment, State, Status, SystemRefusal, WindowKind, WorkError,
 };
 #[cfg(feature = "sim")]
 pub use macros::test;
-pub use net::interface::{Device, GidEntry, InterfaceId, LinkState};
+pub use net::interface::{Device, DeviceKind, GidEntry, InterfaceId, LinkState};
 pub use wire::{
     AckTimeout, FlushPlacement, FlushRange, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
 };

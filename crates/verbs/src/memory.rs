@@ -17,6 +17,7 @@ use wire::Key;
 
 use crate::domain::ProtectionDomain;
 use crate::request::Request;
+use system::verbs;
 
 pub use owned::{OwnedRegion, RegisterError};
 
@@ -27,38 +28,42 @@ pub struct MemoryRegion {
     domain: ProtectionDomain,
     buffer: Arc<Buffer>,
     registration: Registration,
+    /// The registration at a device of the system.
+    system: Option<verbs::Region>,
 }
 
 impl ProtectionDomain {
-    /// Allocates and registers `length` bytes, all zero.
-    pub fn register(&self, length: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
+    /// Allocates `length` bytes, all zero, and registers them. [`register`](Self::register) registers memory of yours.
+    pub fn allocate_memory(
+        &self,
+        length: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, MemoryError> {
         let buffer = Buffer::try_zeroed(length).ok_or(MemoryError::Exhausted)?;
         MemoryRegion::of_buffer(self, buffer, access)
     }
 
     /// Allocates device memory and registers it. Its addresses start at 0.
-    pub fn register_on_device(
+    pub fn allocate_device_memory(
         &self,
         length: usize,
         access: Access,
     ) -> Result<MemoryRegion, MemoryError> {
-        let id = self.id();
-        let (buffer, registration) = self
-            .driver()
-            .call(|device| device.register_device_memory(id, length, access))?;
+        let (driver, id) = self.software("regions of device memory")?;
+        let (buffer, registration) =
+            driver.call(|device| device.register_device_memory(id, length, access))?;
         Ok(MemoryRegion {
             domain: self.clone(),
             buffer,
             registration,
+            system: None,
         })
     }
 
     /// Allocates a memory window.
-    pub fn window(&self, kind: WindowKind) -> Result<MemoryWindow, MemoryError> {
-        let id = self.id();
-        let key = self
-            .driver()
-            .call(|device| device.allocate_window(id, kind))?;
+    pub fn allocate_memory_window(&self, kind: WindowKind) -> Result<MemoryWindow, MemoryError> {
+        let (driver, id) = self.software("memory windows")?;
+        let key = driver.call(|device| device.allocate_window(id, kind))?;
         Ok(MemoryWindow {
             domain: self.clone(),
             key,
@@ -73,15 +78,24 @@ impl MemoryRegion {
         buffer: Arc<Buffer>,
         access: Access,
     ) -> Result<Self, MemoryError> {
-        let driver = domain.driver();
+        if let Some(system) = domain.system() {
+            let region = verbs::Region::register(system, &buffer, access)?;
+            return Ok(Self {
+                domain: domain.clone(),
+                buffer,
+                registration: region.registration(),
+                system: Some(region),
+            });
+        }
+        let (driver, id) = domain.software("regions")?;
         let address = driver.virtual_address(buffer.address(), buffer.len());
-        let id = domain.id();
         let registration =
             driver.call(|device| device.register(id, Arc::clone(&buffer), address, access))?;
         Ok(Self {
             domain: domain.clone(),
             buffer,
             registration,
+            system: None,
         })
     }
 
@@ -134,7 +148,9 @@ impl MemoryRegion {
     /// # Panics
     /// If they exceed the region.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        self.domain.driver().note_memory_read();
+        if self.system.is_none() {
+            self.domain.driver().note_memory_read();
+        }
         self.buffer.read(offset, into);
     }
 
@@ -153,16 +169,18 @@ impl MemoryRegion {
     /// # use rocinante::{Access, Context};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let context = Context::open("127.0.0.1")?;
-    /// let domain = context.protection_domain()?;
-    /// let mut memory = domain.register(64, Access::LOCAL_WRITE)?;
+    /// let domain = context.allocate_protection_domain()?;
+    /// let mut memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
     /// memory.lend(|bytes| bytes.fill(b'x'))?;
     /// # assert_eq!(memory.to_vec(..3), b"xxx");
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// If windows are bound to the region, or in a forked child, where the device belongs to the parent.
+    /// If windows are bound to the region, in a forked child, where the device belongs to the parent, and at devices of the
+    /// system, where memory would get other keys.
     pub fn lend<R>(&mut self, work: impl FnOnce(&mut [u8]) -> R) -> Result<R, MemoryError> {
+        self.domain.software("regions that are lent")?;
         self.set_extent(Extent::detached(self.len() as u64))?;
         let lent = Lent(self);
         let buffer = Arc::get_mut(&mut lent.0.buffer).expect("the device has given its share back");
@@ -238,6 +256,9 @@ impl fmt::Debug for MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        if self.system.is_some() {
+            return;
+        }
         let key = self.registration.local_key;
         // In a forked child there is nothing to revoke: the device stays with the parent.
         let _ = self.domain.driver().call(|device| device.revoke(key));
@@ -254,32 +275,6 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    /// A request that binds the window to a part of a region. Post it to a queue pair. After its completion
-    /// [`remote_key`](Self::remote_key) returns the key for the peer.
-    ///
-    /// # Panics
-    /// If the range exceeds the region.
-    #[must_use]
-    pub fn bind(
-        &self,
-        region: &MemoryRegion,
-        range: impl RangeBounds<usize>,
-        access: Access,
-    ) -> Request {
-        let part = region.slice(range);
-        let binding = Binding {
-            region: region.key(),
-            address: part.address,
-            length: u64::from(part.length),
-            access,
-        };
-        Request::bind(Work::BindWindow {
-            window: self.key,
-            key: (self.kind == WindowKind::Two).then(|| self.next_key()),
-            binding,
-        })
-    }
-
     /// The current key.
     #[must_use]
     pub fn remote_key(&self) -> Key {
@@ -294,6 +289,34 @@ impl MemoryWindow {
     fn next_key(&self) -> Key {
         let value = self.remote_key().value();
         Key::new(value & !0xff | value.wrapping_add(1) & 0xff)
+    }
+}
+
+impl Request {
+    /// Binds a memory window to a part of a region. After the completion [`MemoryWindow::remote_key`] returns the
+    /// key for the peer.
+    ///
+    /// # Panics
+    /// If the range exceeds the region.
+    #[must_use]
+    pub fn bind_window(
+        window: &MemoryWindow,
+        region: &MemoryRegion,
+        range: impl RangeBounds<usize>,
+        access: Access,
+    ) -> Self {
+        let part = region.slice(range);
+        let binding = Binding {
+            region: region.key(),
+            address: part.address,
+            length: u64::from(part.length),
+            access,
+        };
+        Self::of(Work::BindWindow {
+            window: window.key,
+            key: (window.kind == WindowKind::Two).then(|| window.next_key()),
+            binding,
+        })
     }
 }
 

@@ -21,7 +21,7 @@
 //! assert_eq!(channel.wait().kind, EventKind::AddressResolved);
 //! client.resolve_route(Duration::from_secs(1))?;
 //! assert_eq!(channel.wait().kind, EventKind::RouteResolved);
-//! let context = Context::of(&client).expect("its address is resolved");
+//! let context = Context::from_id(&client).expect("its address is resolved");
 //! assert!(context.device().gid_of(address.ip()).is_some());
 //! # Ok(())
 //! # }

@@ -90,11 +90,11 @@ impl Request {
 
     /// Local invalidate of a type 2 memory window.
     #[must_use]
-    pub fn invalidate(key: Key) -> Self {
+    pub fn local_invalidate(key: Key) -> Self {
         Self::of(Work::LocalInvalidate(key))
     }
 
-    fn of(work: Work) -> Self {
+    pub(crate) fn of(work: Work) -> Self {
         Self(SendRequest::new(0, work))
     }
 
@@ -152,10 +152,6 @@ impl Request {
     pub(crate) fn naming_receive_queue(mut self, queue: Srqn) -> Self {
         self.0.remote_srqn = Some(queue);
         self
-    }
-
-    pub(crate) fn bind(work: Work) -> Self {
-        Self::of(work)
     }
 
     pub(crate) fn into_engine(self) -> SendRequest {

@@ -20,13 +20,14 @@ struct Owner {
 
 impl ProtectionDomain {
     /// Creates a shared receive queue.
-    pub fn shared_receive_queue(
+    pub fn create_shared_receive_queue(
         &self,
         capacity: u32,
         max_segments: u32,
     ) -> Result<SharedReceiveQueue, ObjectError> {
+        let (_, domain) = self.software("shared receive queues")?;
         let init = SharedReceiveInit {
-            domain: self.id(),
+            domain,
             capacity,
             max_segments,
             xrc: None,
@@ -40,9 +41,8 @@ impl SharedReceiveQueue {
         domain: &ProtectionDomain,
         init: SharedReceiveInit,
     ) -> Result<Self, ObjectError> {
-        let id = domain
-            .driver()
-            .call(|device| device.create_shared_receive_queue(init))?;
+        let (driver, _) = domain.software("shared receive queues")?;
+        let id = driver.call(|device| device.create_shared_receive_queue(init))?;
         Ok(Self(Arc::new(Owner {
             domain: domain.clone(),
             id,
@@ -70,7 +70,7 @@ impl SharedReceiveQueue {
     }
 
     /// Arms the limit: one event when fewer than `limit` receives are left; 0 disarms it.
-    pub fn notify_below(&self, limit: u32) -> Result<(), ObjectError> {
+    pub fn arm_limit(&self, limit: u32) -> Result<(), ObjectError> {
         let id = self.0.id;
         self.0
             .domain

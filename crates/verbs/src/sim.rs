@@ -15,10 +15,10 @@
 //! async fn server(host: Host) -> Outcome {
 //!     let listener = Listener::bind(host.address_of("server", 7471))?;
 //!     let request = listener.next().await;
-//!     let domain = request.context().protection_domain()?;
-//!     let completions = request.context().completion_queue(16)?;
-//!     let memory = domain.register(64, Access::LOCAL_WRITE)?;
-//!     let prepared = request.prepare(domain.queue_pair(&completions))?;
+//!     let domain = request.context().allocate_protection_domain()?;
+//!     let completions = request.context().create_completion_queue(16)?;
+//!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
+//!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
 //!     prepared.post_receive(1, [memory.all()])?;
 //!     let connection = prepared.accept_async(b"").await?;
 //!     let received = completions.next().await.ok()?;
@@ -30,16 +30,16 @@
 //!
 //! async fn client(host: Host) -> Outcome {
 //!     let connector = Connector::resolve_async(host.address_of("server", 7471)).await?;
-//!     let domain = connector.context().protection_domain()?;
-//!     let completions = connector.context().completion_queue(16)?;
-//!     let prepared = connector.prepare(domain.queue_pair(&completions))?;
+//!     let domain = connector.context().allocate_protection_domain()?;
+//!     let completions = connector.context().create_completion_queue(16)?;
+//!     let prepared = connector.prepare(domain.queue_pair_builder(&completions))?;
 //!     let connection = prepared.connect_async(b"").await?;
-//!     connection.post(Request::send().inline(b"hello"))?;
+//!     connection.post_send(Request::send().inline(b"hello"))?;
 //!     completions.next().await.ok()?;
 //!     Ok(())
 //! }
 //!
-//! let report = Simulation::seed(42)
+//! let report = Simulation::with_seed(42)
 //!     .faults("loss=1%")
 //!     .service("server", server)
 //!     .host("client", client)
@@ -146,7 +146,7 @@ impl<E: fmt::Display> Outcome for Result<(), E> {
 
 impl Simulation {
     /// A simulation without hosts. The seed decides everything that is random in it.
-    pub fn seed(seed: u64) -> Self {
+    pub fn with_seed(seed: u64) -> Self {
         Self {
             seed,
             faults: None,

@@ -28,8 +28,9 @@ struct OpenDomain {
 
 impl Context {
     /// Opens an XRC domain.
-    pub fn xrc_domain(&self) -> Result<XrcDomain, ObjectError> {
-        let id = self.driver().call(engine::Device::open_xrc_domain)?;
+    pub fn open_xrc_domain(&self) -> Result<XrcDomain, ObjectError> {
+        let driver = self.software("XRC domains")?;
+        let id = driver.call(engine::Device::open_xrc_domain)?;
         Ok(XrcDomain(Arc::new(OpenDomain {
             context: self.clone(),
             id,
@@ -48,10 +49,9 @@ impl fmt::Debug for XrcDomain {
 impl Drop for OpenDomain {
     fn drop(&mut self) {
         let id = self.id;
-        let _ = self
-            .context
-            .driver()
-            .call(|device| device.close_xrc_domain(id));
+        if let Some(driver) = self.context.driver() {
+            let _ = driver.call(|device| device.close_xrc_domain(id));
+        }
     }
 }
 
@@ -67,18 +67,20 @@ pub struct XrcReceiveQueue {
 
 impl ProtectionDomain {
     /// Creates a receive queue for the targets of an XRC domain. Its receives complete in `completions`.
-    pub fn xrc_receive_queue(
+    pub fn create_xrc_receive_queue(
         &self,
         xrc_domain: &XrcDomain,
         completions: &CompletionQueue,
         capacity: u32,
         max_segments: u32,
     ) -> Result<XrcReceiveQueue, ObjectError> {
+        let (_, domain) = self.software("XRC receive queues")?;
+        let completion_queue = completions.id().ok_or(ObjectError::Unknown)?;
         let init = SharedReceiveInit {
-            domain: self.id(),
+            domain,
             capacity,
             max_segments,
-            xrc: Some((xrc_domain.0.id, completions.id())),
+            xrc: Some((xrc_domain.0.id, completion_queue)),
         };
         let queue = SharedReceiveQueue::create(self, init)?;
         let number = queue.number().ok_or(ObjectError::Unknown)?;
@@ -110,7 +112,7 @@ impl XrcReceiveQueue {
 
 /// An initiator that is not connected yet.
 #[derive(Debug)]
-pub struct PreparedInitiator(PreparedQueuePair);
+pub struct PreparedXrcInitiator(PreparedQueuePair);
 
 /// A connected initiator, which sends.
 #[derive(Debug)]
@@ -118,7 +120,7 @@ pub struct XrcInitiator(Handle);
 
 /// A target that is not connected yet.
 #[derive(Debug)]
-pub struct PreparedTarget {
+pub struct PreparedXrcTarget {
     prepared: PreparedQueuePair,
     domain: XrcDomain,
 }
@@ -132,24 +134,24 @@ pub struct XrcTarget {
 
 impl QueuePairBuilder {
     /// Creates the initiator of an extended reliable connection.
-    pub fn xrc_initiator(self) -> Result<PreparedInitiator, SetupError> {
+    pub fn create_xrc_initiator(self) -> Result<PreparedXrcInitiator, SetupError> {
         self.prepare(QueuePairType::XrcInitiator)
-            .map(PreparedInitiator)
+            .map(PreparedXrcInitiator)
     }
 
     /// Creates the target of an extended reliable connection.
-    pub fn xrc_target(self, domain: &XrcDomain) -> Result<PreparedTarget, SetupError> {
+    pub fn create_xrc_target(self, domain: &XrcDomain) -> Result<PreparedXrcTarget, SetupError> {
         let prepared = self
             .xrc_domain(domain.0.id)
             .prepare(QueuePairType::XrcTarget)?;
-        Ok(PreparedTarget {
+        Ok(PreparedXrcTarget {
             prepared,
             domain: domain.clone(),
         })
     }
 }
 
-impl PreparedInitiator {
+impl PreparedXrcInitiator {
     /// The endpoint for the peer.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
@@ -164,12 +166,12 @@ impl PreparedInitiator {
 
 impl XrcInitiator {
     /// Posts a request for the peer's shared receive queue `to`.
-    pub fn post(&self, to: Srqn, request: Request) -> Result<(), PostError> {
+    pub fn post_send(&self, to: Srqn, request: Request) -> Result<(), PostError> {
         self.0.post_send(request.naming_receive_queue(to))
     }
 }
 
-impl PreparedTarget {
+impl PreparedXrcTarget {
     /// The endpoint for the peer.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {

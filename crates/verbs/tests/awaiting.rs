@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{CmError, CmId, EventChannel, EventKind, Parameters, PortSpace};
 use rocinante::{ConnectError, Connector, Listener, Qpn, Request, Status};
-use support::Couple;
+use support::ConnectedPair;
 
 /// No future here takes as long, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -43,15 +43,15 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-async fn echo(couple: &Couple, rounds: u64) {
+async fn echo(pair: &ConnectedPair, rounds: u64) {
     for round in 0..rounds {
-        let room = couple.right.memory.slice(0..64);
-        couple.from_right.post_receive(round, [room]).expect("room");
+        let room = pair.right.memory.slice(0..64);
+        pair.from_right.post_receive(round, [room]).expect("room");
         let request = Request::send().inline(b"awaited").id(round);
-        couple.from_left.post(request).expect("room");
+        pair.from_left.post_send(request).expect("room");
         let (sent, received) = (
-            couple.left.completions.next().await,
-            couple.right.completions.next().await,
+            pair.left.completions.next().await,
+            pair.right.completions.next().await,
         );
         assert_eq!((sent.id, sent.status), (round, Status::Success));
         assert_eq!((received.id, received.status), (round, Status::Success));
@@ -60,17 +60,20 @@ async fn echo(couple: &Couple, rounds: u64) {
 
 #[test]
 fn awaiting_a_completion_misses_none() {
-    let couple = Couple::connected("127.54.1.1", "127.54.1.2");
-    block_on(echo(&couple, 500));
+    let pair = ConnectedPair::connected("127.54.1.1", "127.54.1.2");
+    block_on(echo(&pair, 500));
 }
 
 async fn accept(listener: &Listener) {
     let request = listener.next().await;
     let context = request.context().clone();
-    let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
+    let (domain, completions) = (
+        context.allocate_protection_domain(),
+        context.create_completion_queue(8),
+    );
     let builder = domain
         .expect("room")
-        .queue_pair(&completions.expect("room"));
+        .queue_pair_builder(&completions.expect("room"));
     let prepared = request.prepare(builder).expect("room");
     let connection = prepared.accept_async(b"awaited").await.expect("a client");
     connection.disconnected().await;
@@ -81,10 +84,13 @@ async fn connect(address: SocketAddr) {
     let connector = Connector::resolve_from_async(source, address).await;
     let connector = connector.expect("a route");
     let context = connector.context().clone();
-    let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
+    let (domain, completions) = (
+        context.allocate_protection_domain(),
+        context.create_completion_queue(8),
+    );
     let builder = domain
         .expect("room")
-        .queue_pair(&completions.expect("room"));
+        .queue_pair_builder(&completions.expect("room"));
     let prepared = connector.prepare(builder).expect("room");
     let connection = prepared.connect_async(b"").await.expect("a server");
     assert!(connection.private_data().starts_with(b"awaited"));
@@ -152,10 +158,13 @@ fn awaiting_a_client_that_never_confirms_ends_at_the_timeout() {
     let (channel, _silent) = silent_client(listener.local_address());
     let request = block_on(listener.next());
     let context = request.context().clone();
-    let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
+    let (domain, completions) = (
+        context.allocate_protection_domain(),
+        context.create_completion_queue(8),
+    );
     let builder = domain
         .expect("room")
-        .queue_pair(&completions.expect("room"));
+        .queue_pair_builder(&completions.expect("room"));
     let timeout = Duration::from_millis(300);
     let prepared = request.prepare(builder).expect("room").timeout(timeout);
     let start = Instant::now();
@@ -177,10 +186,13 @@ fn awaiting_a_server_that_never_answers_ends_at_the_timeout() {
     let source = "127.54.1.8:0".parse().expect("an address");
     let connector = Connector::resolve_from(source, listener.local_address()).expect("a way");
     let context = connector.context().clone();
-    let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
+    let (domain, completions) = (
+        context.allocate_protection_domain(),
+        context.create_completion_queue(8),
+    );
     let builder = domain
         .expect("room")
-        .queue_pair(&completions.expect("room"));
+        .queue_pair_builder(&completions.expect("room"));
     let timeout = Duration::from_millis(300);
     let prepared = connector.timeout(timeout).prepare(builder).expect("room");
     let start = Instant::now();

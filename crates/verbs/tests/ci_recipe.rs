@@ -12,10 +12,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 fn serve(listener: &Listener) -> Result<String> {
     let request = listener.wait();
     let context = request.context().clone();
-    let domain = context.protection_domain()?;
-    let completions = context.completion_queue(16)?;
-    let memory = domain.register(64, Access::LOCAL_WRITE)?;
-    let prepared = request.prepare(domain.queue_pair(&completions))?;
+    let domain = context.allocate_protection_domain()?;
+    let completions = context.create_completion_queue(16)?;
+    let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
+    let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
     prepared.post_receive(1, [memory.all()])?;
     let _connection = prepared.accept(b"")?;
     let received = completions.wait().ok()?;
@@ -26,12 +26,12 @@ fn serve(listener: &Listener) -> Result<String> {
 
 /// The client under test: sends one message.
 fn send(context: &Context, server: SocketAddr, text: &[u8]) -> Result<()> {
-    let domain = context.protection_domain()?;
-    let completions = context.completion_queue(16)?;
+    let domain = context.allocate_protection_domain()?;
+    let completions = context.create_completion_queue(16)?;
     let connector = Connector::resolve_on(context, server)?;
-    let prepared = connector.prepare(domain.queue_pair(&completions))?;
+    let prepared = connector.prepare(domain.queue_pair_builder(&completions))?;
     let connection = prepared.connect(b"")?;
-    connection.post(Request::send().inline(text))?;
+    connection.post_send(Request::send().inline(text))?;
     completions.wait().ok()?;
     Ok(())
 }

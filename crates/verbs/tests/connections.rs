@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rocinante::rdma_cm::{EventChannel, EventKind, Parameters, PortSpace, RejectReason};
+use rocinante::rdma_cm::{CmId, EventChannel, EventKind, Parameters, PortSpace, RejectReason};
 use rocinante::{
-    Access, CompletionQueue, ConnectError, Connection, ConnectionRequest, Connector, Context,
-    Listener, MemoryRegion, ProtectionDomain, Qpn, Request, Status,
+    Access, CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
+    Connector, Context, Listener, MemoryRegion, ProtectionDomain, Qpn, Request, Status,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,11 +21,11 @@ struct Side {
 
 impl Side {
     fn at(context: &Context) -> Self {
-        let domain = context.protection_domain().unwrap();
+        let domain = context.allocate_protection_domain().unwrap();
         Self {
-            completions: context.completion_queue(64).unwrap(),
+            completions: context.create_completion_queue(64).unwrap(),
             memory: domain
-                .register(
+                .allocate_memory(
                     4096,
                     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
                 )
@@ -34,8 +34,8 @@ impl Side {
         }
     }
 
-    fn queue_pair(&self) -> rocinante::QueuePairBuilder {
-        self.domain.queue_pair(&self.completions)
+    fn queue_pair_builder(&self) -> rocinante::QueuePairBuilder {
+        self.domain.queue_pair_builder(&self.completions)
     }
 
     fn succeeds(&self) {
@@ -46,7 +46,7 @@ impl Side {
 
 fn accept(request: ConnectionRequest, reply: &[u8]) -> (Side, Connection) {
     let side = Side::at(request.context());
-    let prepared = request.prepare(side.queue_pair()).unwrap();
+    let prepared = request.prepare(side.queue_pair_builder()).unwrap();
     prepared
         .post_receive(1, [side.memory.slice(0..64)])
         .unwrap();
@@ -57,9 +57,48 @@ fn accept(request: ConnectionRequest, reply: &[u8]) -> (Side, Connection) {
 fn connect(address: SocketAddr, request: &[u8]) -> Result<(Side, Connection), ConnectError> {
     let connector = Connector::resolve_from(beside(address), address)?;
     let side = Side::at(connector.context());
-    let prepared = connector.prepare(side.queue_pair())?;
+    let prepared = connector.prepare(side.queue_pair_builder())?;
     let connection = prepared.connect(request)?;
     Ok((side, connection))
+}
+
+/// An id that can connect to an address, and its events.
+fn resolved(address: SocketAddr) -> (EventChannel, CmId) {
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create(PortSpace::Tcp);
+    id.resolve_address(Some(beside(address)), address, TIMEOUT)
+        .unwrap();
+    assert_eq!(channel.wait().kind, EventKind::AddressResolved);
+    id.resolve_route(TIMEOUT).unwrap();
+    assert_eq!(channel.wait().kind, EventKind::RouteResolved);
+    (channel, id)
+}
+
+/// A listener whose requests the test accepts itself.
+struct Listening {
+    channel: EventChannel,
+    _id: CmId,
+    address: SocketAddr,
+}
+
+impl Listening {
+    fn at(address: &str) -> Self {
+        let address = address.parse().unwrap();
+        let channel = EventChannel::new().unwrap();
+        let id = channel.create(PortSpace::Tcp);
+        id.bind(address).unwrap();
+        id.listen(1).unwrap();
+        Self {
+            channel,
+            _id: id,
+            address,
+        }
+    }
+
+    fn request(&self) -> CmId {
+        let event = self.channel.wait_for(TIMEOUT).expect("a request");
+        event.request.expect("the id of the request")
+    }
 }
 
 /// An address that no other program uses, in the neighbourhood of another.
@@ -78,20 +117,13 @@ fn a_client_that_never_confirms_does_not_keep_the_next_one_waiting() {
     let listener = Listener::bind("127.54.17.1:7174").unwrap();
     let address = listener.local_address();
     // It hears the reply and stays silent: no RTU.
-    let channel = EventChannel::new().unwrap();
-    let silent = channel.create(PortSpace::Tcp);
-    silent
-        .resolve_address(Some(beside(address)), address, TIMEOUT)
-        .unwrap();
-    assert_eq!(channel.wait().kind, EventKind::AddressResolved);
-    silent.resolve_route(TIMEOUT).unwrap();
-    assert_eq!(channel.wait().kind, EventKind::RouteResolved);
+    let (channel, silent) = resolved(address);
     let parameters = Parameters::new(Qpn::new(0x77));
     silent.connect(&parameters).unwrap();
 
     let request = listener.wait_for(TIMEOUT).expect("a request");
     let side = Side::at(request.context());
-    let prepared = request.prepare(side.queue_pair()).unwrap();
+    let prepared = request.prepare(side.queue_pair_builder()).unwrap();
     let refused = prepared.timeout(Duration::from_millis(100)).accept(b"");
     assert!(
         matches!(refused, Err(ConnectError::NotConfirmed { .. })),
@@ -122,7 +154,9 @@ fn client_connects_and_both_sides_can_post() {
     let (side, connection) = connect(address, b"hello").unwrap();
     assert_eq!(&connection.private_data()[..7], b"welcome");
     assert_eq!(connection.peer_address(), Some(address));
-    connection.post(Request::send().inline(b"ping")).unwrap();
+    connection
+        .post_send(Request::send().inline(b"ping"))
+        .unwrap();
     side.succeeds();
     connection.disconnect().unwrap();
     assert!(connection.wait_disconnected(TIMEOUT));
@@ -140,7 +174,9 @@ fn client_connects_over_ipv6_to_a_chosen_port() {
         connection.disconnect().unwrap();
     });
     let (side, connection) = connect(address, b"").unwrap();
-    connection.post(Request::send().inline(b"six")).unwrap();
+    connection
+        .post_send(Request::send().inline(b"six"))
+        .unwrap();
     side.succeeds();
     assert!(connection.wait_disconnected(TIMEOUT));
     server.join().unwrap();
@@ -179,7 +215,7 @@ fn silent_host_is_reported_after_the_timeout() {
     let connector = Connector::resolve_from(source, "127.54.4.9:7174").unwrap();
     let connector = connector.timeout(Duration::from_millis(200));
     let side = Side::at(connector.context());
-    let prepared = connector.prepare(side.queue_pair()).unwrap();
+    let prepared = connector.prepare(side.queue_pair_builder()).unwrap();
     let start = Instant::now();
     let refused = prepared.connect(b"");
     assert!(matches!(refused, Err(ConnectError::Unreachable(_))));
@@ -196,7 +232,7 @@ fn a_listener_on_an_open_device_uses_that_device() {
     let listener = Listener::bind_on(&context, address).unwrap();
     let client = thread::spawn(move || connect(address, b"").map(drop));
     let request = listener.wait_for(TIMEOUT).expect("a request");
-    let prepared = request.prepare(side.queue_pair()).unwrap();
+    let prepared = request.prepare(side.queue_pair_builder()).unwrap();
     let _connection = prepared.accept(b"").unwrap();
     client.join().unwrap().unwrap();
 }
@@ -221,14 +257,7 @@ fn a_port_is_free_for_another_device_when_its_listener_is_gone() {
 fn a_server_takes_no_more_reads_than_its_client_offers() {
     let listener = Listener::bind("127.54.18.1:7174").unwrap();
     let address = listener.local_address();
-    let channel = EventChannel::new().unwrap();
-    let client = channel.create(PortSpace::Tcp);
-    client
-        .resolve_address(Some(beside(address)), address, TIMEOUT)
-        .unwrap();
-    assert_eq!(channel.wait().kind, EventKind::AddressResolved);
-    client.resolve_route(TIMEOUT).unwrap();
-    assert_eq!(channel.wait().kind, EventKind::RouteResolved);
+    let (channel, client) = resolved(address);
     let mut parameters = Parameters::new(Qpn::new(0x77));
     parameters.responder_resources = 2;
     parameters.initiator_depth = 3;
@@ -236,7 +265,7 @@ fn a_server_takes_no_more_reads_than_its_client_offers() {
 
     let request = listener.wait_for(TIMEOUT).expect("a request");
     let side = Side::at(request.context());
-    let prepared = request.prepare(side.queue_pair()).unwrap();
+    let prepared = request.prepare(side.queue_pair_builder()).unwrap();
     let refused = prepared.timeout(Duration::from_millis(100)).accept(b"");
     assert!(refused.is_err(), "the client does not confirm");
     let EventKind::ConnectResponse(peer_parameters) = channel.wait().kind else {
@@ -252,25 +281,65 @@ fn a_server_takes_no_more_reads_than_its_client_offers() {
 }
 
 #[test]
-fn server_gets_an_event_when_the_client_cannot_use_its_reply() {
-    let address = "127.54.19.1:7174".parse().unwrap();
-    let channel = EventChannel::new().unwrap();
-    let listener = channel.create(PortSpace::Tcp);
-    listener.bind(address).unwrap();
-    listener.listen(1).unwrap();
+fn a_client_may_offer_more_reads_than_the_device_supports() {
+    let listener = Listener::bind("127.54.20.1:7174").unwrap();
+    let (channel, client) = resolved(listener.local_address());
+    let mut offer = Parameters::new(Qpn::new(0x77));
+    offer.responder_resources = 129;
+    offer.initiator_depth = 255;
+    client.connect(&offer).unwrap();
+    let request = listener.wait_for(TIMEOUT).expect("a request");
+    let side = Side::at(request.context());
+    let queue_pair = side.queue_pair_builder().connect_options(ConnectOptions {
+        reads: 255,
+        ..ConnectOptions::default()
+    });
+    let server = thread::spawn(move || request.prepare(queue_pair)?.accept(b""));
+    let EventKind::ConnectResponse(accepted) = channel.wait().kind else {
+        panic!("the server has not accepted");
+    };
+    let reads = (accepted.responder_resources, accepted.initiator_depth);
+    assert_eq!(reads, (128, 128), "as many as the server's device supports");
+    client.establish().unwrap();
+    server.join().unwrap().expect("a connection");
+}
+
+#[test]
+fn a_server_may_offer_more_reads_than_the_device_supports() {
+    let listening = Listening::at("127.54.21.1:7174");
+    let address = listening.address;
     let client = thread::spawn(move || connect(address, b"").map(drop));
-    let event = channel.wait_for(TIMEOUT).expect("a request");
-    let request = event.request.expect("the id of the request");
-    let mut parameters = Parameters::new(Qpn::new(0x77));
-    // More than the client's device can serve.
-    parameters.initiator_depth = u8::MAX;
-    request.accept(&parameters).unwrap();
-    let refused = client.join().unwrap();
+    let request = listening.request();
+    let mut offer = Parameters::new(Qpn::new(0x77));
+    offer.responder_resources = 129;
+    offer.initiator_depth = 255;
+    request.accept(&offer).unwrap();
+    client.join().unwrap().expect("a connection");
+    let event = listening.channel.wait_for(TIMEOUT).expect("an event");
+    assert_eq!(event.kind, EventKind::Established);
+}
+
+#[test]
+fn server_gets_an_event_when_the_client_cannot_use_its_reply() {
+    let listening = Listening::at("127.54.19.1:7174");
+    let (channel, client) = resolved(listening.address);
+    let context = Context::from_id(&client).expect("its device");
+    let side = Side::at(&context);
+    // The connection is reliable.
+    let prepared = side.queue_pair_builder().create_unreliable().unwrap();
+    client.connect(&prepared.parameters(b"")).unwrap();
+    let request = listening.request();
+    request.accept(&Parameters::new(Qpn::new(0x77))).unwrap();
+    let response = channel.wait().kind;
+    assert!(matches!(response, EventKind::ConnectResponse(_)));
+    let refused = prepared.connect_by(&client);
     assert!(
         matches!(refused, Err(ConnectError::Setup(_))),
         "{refused:?}"
     );
-    let kind = channel.wait_for(TIMEOUT).expect("an event").kind;
+    drop(client);
+    let event = listening.channel.wait_for(TIMEOUT).expect("an event");
+    let kind = event.kind;
     assert!(
         matches!(
             kind,
@@ -298,7 +367,7 @@ fn a_queue_pair_of_another_device_is_refused() {
     let _listener = Listener::bind("127.54.6.1:7174").unwrap();
     let connector = Connector::resolve("127.54.6.1:7174").unwrap();
     let elsewhere = Side::at(&Context::open("127.54.6.2").unwrap());
-    let refused = connector.prepare(elsewhere.queue_pair());
+    let refused = connector.prepare(elsewhere.queue_pair_builder());
     assert!(matches!(refused, Err(ConnectError::OtherDevice)));
 }
 
@@ -309,7 +378,9 @@ fn an_early_message_of_the_client_is_not_lost() {
     for round in 0..20_u8 {
         let client = thread::spawn(move || {
             let (side, connection) = connect(address, b"").unwrap();
-            connection.post(Request::send().inline(&[round])).unwrap();
+            connection
+                .post_send(Request::send().inline(&[round]))
+                .unwrap();
             side.succeeds();
             connection.wait_disconnected(TIMEOUT)
         });
@@ -387,7 +458,7 @@ fn a_device_works_while_a_listener_waits_for_the_registry() {
         let listener = scope.spawn(|| Listener::bind_on(&context, address));
         // Each of these takes the device's lock.
         for _ in 0..100 {
-            let queue = context.completion_queue(1).expect("room");
+            let queue = context.create_completion_queue(1).expect("room");
             assert_eq!(queue.poll(), None);
             thread::sleep(Duration::from_micros(100));
         }

@@ -12,16 +12,19 @@ use support::{ALL, End};
 
 /// How many there are of everything.
 fn counts(context: &Context) -> [usize; 6] {
-    context.driver().call_without_transmit(|device| {
-        [
-            device.memory_count(),
-            device.queue_pair_count(),
-            device.domain_count(),
-            device.completion_queue_count(),
-            device.shared_receive_queue_count(),
-            device.xrc_domain_count(),
-        ]
-    })
+    context
+        .driver()
+        .expect("ours")
+        .call_without_transmit(|device| {
+            [
+                device.memory_count(),
+                device.queue_pair_count(),
+                device.domain_count(),
+                device.completion_queue_count(),
+                device.shared_receive_queue_count(),
+                device.xrc_domain_count(),
+            ]
+        })
 }
 
 #[test]
@@ -35,25 +38,29 @@ fn every_handle_ends_its_object() {
         }
         all
     };
-    let domain = context.protection_domain().expect("room");
+    let domain = context.allocate_protection_domain().expect("room");
     assert_eq!(counts(&context), plus([0, 0, 1, 0, 0, 0]));
-    let completions = context.completion_queue(8).expect("room");
+    let completions = context.create_completion_queue(8).expect("room");
     assert_eq!(counts(&context), plus([0, 0, 1, 1, 0, 0]));
-    let region = domain.register(64, ALL).expect("room");
-    let window = domain.window(WindowKind::One).expect("room");
+    let region = domain.allocate_memory(64, ALL).expect("room");
+    let window = domain
+        .allocate_memory_window(WindowKind::One)
+        .expect("room");
     assert_eq!(counts(&context), plus([2, 0, 1, 1, 0, 0]));
     drop(window);
     assert_eq!(counts(&context), plus([1, 0, 1, 1, 0, 0]));
     drop(region);
-    let shared = domain.shared_receive_queue(8, 1).expect("room");
-    let builder = domain.queue_pair(&completions).shared_receive(&shared);
-    let prepared = builder.reliable().expect("room");
+    let shared = domain.create_shared_receive_queue(8, 1).expect("room");
+    let builder = domain
+        .queue_pair_builder(&completions)
+        .shared_receive_queue(&shared);
+    let prepared = builder.create_reliable().expect("room");
     assert_eq!(counts(&context), plus([0, 1, 1, 1, 1, 0]));
     drop(prepared);
     assert_eq!(counts(&context), plus([0, 0, 1, 1, 1, 0]));
     drop(shared);
-    let xrc_domain = context.xrc_domain().expect("room");
-    let queue = domain.xrc_receive_queue(&xrc_domain, &completions, 8, 1);
+    let xrc_domain = context.open_xrc_domain().expect("room");
+    let queue = domain.create_xrc_receive_queue(&xrc_domain, &completions, 8, 1);
     assert_eq!(counts(&context), plus([0, 0, 1, 1, 1, 1]));
     drop(queue.expect("room"));
     drop(xrc_domain);
@@ -117,11 +124,11 @@ fn a_failed_completion_is_an_error_that_says_why() {
     let one = one.connect(to_other).expect("a peer");
     let _other = other.connect(to_one).expect("a peer");
     let remote = end.memory.remote(0);
-    one.post(Request::write(remote).inline(b"fits").id(1))
+    one.post_send(Request::write(remote).inline(b"fits").id(1))
         .expect("room");
     assert_eq!(end.completions.wait().ok().map(|it| it.id), Ok(1));
     let beyond = end.memory.remote(end.memory.len());
-    one.post(Request::write(beyond).inline(b"does not fit").id(2))
+    one.post_send(Request::write(beyond).inline(b"does not fit").id(2))
         .expect("room");
     let error = end.completions.wait().ok().expect_err("outside");
     assert_eq!((error.id, error.status), (2, Status::RemoteAccess));

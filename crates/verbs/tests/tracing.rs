@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use rocinante::Request;
-use support::Couple;
+use support::ConnectedPair;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -51,12 +51,12 @@ fn posts_packets_completions_and_state_changes_are_events() {
     let events = Events::default();
     let _default =
         tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
-    let couple = Couple::connected("127.55.7.1", "127.55.7.2");
-    let receive = couple.right.memory.slice(0..64);
-    couple.from_right.post_receive(1, [receive]).expect("room");
+    let pair = ConnectedPair::connected("127.55.7.1", "127.55.7.2");
+    let receive = pair.right.memory.slice(0..64);
+    pair.from_right.post_receive(1, [receive]).expect("room");
     let send = Request::send().inline(b"traced").id(77);
-    couple.from_left.post(send).expect("room");
-    while couple.left.completions.poll().is_none() {}
+    pair.from_left.post_send(send).expect("room");
+    while pair.left.completions.poll().is_none() {}
     events.assert_any(&["message=state change", "state=ReadyToSend"]);
     events.assert_any(&[
         "post:",

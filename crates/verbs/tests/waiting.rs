@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rocinante::{Notify, Request};
-use support::{Couple, End, TIMEOUT};
+use support::{ConnectedPair, End, TIMEOUT};
 
 /// Runs `work` on a thread of its own and fails if it hangs.
 fn within_timeout(work: impl FnOnce() + Send + 'static) {
@@ -25,21 +25,21 @@ fn within_timeout(work: impl FnOnce() + Send + 'static) {
 #[test]
 fn two_completions_wake_two_threads_that_wait_at_one_queue() {
     within_timeout(|| {
-        let couple = Couple::connected("127.55.1.1", "127.55.1.2");
+        let pair = ConnectedPair::connected("127.55.1.1", "127.55.1.2");
         for _ in 0..50 {
             for id in 0..2 {
-                let room = couple.right.memory.slice(0..8);
-                couple.from_right.post_receive(id, [room]).expect("room");
+                let room = pair.right.memory.slice(0..8);
+                pair.from_right.post_receive(id, [room]).expect("room");
             }
             thread::scope(|scope| {
                 for _ in 0..2 {
-                    scope.spawn(|| couple.right.completions.wait());
+                    scope.spawn(|| pair.right.completions.wait());
                 }
                 thread::sleep(Duration::from_millis(2));
                 let sends = (0..2).map(|id| Request::send().inline(b"both").id(id));
-                couple.from_left.post_many(sends).expect("room");
+                pair.from_left.post_send_many(sends).expect("room");
                 for _ in 0..2 {
-                    couple.left.success();
+                    pair.left.success();
                 }
             });
         }
@@ -49,16 +49,20 @@ fn two_completions_wake_two_threads_that_wait_at_one_queue() {
 #[test]
 fn notifications_wake_all_threads_that_wait_at_a_channel() {
     within_timeout(|| {
-        let couple = Couple::connected("127.55.1.3", "127.55.1.4");
-        let channel = couple.right.context.completion_channel().expect("room");
-        let queues = [(); 2].map(|()| channel.completion_queue(8).expect("room"));
+        let pair = ConnectedPair::connected("127.55.1.3", "127.55.1.4");
+        let channel = pair
+            .right
+            .context
+            .create_completion_channel()
+            .expect("room");
+        let queues = [(); 2].map(|()| channel.create_completion_queue(8).expect("room"));
         let pairs: Vec<_> = (queues.iter())
-            .map(|queue| connect(&couple.left, &couple.right, queue))
+            .map(|queue| connect(&pair.left, &pair.right, queue))
             .collect();
         for _ in 0..50 {
             for ((_, right), queue) in pairs.iter().zip(&queues) {
-                queue.notify(Notify::Any);
-                let room = couple.right.memory.slice(0..8);
+                queue.arm(Notify::Any);
+                let room = pair.right.memory.slice(0..8);
                 right.post_receive(0, [room]).expect("room");
             }
             thread::scope(|scope| {
@@ -67,10 +71,11 @@ fn notifications_wake_all_threads_that_wait_at_a_channel() {
                 }
                 thread::sleep(Duration::from_millis(2));
                 for (left, _) in &pairs {
-                    left.post(Request::send().inline(b"both")).expect("room");
+                    left.post_send(Request::send().inline(b"both"))
+                        .expect("room");
                 }
                 for _ in 0..2 {
-                    couple.left.success();
+                    pair.left.success();
                 }
             });
             assert!(queues.iter().all(|queue| queue.poll().is_some()));
@@ -85,7 +90,11 @@ fn connect(
     queue: &rocinante::CompletionQueue,
 ) -> (rocinante::QueuePair, rocinante::QueuePair) {
     let here = left.prepare(rocinante::ConnectOptions::default());
-    let there = right.domain.queue_pair(queue).reliable().expect("room");
+    let there = right
+        .domain
+        .queue_pair_builder(queue)
+        .create_reliable()
+        .expect("room");
     let (our_end, their_end) = (here.endpoint(), there.endpoint());
     (
         here.connect(their_end).expect("a peer"),
@@ -96,23 +105,28 @@ fn connect(
 #[test]
 fn waiting_at_a_queue_leaves_the_notifications_of_its_channel_alone() {
     within_timeout(|| {
-        let couple = Couple::connected("127.55.1.5", "127.55.1.6");
-        let channel = couple.right.context.completion_channel().expect("room");
-        let queues = [(); 2].map(|()| channel.completion_queue(8).expect("room"));
+        let pair = ConnectedPair::connected("127.55.1.5", "127.55.1.6");
+        let channel = pair
+            .right
+            .context
+            .create_completion_channel()
+            .expect("room");
+        let queues = [(); 2].map(|()| channel.create_completion_queue(8).expect("room"));
         let pairs: Vec<_> = (queues.iter())
-            .map(|queue| connect(&couple.left, &couple.right, queue))
+            .map(|queue| connect(&pair.left, &pair.right, queue))
             .collect();
         for (_, right) in &pairs {
-            let room = couple.right.memory.slice(0..8);
+            let room = pair.right.memory.slice(0..8);
             right.post_receive(0, [room]).expect("room");
         }
-        queues[0].notify(Notify::Any);
+        queues[0].arm(Notify::Any);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| queues[1].wait());
             thread::sleep(Duration::from_millis(20));
             for (left, _) in &pairs {
-                left.post(Request::send().inline(b"one")).expect("room");
-                couple.left.success();
+                left.post_send(Request::send().inline(b"one"))
+                    .expect("room");
+                pair.left.success();
             }
             waiter.join().expect("a completion");
         });
@@ -125,20 +139,20 @@ fn waiting_at_a_queue_leaves_the_notifications_of_its_channel_alone() {
 #[test]
 fn an_iterator_of_requests_may_use_the_device() {
     within_timeout(|| {
-        let couple = Couple::connected("127.55.1.7", "127.55.1.8");
-        let (memory, remote) = (&couple.left.memory, &couple.right.memory);
+        let pair = ConnectedPair::connected("127.55.1.7", "127.55.1.8");
+        let (memory, remote) = (&pair.left.memory, &pair.right.memory);
         let requests = (0..100_u8).map(|index| {
             let place = usize::from(index);
             memory.write(place, &[index]);
             let data = memory.slice(place..place + 1);
             Request::write(remote.remote(place)).data(data)
         });
-        couple.from_left.post_many(requests).expect("room");
+        pair.from_left.post_send_many(requests).expect("room");
         for _ in 0..100 {
-            couple.left.success();
+            pair.left.success();
         }
         let expected: Vec<u8> = (0..100).collect();
-        assert_eq!(couple.right.memory.to_vec(0..100), expected);
+        assert_eq!(pair.right.memory.to_vec(0..100), expected);
     });
 }
 
@@ -171,21 +185,21 @@ mod tasks {
     #[test]
     fn a_waker_may_poll_at_once() {
         within_timeout(|| {
-            let couple = Couple::connected("127.55.1.9", "127.55.1.10");
-            let queue = couple.right.completions.clone();
+            let pair = ConnectedPair::connected("127.55.1.9", "127.55.1.10");
+            let queue = pair.right.completions.clone();
             let inline = Arc::new(PollsInline {
                 queue: queue.clone(),
                 found: Mutex::default(),
                 woken: AtomicU32::new(0),
             });
-            let room = couple.right.memory.slice(0..8);
-            couple.from_right.post_receive(9, [room]).expect("room");
+            let room = pair.right.memory.slice(0..8);
+            pair.from_right.post_receive(9, [room]).expect("room");
             let waker = Waker::from(Arc::clone(&inline));
             let mut next = pin!(queue.next());
             let first = next.as_mut().poll(&mut Context::from_waker(&waker));
             assert!(first.is_pending());
             let send = Request::send().inline(b"wake");
-            couple.from_left.post(send).expect("room");
+            pair.from_left.post_send(send).expect("room");
             while inline.woken.load(Ordering::Acquire) == 0 {
                 thread::yield_now();
             }
@@ -196,18 +210,23 @@ mod tasks {
     #[test]
     fn awaiting_leaves_nothing_behind_in_the_channel() {
         within_timeout(|| {
-            let couple = Couple::connected("127.55.1.11", "127.55.1.12");
-            let channel = couple.right.context.completion_channel().expect("room");
-            let queue = channel.completion_queue(8).expect("room");
-            let (left, right) = connect(&couple.left, &couple.right, &queue);
+            let pair = ConnectedPair::connected("127.55.1.11", "127.55.1.12");
+            let channel = pair
+                .right
+                .context
+                .create_completion_channel()
+                .expect("room");
+            let queue = channel.create_completion_queue(8).expect("room");
+            let (left, right) = connect(&pair.left, &pair.right, &queue);
             let mut context = Context::from_waker(Waker::noop());
             for _ in 0..100 {
-                let room = couple.right.memory.slice(0..8);
+                let room = pair.right.memory.slice(0..8);
                 right.post_receive(0, [room]).expect("room");
                 let mut next = pin!(queue.next());
                 assert!(next.as_mut().poll(&mut context).is_pending());
-                left.post(Request::send().inline(b"one")).expect("room");
-                couple.left.success();
+                left.post_send(Request::send().inline(b"one"))
+                    .expect("room");
+                pair.left.success();
                 while next.as_mut().poll(&mut context) == Poll::Pending {
                     thread::yield_now();
                 }

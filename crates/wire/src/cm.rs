@@ -86,7 +86,7 @@ macro_rules! messages {
 messages! {
     /// Requests a connection.
     ConnectRequest = 0x0010 "REQ",
-    /// Confirms receipt of a message whose answer takes longer.
+    /// Confirms receipt of a message whose response takes longer.
     ReceiptAcknowledge = 0x0011 "MRA",
     /// Rejects a connection.
     Reject = 0x0012 "REJ",

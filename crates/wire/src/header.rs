@@ -10,20 +10,30 @@
 //! | [`Deth`], [`Xrceth`], [`Immediate`] | the sender, the shared receive queue, immediate data |
 //! | [`Aeth`], [`AtomicAckEth`] | the result of a request |
 
-mod access;
+mod aeth;
+mod atomic_ack_eth;
+mod atomic_eth;
 mod bth;
-mod delivery;
-mod flush;
+mod deth;
+mod feth;
+mod ieth;
+mod immediate;
 mod layout;
-mod response;
+mod reth;
 mod syndrome;
+mod xrceth;
 
-pub use access::{AtomicEth, Ieth, Reth};
+pub use aeth::Aeth;
+pub use atomic_ack_eth::AtomicAckEth;
+pub use atomic_eth::AtomicEth;
 pub use bth::Bth;
-pub use delivery::{Deth, Immediate, Xrceth};
-pub use flush::{Feth, FlushPlacement, FlushRange};
-pub use response::{Aeth, AtomicAckEth};
+pub use deth::Deth;
+pub use feth::{Feth, FlushPlacement, FlushRange};
+pub use ieth::Ieth;
+pub use immediate::Immediate;
+pub use reth::Reth;
 pub use syndrome::{NakCode, Syndrome};
+pub use xrceth::Xrceth;
 
 use zerocopy::{FromBytes, Immutable as NoCells, IntoBytes, KnownLayout, Unaligned};
 

@@ -28,17 +28,17 @@ impl Client {
         gid_index: u8,
         server: SocketAddr,
     ) -> anyhow::Result<Self> {
-        let domain = context.protection_domain()?;
-        let completions = context.completion_queue(16)?;
-        let memory = domain.register(TEXT, Access::LOCAL_WRITE)?;
+        let domain = context.allocate_protection_domain()?;
+        let completions = context.create_completion_queue(16)?;
+        let memory = domain.allocate_memory(TEXT, Access::LOCAL_WRITE)?;
         let connect_options = ConnectOptions {
-            gid_index,
+            gid_index: Some(gid_index),
             ..ConnectOptions::default()
         };
         let prepared = domain
-            .queue_pair(&completions)
+            .queue_pair_builder(&completions)
             .connect_options(connect_options)
-            .reliable()?;
+            .create_reliable()?;
         let mut exchange = Exchange::connect(server)?;
         exchange.send(PeerInfo {
             endpoint: prepared.endpoint(),
@@ -114,20 +114,20 @@ impl Client {
     fn compare_swap(&self, offset: usize, expected: u64, new: u64) -> anyhow::Result<u64> {
         let request = Request::compare_swap(self.at(offset), expected, new);
         self.carry_out("COMPARE-AND-SWAP", request.data(self.memory.slice(0..8)))?;
-        Ok(self.answer())
+        Ok(self.fetched())
     }
 
     /// Adds to a number. Returns the previous value.
     fn fetch_add(&self, offset: usize, add: u64) -> anyhow::Result<u64> {
         let request = Request::fetch_add(self.at(offset), add);
         self.carry_out("FETCH-AND-ADD", request.data(self.memory.slice(0..8)))?;
-        Ok(self.answer())
+        Ok(self.fetched())
     }
 
     fn read_number(&self, offset: usize) -> anyhow::Result<u64> {
         let request = Request::read(self.at(offset));
         self.carry_out("RDMA READ", request.data(self.memory.slice(0..8)))?;
-        Ok(self.answer())
+        Ok(self.fetched())
     }
 
     fn write_number(&self, offset: usize, value: u64) -> anyhow::Result<()> {
@@ -142,14 +142,14 @@ impl Client {
         }
     }
 
-    fn answer(&self) -> u64 {
+    fn fetched(&self) -> u64 {
         let mut bytes = [0; 8];
         self.memory.read(0, &mut bytes);
         u64::from_ne_bytes(bytes)
     }
 
     fn carry_out(&self, what: &str, request: Request) -> anyhow::Result<()> {
-        self.queue_pair.post(request)?;
+        self.queue_pair.post_send(request)?;
         succeeded(&self.completions, what).map(drop)
     }
 }

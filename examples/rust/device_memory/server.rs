@@ -26,17 +26,17 @@ struct ConnectedClient {
 
 impl Server {
     pub(crate) fn new(context: &Context, gid_index: u8, size: usize) -> anyhow::Result<Self> {
-        let domain = context.protection_domain()?;
+        let domain = context.allocate_protection_domain()?;
         let rights = Access::LOCAL_WRITE
             | Access::REMOTE_READ
             | Access::REMOTE_WRITE
             | Access::REMOTE_ATOMIC;
         // In C: ibv_alloc_dm and ibv_reg_dm_mr with IBV_ACCESS_ZERO_BASED.
-        let memory = domain.register_on_device(size, rights)?;
+        let memory = domain.allocate_device_memory(size, rights)?;
         // The process has no pointer to it and copies data in and out (ibv_memcpy_to_dm).
         memory.write(GREETING, b"hello from the device's own memory");
         Ok(Self {
-            completions: context.completion_queue(64)?,
+            completions: context.create_completion_queue(64)?,
             domain,
             memory,
             gid_index,
@@ -60,14 +60,14 @@ impl Server {
     fn accept(&self, listener: &TcpListener) -> anyhow::Result<ConnectedClient> {
         let mut exchange = Exchange::over(listener.accept()?.0)?;
         let connect_options = ConnectOptions {
-            gid_index: self.gid_index,
+            gid_index: Some(self.gid_index),
             ..ConnectOptions::default()
         };
         let prepared = self
             .domain
-            .queue_pair(&self.completions)
+            .queue_pair_builder(&self.completions)
             .connect_options(connect_options);
-        let prepared = prepared.reliable()?;
+        let prepared = prepared.create_reliable()?;
         // The buffer of a receive can be in device memory, too.
         prepared.post_receive(1, [self.memory.slice(INBOX..INBOX + TEXT)])?;
         let client: PeerInfo = exchange.receive()?.parse()?;

@@ -77,7 +77,7 @@ impl Link {
         let mut exchange = Exchange::over(listener.accept()?.0)?;
         offered.plan.check(&exchange.receive()?)?;
 
-        let prepared = queue_pair.reliable()?;
+        let prepared = queue_pair.create_reliable()?;
         if let Some(buffer) = offered.receive {
             prepared.post_receive(1, [buffer])?;
         }
@@ -105,7 +105,7 @@ impl Link {
     ) -> anyhow::Result<Self> {
         let mut exchange = Exchange::connect(server)?;
         exchange.send(&plan.0)?;
-        let prepared = queue_pair.reliable()?;
+        let prepared = queue_pair.create_reliable()?;
         let client = PeerInfo {
             endpoint: prepared.endpoint(),
             // The server does not access memory of the client.

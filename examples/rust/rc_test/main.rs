@@ -119,18 +119,18 @@ impl Resources {
         let context = options.device.open(capture, options.server_ip)?;
         let gid_index = gid_index(&context, options.gid_index, options.server_ip);
         println!("device  {}", describe_gid(&context, gid_index));
-        let domain = context.protection_domain()?;
-        let completions = context.completion_queue(16)?;
-        let memory = domain.register(BUFFER_SIZE, access)?;
+        let domain = context.allocate_protection_domain()?;
+        let completions = context.create_completion_queue(16)?;
+        let memory = domain.allocate_memory(BUFFER_SIZE, access)?;
         let connect_options = ConnectOptions {
-            gid_index,
+            gid_index: Some(gid_index),
             // 7 means "forever": with a missing receive the program would seem to hang.
             rnr_retry: 3,
             ..ConnectOptions::default()
         };
         Ok(Self {
             queue_pair: domain
-                .queue_pair(&completions)
+                .queue_pair_builder(&completions)
                 .connect_options(connect_options),
             context,
             completions,
@@ -226,7 +226,7 @@ fn run_client(options: &Options, server: IpAddr) -> anyhow::Result<()> {
         Mode::Write => Request::write(target(&link, options.fault)),
     };
     println!("client  posts \"{MESSAGE}\": {}", mode.on_the_wire());
-    link.queue_pair().post(request.data(data).id(1))?;
+    link.queue_pair().post_send(request.data(data).id(1))?;
     let completion = completed(&resources.completions)?;
     link.end()?;
     report(&completion, options.fault)?;

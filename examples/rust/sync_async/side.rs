@@ -71,7 +71,7 @@ impl Side {
         let outbox = self.memory.slice(OUTBOX..OUTBOX + SIZE);
         Ok(self
             .queue_pair
-            .post(Request::send().data(outbox).id(SEND))?)
+            .post_send(Request::send().data(outbox).id(SEND))?)
     }
 }
 
@@ -85,18 +85,18 @@ struct Unconnected {
 
 impl Unconnected {
     fn new(context: &Context) -> anyhow::Result<Self> {
-        let domain = context.protection_domain()?;
-        let channel = context.completion_channel()?;
-        let completions = channel.completion_queue(16)?;
-        let memory = domain.register(2 * SIZE, Access::LOCAL_WRITE)?;
+        let domain = context.allocate_protection_domain()?;
+        let channel = context.create_completion_channel()?;
+        let completions = channel.create_completion_queue(16)?;
+        let memory = domain.allocate_memory(2 * SIZE, Access::LOCAL_WRITE)?;
         let connect_options = ConnectOptions {
-            gid_index: gid_index(context, None, None),
+            gid_index: Some(gid_index(context, None, None)),
             ..ConnectOptions::default()
         };
         let prepared = domain
-            .queue_pair(&completions)
+            .queue_pair_builder(&completions)
             .connect_options(connect_options)
-            .reliable()?;
+            .create_reliable()?;
         prepared.post_receive(RECEIVE, [memory.slice(INBOX..INBOX + SIZE)])?;
         Ok(Self {
             channel,

@@ -21,7 +21,7 @@ pub(crate) fn echo(client: &Side, server: &Side, rounds: u32) -> anyhow::Result<
     for (side, name) in [(client, CLIENT), (server, SERVER)] {
         let name = epoll::EventData::new_u64(name);
         epoll::add(&poller, &side.channel, name, epoll::EventFlags::IN)?;
-        side.completions.notify(Notify::Any);
+        side.completions.arm(Notify::Any);
     }
     let mut state = ClientState {
         side: client,
@@ -86,7 +86,7 @@ fn echo_back(side: &Side) -> anyhow::Result<()> {
 /// is empty. In any other order a completion could be missed.
 fn take_completions(side: &Side) -> Vec<Completion> {
     while side.channel.poll().is_some() {}
-    side.completions.notify(Notify::Any);
+    side.completions.arm(Notify::Any);
     std::iter::from_fn(|| side.completions.poll()).collect()
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use wire::{Aeth, NakCode, Opcode, Packet, Syndrome};
 
-/// The opcodes and answers in a capture.
+/// The opcodes and syndromes in a capture.
 pub(crate) struct Capture(Vec<(Opcode, Option<Syndrome>)>);
 
 impl Capture {
@@ -30,10 +30,10 @@ impl Capture {
     }
 
     pub(crate) fn rejects(&self, code: NakCode) -> bool {
-        self.answers().any(|it| it == Syndrome::Negative(code))
+        self.syndromes().any(|it| it == Syndrome::Negative(code))
     }
 
-    /// How often the requester retried after an RNR NAK. A SEND that is repeated because an answer is
+    /// How often the requester retried after an RNR NAK. A SEND that is retransmitted because a response is
     /// late, as on a busy machine, gets an RNR NAK of its own and does not count.
     pub(crate) fn retries_after_rnr(&self) -> usize {
         let is_retry = |pair: &&[(Opcode, Option<Syndrome>)]| {
@@ -43,7 +43,7 @@ impl Capture {
         self.0.windows(2).filter(is_retry).count()
     }
 
-    fn answers(&self) -> impl Iterator<Item = Syndrome> {
+    fn syndromes(&self) -> impl Iterator<Item = Syndrome> {
         self.0.iter().filter_map(|(_, syndrome)| *syndrome)
     }
 }

@@ -3,9 +3,11 @@
 mod capture;
 mod run;
 
+use std::net::UdpSocket;
+
 use capture::Capture;
-use run::{Directory, Pair, alone};
-use wire::{NakCode, Opcode};
+use run::{Directory, Pair, Running, alone};
+use wire::{Deth, Flow, NakCode, Opcode, PacketHead, Psn, Qpn, QueueKey, ROCE_PORT, icrc};
 
 const HELLO: &str = "\">>> client saying hello .......... \"";
 const BEFORE: &str = "buffer  \"--- nothing has arrived ---\"";
@@ -313,6 +315,68 @@ fn ud_echo_repeats_a_lost_question() {
     let client = client.success();
     assert!(client.contains("\"2 HELLO\", attempt 2"), "{client}");
     server.success();
+}
+
+/// Sends a datagram to a queue pair of `ud_echo`, with an address and a queue pair as its source.
+fn send_to_ud_echo((address, number): (&str, Qpn), (from, queue_pair): (&str, Qpn), text: &[u8]) {
+    let socket = UdpSocket::bind((from, 0)).expect("an address of loopback");
+    let flow = Flow {
+        source: from.parse().expect("an address"),
+        destination: address.parse().expect("an address"),
+        source_port: socket.local_addr().expect("it is bound").port(),
+        destination_port: ROCE_PORT,
+    };
+    let head = PacketHead::new(Opcode::UdSendOnly, number, Psn::new(0))
+        .push(&Deth::new(QueueKey::new(0x1234), queue_pair));
+    let mut packet = [head.bytes(), text].concat();
+    // Linux sends short datagrams of an unconnected socket with identification 0.
+    packet.extend(icrc::checksum(&flow, 0, &packet));
+    let sent = socket.send_to(&packet, (flow.destination, ROCE_PORT));
+    assert_eq!(sent.ok(), Some(packet.len()));
+}
+
+/// The queue pair of a running `ud_echo` server.
+fn number_of(server: &Running) -> Qpn {
+    let (_, rest) = server.output().split_once("qpn=0x").expect("it prints it");
+    let digits = rest.split(' ').next().expect("a number");
+    Qpn::new(u32::from_str_radix(digits, 16).expect("a number"))
+}
+
+#[test]
+fn ud_echo_survives_texts_whose_reply_is_too_long() {
+    let directory = Directory::new("ud_echo-long");
+    let pair = Pair::new(&directory, 22, "ud_echo");
+    let mut server = pair.server(&["server", "--port", "0"], "");
+    let (address, port) = (pair.server_address(), server.port());
+    let number = number_of(&server);
+    // Replacement characters have three bytes. The capital letters of this one have six bytes instead of two.
+    for text in [&[0xff; 64][..], "\u{390}".repeat(32).as_bytes()] {
+        send_to_ud_echo(
+            (&address, number),
+            (&pair.client_address(), Qpn::new(0x77)),
+            text,
+        );
+    }
+    let client = ["client", &address, "--port", &port];
+    let client = pair.client(&client, "").success();
+    assert!(client.contains("answered by \"1 HELLO\""), "{client}");
+    let server = server.success();
+    assert_eq!(server.matches("receive 104 bytes").count(), 2, "{server}");
+}
+
+#[test]
+fn ud_echo_does_not_reply_to_itself() {
+    let directory = Directory::new("ud_echo-self");
+    let pair = Pair::new(&directory, 23, "ud_echo");
+    let mut server = pair.server(&["server", "--port", "0"], "");
+    let (address, port) = (pair.server_address(), server.port());
+    let own = (&*address, number_of(&server));
+    send_to_ud_echo(own, own, b"echo");
+    let client = ["client", &address, "--port", &port];
+    pair.client(&client, "").success();
+    let server = server.success();
+    assert!(server.contains("\"echo\""), "{server}");
+    assert!(!server.contains("\"ECHO\""), "{server}");
 }
 
 #[test]

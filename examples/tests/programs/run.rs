@@ -67,7 +67,7 @@ fn command(directory: &Directory, name: &str, address: &str, arguments: &[&str])
     command
 }
 
-/// Runs a program that needs no other; what it said.
+/// Runs a program that needs no other; what it printed.
 pub(crate) fn alone(directory: &Directory, number: u8, name: &str, arguments: &[&str]) -> String {
     let command = command(directory, name, &address(number, 1), arguments);
     Running::start(command, "").success()
@@ -94,6 +94,10 @@ impl<'f> Pair<'f> {
         address(self.number, 1)
     }
 
+    pub(crate) fn client_address(&self) -> String {
+        address(self.number, 2)
+    }
+
     pub(crate) fn server(&self, arguments: &[&str], input: &str) -> Running {
         let address = self.server_address();
         Running::start(
@@ -104,14 +108,14 @@ impl<'f> Pair<'f> {
 
     /// A client whose device injects these faults.
     pub(crate) fn client_with_faults(&self, faults: &str, arguments: &[&str]) -> Running {
-        let address = address(self.number, 2);
+        let address = self.client_address();
         let mut command = command(self.directory, self.name, &address, arguments);
         command.env("ROCI_FAULT", faults);
         Running::start(command, "")
     }
 
     pub(crate) fn client(&self, arguments: &[&str], input: &str) -> Running {
-        let address = address(self.number, 2);
+        let address = self.client_address();
         Running::start(
             command(self.directory, self.name, &address, arguments),
             input,
@@ -123,8 +127,8 @@ impl<'f> Pair<'f> {
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
-    /// What it has said so far.
-    said: String,
+    /// What it has printed so far.
+    output: String,
     complaints: Option<JoinHandle<String>>,
 }
 
@@ -151,7 +155,7 @@ impl Running {
         Self {
             child,
             lines,
-            said: String::new(),
+            output: String::new(),
             complaints: Some(complaints),
         }
     }
@@ -167,27 +171,32 @@ impl Running {
         panic!("it names no port:\n{}", self.finish().1);
     }
 
-    /// What it said, if it ended well.
+    /// What it has printed so far.
+    pub(crate) fn output(&self) -> &str {
+        &self.output
+    }
+
+    /// What it printed, if it ended well.
     #[track_caller]
     pub(crate) fn success(&mut self) -> String {
         let (code, complaints) = self.finish();
-        assert_eq!(code, Some(0), "{}{complaints}", self.said);
-        self.said.clone()
+        assert_eq!(code, Some(0), "{}{complaints}", self.output);
+        self.output.clone()
     }
 
     /// What it complained about.
     #[track_caller]
     pub(crate) fn complaint(&mut self) -> String {
         let (code, complaints) = self.finish();
-        assert_eq!(code, Some(1), "{}{complaints}", self.said);
+        assert_eq!(code, Some(1), "{}{complaints}", self.output);
         complaints
     }
 
     fn next_line(&mut self, deadline: Instant) -> Option<String> {
         let left = deadline.saturating_duration_since(Instant::now());
         let line = self.lines.recv_timeout(left).ok()?;
-        self.said.push_str(&line);
-        self.said.push('\n');
+        self.output.push_str(&line);
+        self.output.push('\n');
         Some(line)
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Row {
     pub(crate) clients: (usize, &'static str),
     pub(crate) families: &'static [Family],
     /// What one of the outputs must contain; every client must end with success in any case.
-    pub(crate) says: &'static str,
+    pub(crate) prints: &'static str,
     /// Why it can't work, with any library, over this kind of network.
     pub(crate) unsupported: Option<&'static str>,
 }
@@ -61,7 +61,7 @@ impl Row {
         matches!(self.server, Server::None) || self.client.is_none()
     }
 
-    pub(crate) fn alone(program: &'static str, options: &str, says: &'static str) -> Self {
+    pub(crate) fn alone(program: &'static str, options: &str, prints: &'static str) -> Self {
         Self {
             program,
             options: options.to_owned(),
@@ -69,7 +69,7 @@ impl Row {
             client: Some(format!("{program} {options}")),
             clients: (1, ""),
             families: ONLY_V4,
-            says,
+            prints,
             unsupported: None,
         }
     }
@@ -82,7 +82,7 @@ impl Row {
             client: Some(client.to_owned()),
             clients: (1, ""),
             families: BOTH,
-            says: "",
+            prints: "",
             unsupported: None,
         }
     }
@@ -92,8 +92,8 @@ impl Row {
         self
     }
 
-    pub(crate) fn says(mut self, text: &'static str) -> Self {
-        self.says = text;
+    pub(crate) fn prints(mut self, text: &'static str) -> Self {
+        self.prints = text;
         self
     }
 
@@ -186,7 +186,7 @@ fn connections() -> Vec<Row> {
             rping,
         )
         .options("-v -V -C 5")
-        .says("rdma-ping-4"),
+        .prints("rdma-ping-4"),
         Row::pair(
             "rping",
             ends(
@@ -196,7 +196,7 @@ fn connections() -> Vec<Row> {
             "env ROCI_SHORTCUT=0 rping -c -a {address} -v -V -C 500",
         )
         .options("ROCI_SHORTCUT=0")
-        .says("rdma-ping-499"),
+        .prints("rdma-ping-499"),
         // A server that gets two requests at once forgets the first, with any library.
         Row::pair(
             "rping",
@@ -205,53 +205,53 @@ fn connections() -> Vec<Row> {
         )
         .options("-P, four clients at once")
         .clients(4, "rdma-ping-0")
-        .says("rdma-ping-1999"),
+        .prints("rdma-ping-1999"),
         Row::pair(
             "ucmatose",
             ends("ucmatose -b {address}", Service),
             "ucmatose -s {address}",
         )
-        .says("return status 0"),
+        .prints("return status 0"),
         Row::pair(
             "ucmatose",
             ends("ucmatose -b {address} -c 8 -C 20 -S 4096", Service),
             "ucmatose -s {address} -c 8 -C 20 -S 4096",
         )
         .options("-c 8 -C 20 -S 4096")
-        .says("return status 0"),
+        .prints("return status 0"),
         Row::pair(
             "udaddy",
             ends("udaddy -b {address}", Service),
             "udaddy -s {address}",
         )
-        .says("return status 0"),
+        .prints("return status 0"),
         Row::pair(
             "mckey",
             ends("mckey -m 239.7.7.7 -b {address}", Says("joined")),
             "mckey -m 239.7.7.7 -b {own} -s",
         )
         .only_v4()
-        .says("return status 0"),
+        .prints("return status 0"),
         Row::pair(
             "cmtime",
             stays("cmtime -b {address}", Service),
             "cmtime -s {address} -c 20",
         )
         .options("-c 20")
-        .says("connect"),
+        .prints("connect"),
         Row::pair(
             "rdma_server, rdma_client",
             ends("rdma_server -s {address}", Service),
             "rdma_client -s {address}",
         )
-        .says("rdma_client: end 0"),
+        .prints("rdma_client: end 0"),
         Row::pair(
             "rdma_xserver, rdma_xclient",
             ends("rdma_xserver", Service),
             "rdma_xclient -s {address}",
         )
         .only_v4()
-        .says("rdma_xclient: end 0"),
+        .prints("rdma_xclient: end 0"),
         Row::pair(
             "rdma_xserver, rdma_xclient",
             ends("rdma_xserver -c x", Service),
@@ -259,7 +259,7 @@ fn connections() -> Vec<Row> {
         )
         .only_v4()
         .options("-c x")
-        .says("rdma_xclient: end 0"),
+        .prints("rdma_xclient: end 0"),
     ]
 }
 
@@ -333,7 +333,7 @@ fn through_memory(program: &'static str) -> Row {
     let client = format!("{line} {{v4}}");
     Row::pair(program, ends(&line, Ready::Tcp(EXCHANGE_PORT)), &client)
         .options("ROCI_SHORTCUT=0")
-        .says("#bytes")
+        .prints("#bytes")
         .only_v4()
 }
 
@@ -348,7 +348,7 @@ fn measurement(program: &'static str, options: &str) -> Row {
         _ => Ready::Tcp(EXCHANGE_PORT),
     };
     let row = Row::pair(program, ends(&line, ready), &client);
-    let row = row.options(options).says("#bytes");
+    let row = row.options(options).prints("#bytes");
     if options.is_empty() {
         row
     } else {
@@ -376,7 +376,7 @@ fn qperf() -> Vec<Row> {
         )
         .options(test)
         .only_v4()
-        .says(":")
+        .prints(":")
     };
     let connected = CONNECTED.iter().map(|test| run(test, "-cm 1"));
     let unconnected = UNCONNECTED.iter().map(|test| {
@@ -407,6 +407,6 @@ fn pyverbs() -> Vec<Row> {
             "/usr/bin/python3 {scripts}/connection.py client {address}",
         )
         .options("connection manager")
-        .says("all bytes are right"),
+        .prints("all bytes are right"),
     ]
 }

@@ -75,12 +75,15 @@ impl Session<'_> {
                 "all went well, and yet something is explained: {line}"
             ));
         }
-        if outputs.iter().any(|output| output.contains(self.row.says)) {
+        if outputs
+            .iter()
+            .any(|output| output.contains(self.row.prints))
+        {
             Ok(())
         } else {
             Err(format!(
                 "no program prints `{}`:\n{}",
-                self.row.says,
+                self.row.prints,
                 outputs.join("\n")
             ))
         }

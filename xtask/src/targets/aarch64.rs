@@ -41,8 +41,7 @@ const TOOLS: [Package; 4] = [
 const PROGRAMS: &str = "build -p roci -p capi -p preload -p sim";
 
 /// Those that read no files of the project.
-const TESTS: &str =
-    "test -p rocinante-engine -p rocinante-wire -p capi --lib --test races --test memory_windows";
+const TESTS: &str = "test -p rocinante-engine -p rocinante-wire -p capi --lib --test memory_races --test memory_windows";
 
 /// The programs that these are, without cargo's number, and what each must print. The tests that are named here run
 /// the copies in assembly.
@@ -55,7 +54,7 @@ const TEST_PROGRAMS: [(&str, &str); 5] = [
         "rocinante_c",
         "every_length_is_copied_and_nothing_else ... ok",
     ),
-    ("races", "concurrent_copies_write_whole_words ... ok"),
+    ("memory_races", "concurrent_copies_write_whole_words ... ok"),
     ("memory_windows", "test result: ok."),
     ("wire", "test result: ok."),
 ];

@@ -31,7 +31,7 @@ pub(super) struct Block {
 
 impl Block {
     /// Whether another has the same commands; what comments say does not count.
-    pub(super) fn says_the_same(&self, other: &Block) -> bool {
+    pub(super) fn has_the_same_commands(&self, other: &Block) -> bool {
         let commands = |block: &Block| -> Vec<String> {
             let lines = block.script.lines().map(without_comment);
             lines.filter(|line| !line.is_empty()).collect()
@@ -149,8 +149,8 @@ ask
         let ours = blocks(PAGE).expect("a page");
         let translated = blocks(&PAGE.replace("in English", "中文")).expect("a page");
         let changed = blocks(&PAGE.replace("echo one", "echo two")).expect("a page");
-        assert!(ours[0].says_the_same(&translated[0]));
-        assert!(!ours[0].says_the_same(&changed[0]));
+        assert!(ours[0].has_the_same_commands(&translated[0]));
+        assert!(!ours[0].has_the_same_commands(&changed[0]));
     }
 
     #[test]

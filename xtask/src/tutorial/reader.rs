@@ -147,7 +147,7 @@ impl Terminal {
     /// Every server of ours prints its port.
     fn wait_until_it_listens(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + COMMAND_TIMEOUT;
-        while !self.said().contains(" port ") {
+        while !self.output().contains(" port ") {
             if let Some(status) = self.ended() {
                 return Err(self.report(&format!("ended before it listened ({status})")));
             }
@@ -175,18 +175,18 @@ impl Terminal {
         self.child.try_wait().ok().flatten()
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         let bytes = fs::read(&self.output).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     fn report(&self, how: &str) -> String {
-        let said = self.said();
+        let output = self.output();
         format!(
             "line {}\n$ {}\n{}\n{how}",
             self.line,
             self.script,
-            said.trim_end()
+            output.trim_end()
         )
     }
 }

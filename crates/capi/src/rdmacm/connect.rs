@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use driver::rdma_cm::{Parameters, RejectReason, ServiceType};
+use engine::MAX_RESPONDER_RESOURCES;
 use wire::Qpn;
 
 use super::event;
@@ -14,7 +15,6 @@ use crate::abi;
 use crate::entry::{Input, MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
 use crate::object::object_at;
-use crate::verbs::query::MAX_RESPONDER_RESOURCES;
 use crate::verbs::queue_pair::Qp;
 
 /// Means as many reads and atomics as the device allows, or as the peer asks for.

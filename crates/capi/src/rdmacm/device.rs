@@ -9,9 +9,8 @@ use driver::{Driver, rdma_cm};
 use crate::abi;
 use crate::entry::{Pointer, entry};
 use crate::errno::Errno;
-use crate::verbs::context;
-use crate::verbs::open_device::Context;
-use crate::verbs::{protection_domain, xrc};
+use crate::verbs::context::Context;
+use crate::verbs::{open_device, protection_domain, xrc};
 
 /// A device that ids share.
 pub(super) struct SharedDevice {
@@ -79,7 +78,7 @@ pub(super) fn of(context: &Arc<Driver>) -> Result<&'static SharedDevice, Errno> 
     if let Some(shared) = used.iter().find(same) {
         return Ok(shared);
     }
-    let context = context::adopt(context.clone())?;
+    let context = open_device::adopt(context.clone())?;
     // SAFETY: the context was just made.
     let domain = unsafe { protection_domain::ibv_alloc_pd(context.pointer()) };
     if domain.is_null() {

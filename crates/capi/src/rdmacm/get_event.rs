@@ -20,9 +20,9 @@ use crate::entry::{MinusOne, Output, entry};
 use crate::errno::Errno;
 use crate::interruption;
 use crate::verbs::address_handle::attributes_of;
+use crate::verbs::context::is_nonblocking;
 use crate::verbs::event_target::UnacknowledgedEvents;
 use crate::verbs::multicast::ibv_attach_mcast;
-use crate::verbs::open_device::is_nonblocking;
 
 entry! {
     wait fn rdma_get_cm_event(

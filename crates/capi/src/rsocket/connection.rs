@@ -67,6 +67,8 @@ pub(super) struct ReceiveSide {
     pub(super) free_at: u32,
     /// How many messages were received, and at which count credits are sent; modulo 2^16.
     pub(super) received: u16,
+    /// How many of them had data; modulo 2^16.
+    pub(super) received_data: u16,
     pub(super) credits_due_at: u16,
     /// The next slot in the peer's array of targets.
     pub(super) target_slot: u32,
@@ -89,15 +91,17 @@ pub(super) const SENT_CONTROL: u64 = 1 << 32;
 const SENT_MAPPING: u64 = 2 << 32;
 
 impl Connection {
-    /// Creates everything that does not depend on the peer's answer.
+    /// Creates everything that does not depend on the peer's reply.
     pub(super) fn make(cm_id: &CmId, sizes: Sizes) -> Result<Self, Errno> {
-        let driver = cm_id.driver().ok_or(Errno::INVALID)?;
+        let driver = cm_id.driver().ok_or(Errno::INVALID)?.lane_for_queue(None);
         let notifier = Arc::new(Notifier::new()?);
         let made = driver.call_without_transmit(|device| Resources::make(device, &sizes))?;
         driver.set_notifier(made.completions, &notifier, 0);
         let half = sizes.receive_buffer / 2;
         let connection = Self {
-            completions: driver.polled_queue(made.completions),
+            completions: driver
+                .polled_queue(made.completions)
+                .ok_or(Errno::INVALID)?,
             driver,
             notifier,
             domain: made.domain,
@@ -121,6 +125,7 @@ impl Connection {
                 free: half,
                 free_at: half,
                 received: 0,
+                received_data: 0,
                 credits_due_at: sizes.receive_queue / 2,
                 target_slot: 1,
             },
@@ -264,6 +269,7 @@ impl Connection {
                 // A peer could claim more than it wrote, and so make us read beyond the data.
                 if length > 0 && length <= self.sizes.receive_buffer {
                     self.receive.messages.push_back(length);
+                    self.receive.received_data = self.receive.received_data.wrapping_add(1);
                 }
             }
             Some(Message::Credits(allowed)) => {

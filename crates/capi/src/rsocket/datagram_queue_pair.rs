@@ -52,7 +52,7 @@ impl DatagramQueuePair {
             cm_id.send_attributes()?,
         ];
         let queue_pair = Self {
-            completions: driver.polled_queue(completions),
+            completions: driver.polled_queue(completions).ok_or(Errno::INVALID)?,
             driver,
             _cm_id: cm_id,
             notifier,

@@ -61,6 +61,13 @@ pub(super) struct MappedMemory {
     pub(super) published: bool,
 }
 
+/// What a call waits for.
+#[derive(Clone, Copy)]
+enum Direction {
+    Send,
+    Receive,
+}
+
 impl Inner {
     /// The error of a call that would block. An edge-triggered waiter gets the next event after it.
     fn would_block(&mut self) -> Errno {
@@ -250,7 +257,7 @@ impl Stream {
         let (mut sent, mut piece) = (0, FIRST_PIECE);
         while sent < data.len() {
             let able = |connection: &Connection| connection.can_send() || !connection.open.writing;
-            inner = match self.wait(inner, nonblocking, able) {
+            inner = match self.wait(inner, Direction::Send, nonblocking, able) {
                 Ok(inner) => inner,
                 Err(_) if sent > 0 => return Ok(sent),
                 Err(errno) => return Err(errno),
@@ -280,7 +287,7 @@ impl Stream {
         let mut received = 0;
         while received < into.len() {
             let able = |connection: &Connection| connection.has_data() || !connection.open.reading;
-            inner = match self.wait(inner, nonblocking, able) {
+            inner = match self.wait(inner, Direction::Receive, nonblocking, able) {
                 Ok(inner) => inner,
                 Err(_) if received > 0 => break,
                 Err(errno) => return Err(errno),
@@ -323,14 +330,14 @@ impl Stream {
         } else {
             Message::Disconnect
         };
-        inner = self.wait(inner, false, |connection| {
+        inner = self.wait(inner, Direction::Send, false, |connection| {
             connection.can_send_control() || !connection.open.connected
         })?;
         let connection = inner.connection.as_mut().ok_or(NOT_CONNECTED)?;
         if connection.open.connected {
             connection.send_control(message)?;
         }
-        let mut inner = self.wait(inner, false, |connection| {
+        let mut inner = self.wait(inner, Direction::Send, false, |connection| {
             connection.is_idle() || !connection.open.connected
         })?;
         if message == Message::Disconnect
@@ -353,6 +360,7 @@ impl Stream {
     fn wait<'s>(
         &'s self,
         mut inner: MutexGuard<'s, Inner>,
+        awaited: Direction,
         nonblocking: bool,
         wanted: impl Fn(&Connection) -> bool,
     ) -> Result<MutexGuard<'s, Inner>, Errno> {
@@ -370,7 +378,11 @@ impl Stream {
                 return Ok(inner);
             }
             if nonblocking {
-                return Err(inner.would_block());
+                return Err(match awaited {
+                    // The next message counts as news by itself.
+                    Direction::Receive => WOULD_BLOCK,
+                    Direction::Send => inner.would_block(),
+                });
             }
             inner = if has_sleeper {
                 let waited = self.changed.wait_timeout(inner, RECHECK_INTERVAL);
@@ -425,7 +437,7 @@ impl Stream {
                     unread: connection.has_data(),
                     hung_up: !connection.open.connected,
                     error: connection.open.error.is_some(),
-                    changes: would_block_count << 16 | u64::from(connection.receive.received),
+                    changes: would_block_count << 16 | u64::from(connection.receive.received_data),
                 }
             }
             (Phase::Listening, _) => Readiness {

@@ -8,7 +8,7 @@ use driver::Misuse;
 use engine::{Address, Attribute};
 use wire::Gid;
 
-use super::open_device::{Context, OpenDevice};
+use super::context::{Context, OpenDevice};
 use super::protection_domain::Pd;
 use super::query::PORT;
 use crate::abi;

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use engine::AsyncEvent;
 
 use super::completion_queue::Cq;
-use super::open_device::{Context, OpenDevice, is_nonblocking};
+use super::context::{Context, OpenDevice, is_nonblocking};
 use super::query::PORT;
 use super::queue_pair::Qp;
 use super::shared_receive_queue::Srq;
@@ -99,6 +99,7 @@ impl OpenDevice {
             ),
             AsyncEvent::PortError => return of_port(abi::IBV_EVENT_PORT_ERR),
             AsyncEvent::PortActive => return of_port(abi::IBV_EVENT_PORT_ACTIVE),
+            AsyncEvent::Other(number) => return of_port(*number),
         };
         let subject = subject?;
         subject.unacknowledged.add();

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::open_device::Context;
+use super::context::Context;
 use super::protection_domain::Pd;
 use crate::abi;
 use crate::entry::{Input, MinusOne, Output, entry};

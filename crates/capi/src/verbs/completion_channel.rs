@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use driver::Notifier;
 
-use super::open_device::{Context, OpenDevice, is_nonblocking};
+use super::context::{Context, OpenDevice, is_nonblocking};
 use crate::abi;
 use crate::entry::entry;
 use crate::errno::Errno;

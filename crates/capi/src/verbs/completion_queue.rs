@@ -4,12 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use driver::PolledQueue;
+use driver::{Driver, PolledQueue};
 use engine::{CompletedWork, Completion, CompletionQueue, Id, MAX_COMPLETIONS, Notify, Status};
 
 use super::completion_channel::Channel;
+use super::context::{Context, OpenDevice};
 use super::event_target::{EventTarget, UnacknowledgedEvents};
-use super::open_device::{Context, OpenDevice};
 use crate::abi;
 use crate::call_sequence::CallSequence;
 use crate::entry::{Input, Pointer, Polled, entry};
@@ -23,6 +23,8 @@ from_pointer!(abi::ibv_cq => Cq);
 
 pub(crate) struct Queue {
     pub(crate) open: Arc<OpenDevice>,
+    /// The lane of the device that makes progress for it.
+    pub(crate) driver: Arc<Driver>,
     pub(crate) id: Id<CompletionQueue>,
     pub(super) polled: PolledQueue,
     /// Events about it that are not acknowledged.
@@ -66,7 +68,6 @@ entry! {
         queue.check_handle()?;
         let wanted = u32::try_from(capacity).map_err(|_| Errno::INVALID)?;
         queue
-            .open
             .driver
             .call_without_transmit(|device| device.resize_completion_queue(queue.id, wanted))?;
         queue.change(|c| c.cqe = capacity);
@@ -76,11 +77,10 @@ entry! {
     export fn ibv_destroy_cq(queue: &Cq) -> c_int {
         queue.check_handle()?;
         queue
-            .open
             .driver
             .call_without_transmit(|device| device.destroy_completion_queue(queue.id))?;
         queue.open.forget_completion_queue(queue.id);
-        queue.open.driver.remove_notifier(queue.id);
+        queue.driver.remove_notifier(queue.id);
         if let Ok(channel) = object_at::<&Channel, _>(queue.read().channel) {
             channel.notifier.forget(notification_of(queue));
             channel.change(|c| c.refcnt -= 1);
@@ -93,7 +93,7 @@ entry! {
     op fn poll_cq(queue: &Cq, limit: c_int, into: Pointer<abi::ibv_wc>) -> Polled {
         let limit = usize::try_from(limit).map_err(|_| Errno::INVALID)?;
         let mut slot = into.0;
-        let count = queue.open.driver.poll_many(&queue.polled, limit, |completion| {
+        let count = queue.driver.poll_many(&queue.polled, limit, |completion| {
             // SAFETY: the program says that it has memory for `limit` completions, and this is called at most
             // that often.
             unsafe { slot.write(work_completion(&completion)) };
@@ -108,7 +108,7 @@ entry! {
             _ => Notify::Solicited,
         };
         queue.open.check_not_inherited()?;
-        queue.open.driver.arm(queue.id, notify);
+        queue.driver.arm(queue.id, notify);
         Ok(0)
     }
 
@@ -130,12 +130,14 @@ pub(super) fn create<'a>(
     vector: u32,
     c_part: abi::ibv_cq_ex,
 ) -> Result<&'a Cq, Errno> {
-    if !(1..=MAX_COMPLETIONS).contains(&capacity) || vector > 0 {
+    let vectors = context.driver.max_lanes() as u32;
+    if !(1..=MAX_COMPLETIONS).contains(&capacity) || vector >= vectors {
         return Err(Errno::INVALID);
     }
-    let id = context
-        .driver
-        .call_without_transmit(|device| device.create_completion_queue(capacity))?;
+    // Almost all programs say 0. Then the calling thread decides.
+    let wanted = (vector > 0).then_some(vector as usize);
+    let driver = context.driver.lane_for_queue(wanted);
+    let id = driver.call_without_transmit(|device| device.create_completion_queue(capacity))?;
     let c_part = abi::ibv_cq_ex {
         context: context.pointer(),
         handle: context.handle(),
@@ -146,8 +148,9 @@ pub(super) fn create<'a>(
         c_part,
         Queue {
             open: Arc::clone(context),
+            polled: driver.polled_queue(id).ok_or(Errno::INVALID)?,
+            driver,
             id,
-            polled: context.driver.polled_queue(id),
             unacknowledged: Arc::default(),
             current: Current::default(),
         },
@@ -156,7 +159,7 @@ pub(super) fn create<'a>(
     context.objects().completion_queues.insert(id, subject);
     if let Ok(channel) = object_at::<&Channel, _>(c_part.channel) {
         channel.change(|c| c.refcnt += 1);
-        context
+        queue
             .driver
             .set_notifier(id, &channel.notifier, notification_of(queue));
     }

@@ -7,7 +7,7 @@ use engine::Completion;
 use super::completion_queue::{
     Cq, Reading, create, flags_of, immediate_of, network_of, opcode_of, source_of,
 };
-use super::open_device::Context;
+use super::context::Context;
 use crate::abi;
 use crate::clock;
 use crate::entry::{FromC, Input, Pointer, entry};
@@ -60,7 +60,7 @@ entry! {
         let queue = queue.0;
         queue.current.begin();
         let mut first = None;
-        queue.open.driver.poll_many(&queue.polled, 1, |completion| first = Some(completion));
+        queue.driver.poll_many(&queue.polled, 1, |completion| first = Some(completion));
         if first.is_none() {
             queue.current.end();
         }
@@ -70,7 +70,7 @@ entry! {
     /// Takes only completions that are already in the queue; `start_poll` also receives packets.
     op fn next_poll(queue: Extended<'_>) -> c_int {
         let queue = queue.0;
-        let next = queue.open.driver.call_without_transmit(|device| device.poll_completion(queue.id));
+        let next = queue.driver.call_without_transmit(|device| device.poll_completion(queue.id));
         show(queue, next)
     }
 

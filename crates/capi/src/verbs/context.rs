@@ -1,177 +1,173 @@
-//! Opening and closing devices, and the table of operations of a context.
+//! The handle of an open device, which all other objects use.
 
-use std::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::collections::HashMap;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use driver::Driver;
+use driver::{Awaited, Driver, Notifier};
+use engine::{AsyncEvent, CompletionQueue, Id, SharedReceiveQueue, XrcDomain};
+use wire::Qpn;
 
-use super::device::{self, Device};
-use super::open_device::{Context, OpenDevice, identity};
-use super::{
-    completion_queue, completion_queue_ex, create_queue_pair, device_memory, memory_region,
-    memory_window, post_receive, post_send, protection_domain, query, shared_receive_queue, xrc,
-};
+use super::device::Device;
+use super::event_target::EventTarget;
 use crate::abi;
-use crate::entry::{entry, guard};
+use crate::entry::{FromC, Pointer};
 use crate::errno::Errno;
+use crate::interruption;
+use crate::object::Object;
 
-/// Every open device of this process, for `ibv_import_device`.
-static OPEN: Mutex<Vec<Weak<OpenDevice>>> = Mutex::new(Vec::new());
+/// A context. C has a pointer to the `ibv_context` inside.
+pub(crate) type Context = Object<abi::verbs_context, Arc<OpenDevice>>;
 
-entry! {
-    export fn ibv_open_device(device: &Device) -> *mut abi::ibv_context {
-        Ok(open(device)?.pointer())
-    }
-
-    export fn verbs_open_device(device: &Device, _private: *mut c_void) -> *mut abi::ibv_context {
-        Ok(open(device)?.pointer())
-    }
-
-    export fn ibv_close_device(context: &Context) -> c_int {
-        context.flush();
-        context.destroy();
-        Ok(0)
-    }
-
-    export fn ibv_import_device(command: c_int) -> *mut abi::ibv_context {
-        let wanted = identity(command)?;
-        let mut opened = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.retain(|open| open.strong_count() > 0);
-        let same = |open: &Arc<OpenDevice>| identity(open.command.as_raw_fd()) == Ok(wanted);
-        let open = opened.iter().filter_map(Weak::upgrade).find(same);
-        // Devices are not shared between processes, so a descriptor of another process is rejected.
-        let open = open.ok_or(Errno::UNSUPPORTED)?;
-        let c_part = c_part(&open);
-        Ok(Context::make(c_part, open).pointer())
-    }
+/// An open device. Every object created from it keeps it open.
+pub(crate) struct OpenDevice {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) device: &'static Device,
+    pub(crate) objects: Mutex<ObjectTable>,
+    /// The notifier of asynchronous events.
+    pub(crate) event_notifier: Arc<Notifier>,
+    /// The descriptor `cmd_fd`. `ibv_import_device` recognizes it by its inode.
+    pub(super) command: OwnedFd,
+    pub(super) next_handle: AtomicU32,
 }
 
-fn open<'a>(device: &Device) -> Result<&'a Context, Errno> {
-    let options = driver::OpenOptions::from_env();
-    let driver = Driver::open(&device.description.name, &options);
-    let driver = driver.map_err(|error| Errno::from_open_error(&error))?;
-    let device = &raw const *device;
-    // SAFETY: listed devices are never freed.
-    make(driver, unsafe { &*device })
+/// The objects that are found by number.
+#[derive(Default)]
+pub(crate) struct ObjectTable {
+    pub(crate) queue_pairs: HashMap<Qpn, EventTarget>,
+    pub(crate) completion_queues: HashMap<Id<CompletionQueue>, EventTarget>,
+    pub(crate) receive_queues: HashMap<Id<SharedReceiveQueue>, EventTarget>,
+    pub(crate) shared_xrc_domains: HashMap<(u64, u64), (Id<XrcDomain>, u32)>,
+    pub(crate) domains: HashMap<u32, Id<engine::ProtectionDomain>>,
+    pub(crate) regions: HashMap<u32, engine::Registration>,
+    pub(crate) device_memories: HashMap<u32, Arc<engine::Buffer>>,
 }
 
-/// Creates a context for a device that is already open.
-pub(crate) fn adopt<'a>(driver: Arc<Driver>) -> Result<&'a Context, Errno> {
-    let device = device::described(driver.device())?;
-    make(driver, device)
-}
+impl<'a> FromC for &'a Context {
+    type Raw = *mut abi::ibv_context;
 
-fn make<'a>(driver: Arc<Driver>, device: &'static Device) -> Result<&'a Context, Errno> {
-    let event_notifier = driver.event_notifier().ok_or(Errno::INHERITED)?;
-    let open = Arc::new(OpenDevice {
-        driver,
-        device,
-        objects: Mutex::default(),
-        event_notifier,
-        command: command_descriptor()?,
-        next_handle: AtomicU32::new(1),
-    });
-    remember(&open);
-    let c_part = c_part(&open);
-    Ok(Context::make(c_part, open))
-}
-
-/// Adds it to the list for `ibv_import_device` and for the exit of the process.
-fn remember(open: &Arc<OpenDevice>) {
-    static AT_EXIT: Once = Once::new();
-    // SAFETY: the library is never unloaded, so the function exists until the process ends.
-    AT_EXIT.call_once(|| unsafe {
-        libc::atexit(flush_all);
-    });
-    let mut opened = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    opened.retain(|open| open.strong_count() > 0);
-    opened.push(Arc::downgrade(open));
-}
-
-/// At exit, sends the acknowledgements that are pending, and the packets that an injected fault holds back: a
-/// program that closes nothing has still received and sent its data.
-extern "C" fn flush_all() {
-    guard(|| {
-        // If the lock is held, another thread is still running during the exit.
-        if let Ok(opened) = OPEN.try_lock() {
-            for open in opened.iter().filter_map(Weak::upgrade) {
-                open.flush();
-                open.driver.flush_before_exit();
-                // Not dropped, so that the exit does not wait for the device's thread.
-                std::mem::forget(open);
-            }
+    unsafe fn from_c(raw: *mut abi::ibv_context) -> Result<&'a Context, Errno> {
+        if raw.is_null() {
+            return Err(Errno::INVALID);
         }
-        Ok(())
-    });
+        let whole = raw.wrapping_byte_sub(std::mem::offset_of!(abi::verbs_context, context));
+        // SAFETY: by the caller's promise it is inside a context that this library created.
+        unsafe { &*whole.cast::<Context>() }.alive()
+    }
 }
 
-fn command_descriptor() -> Result<OwnedFd, Errno> {
-    // SAFETY: the name is a string that ends with a zero.
-    let mut descriptor = unsafe { libc::memfd_create(c"rocinante".as_ptr(), libc::MFD_CLOEXEC) };
-    // A container may forbid `memfd_create`. A socket has an inode of its own, too.
-    if descriptor < 0 && matches!(Errno::last().0, libc::EPERM | libc::ENOSYS) {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-        // SAFETY: takes no pointers.
-        descriptor = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+impl Context {
+    /// The pointer that C has.
+    pub(crate) fn pointer(&self) -> *mut abi::ibv_context {
+        let whole = self.c();
+        whole
+            .wrapping_byte_add(std::mem::offset_of!(abi::verbs_context, context))
+            .cast()
     }
-    if descriptor < 0 {
+}
+
+impl OpenDevice {
+    pub(crate) fn objects(&self) -> MutexGuard<'_, ObjectTable> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new handle number, as the kernel would assign it.
+    pub(crate) fn handle(&self) -> u32 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends pending acknowledgements.
+    ///
+    /// Acknowledgements wait for the program's next request, to leave in the same send. Before an object is
+    /// destroyed they must be sent, or the peer would retransmit.
+    pub(crate) fn flush(&self) {
+        self.driver.flush();
+    }
+
+    /// Sleeps until there is a notification, but not for long. A signal may end the call with EINTR.
+    pub(crate) fn sleep(&self, notifier: &Notifier) -> Result<(), Errno> {
+        let until = Instant::now() + interruption::CANCELLATION_CHECK_INTERVAL;
+        let awaited = Awaited::Notification(notifier);
+        if self.driver.try_sleep(&awaited, Some(until))? && interruption::signals_end_calls() {
+            Err(Errno(libc::EINTR))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Fails in the child of a fork: the device belongs to the parent.
+    pub(crate) fn check_not_inherited(&self) -> Result<(), Errno> {
+        if self.driver.is_inherited() {
+            Err(Errno::INHERITED)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Drops the events of a destroyed queue pair.
+    pub(super) fn forget_queue_pair(&self, number: Qpn) {
+        self.objects().queue_pairs.remove(&number);
+        let gone = |event: &AsyncEvent| queue_pair_of(event) == Some(number);
+        self.driver.forget_events(gone);
+    }
+
+    /// Drops the events of a destroyed completion queue.
+    pub(super) fn forget_completion_queue(&self, id: Id<CompletionQueue>) {
+        self.objects().completion_queues.remove(&id);
+        let gone = |event: &AsyncEvent| *event == AsyncEvent::CompletionQueueError(id);
+        self.driver.forget_events(gone);
+    }
+
+    /// Drops the events of a destroyed shared receive queue.
+    pub(super) fn forget_receive_queue(&self, id: Id<SharedReceiveQueue>) {
+        self.objects().receive_queues.remove(&id);
+        let gone = |event: &AsyncEvent| *event == AsyncEvent::SharedReceiveLimit(id);
+        self.driver.forget_events(gone);
+    }
+}
+
+/// The queue pair of an event.
+fn queue_pair_of(event: &AsyncEvent) -> Option<Qpn> {
+    match *event {
+        AsyncEvent::QueuePairFatal(number)
+        | AsyncEvent::RequestError(number)
+        | AsyncEvent::AccessError(number)
+        | AsyncEvent::CommunicationEstablished(number)
+        | AsyncEvent::SendQueueDrained(number)
+        | AsyncEvent::LastReceiveReached(number) => Some(number),
+        AsyncEvent::CompletionQueueError(_)
+        | AsyncEvent::SharedReceiveLimit(_)
+        | AsyncEvent::PortError
+        | AsyncEvent::PortActive
+        | AsyncEvent::Other(_) => None,
+    }
+}
+
+/// Whether the program has set O_NONBLOCK. Fails if it has closed the descriptor.
+pub(crate) fn is_nonblocking(descriptor: RawFd) -> Result<bool, Errno> {
+    // SAFETY: takes no pointers.
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+    match flags {
+        ..0 => Err(Errno::last()),
+        _ => Ok(flags & libc::O_NONBLOCK != 0),
+    }
+}
+
+/// Device and inode, which all duplicates of a descriptor share.
+pub(crate) fn identity(descriptor: RawFd) -> Result<(u64, u64), Errno> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel fills in the live structure.
+    if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
         return Err(Errno::last());
     }
-    // SAFETY: the kernel just returned this descriptor, and it is not shared.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    // SAFETY: it succeeded, so it filled it in.
+    let status = unsafe { status.assume_init() };
+    Ok((status.st_dev, status.st_ino))
 }
 
-/// The table of operations. For a missing one the inline functions of the header return EOPNOTSUPP.
-fn c_part(open: &Arc<OpenDevice>) -> abi::verbs_context {
-    abi::verbs_context {
-        query_port: Some(query::query_port),
-        advise_mr: Some(memory_region::advise_mr),
-        alloc_null_mr: Some(memory_region::alloc_null_mr),
-        reg_dm_mr: Some(device_memory::reg_dm_mr),
-        alloc_dm: Some(device_memory::alloc_dm),
-        free_dm: Some(device_memory::free_dm),
-        alloc_parent_domain: Some(protection_domain::alloc_parent_domain),
-        dealloc_td: Some(protection_domain::dealloc_td),
-        alloc_td: Some(protection_domain::alloc_td),
-        modify_cq: Some(completion_queue::modify_cq),
-        query_rt_values: Some(query::query_rt_values),
-        create_cq_ex: Some(completion_queue_ex::create_cq_ex),
-        query_device_ex: Some(query::query_device_ex),
-        open_qp: Some(create_queue_pair::open_qp),
-        create_qp_ex: Some(create_queue_pair::create_qp_ex),
-        get_srq_num: Some(shared_receive_queue::get_srq_num),
-        create_srq_ex: Some(shared_receive_queue::create_srq_ex),
-        open_xrcd: Some(xrc::open_xrcd),
-        close_xrcd: Some(xrc::close_xrcd),
-        sz: size_of::<abi::verbs_context>(),
-        context: abi::ibv_context {
-            device: open.device.c().cast(),
-            ops: operations(),
-            cmd_fd: open.command.as_raw_fd(),
-            async_fd: open.event_notifier.expose().as_raw_fd(),
-            num_comp_vectors: 1,
-            abi_compat: ptr::without_provenance_mut(usize::MAX),
-            ..Default::default()
-        },
-        ..Default::default()
-    }
-}
-
-fn operations() -> abi::ibv_context_ops {
-    abi::ibv_context_ops {
-        _compat_query_device: Some(query::ibv_query_device),
-        _compat_query_port: Some(query::ibv_query_port),
-        alloc_mw: Some(memory_window::alloc_mw),
-        bind_mw: Some(memory_window::bind_mw),
-        dealloc_mw: Some(memory_window::dealloc_mw),
-        poll_cq: Some(completion_queue::poll_cq),
-        req_notify_cq: Some(completion_queue::req_notify_cq),
-        post_srq_recv: Some(post_receive::post_srq_recv),
-        post_send: Some(post_send::post_send),
-        post_recv: Some(post_receive::post_recv),
-        ..Default::default()
-    }
+/// The context at a pointer.
+pub(crate) fn context_at<'a>(pointer: &Pointer<abi::ibv_context>) -> Result<&'a Context, Errno> {
+    crate::object::object_at(pointer.0)
 }

@@ -7,8 +7,8 @@ use engine::{MAX_REQUESTS, QueuePairInit, QueuePairType};
 use wire::Qpn;
 
 use super::completion_queue::Cq;
+use super::context::{Context, OpenDevice, context_at};
 use super::event_target::EventTarget;
-use super::open_device::{Context, OpenDevice, context_at};
 use super::protection_domain::Pd;
 use super::queue_pair::{Draft, Pair, Qp};
 use super::queue_pair_ex;
@@ -125,9 +125,13 @@ fn create<'a>(
     let kind = check(init)?;
     let init = &with_inline_capacity(init);
     let (engine_init, target_resources) = engine_init(context, init, kind)?;
-    let created = context
-        .driver
-        .call_without_transmit(|device| device.create_queue_pair(engine_init));
+    let driver = match object_at::<&Cq, _>(init.send_cq) {
+        Ok(queue) if target_resources.is_none() => {
+            context.driver.lane_for_queue_pair(&queue.driver)
+        }
+        _ => Arc::clone(&context.driver),
+    };
+    let created = driver.call_without_transmit(|device| device.create_queue_pair(engine_init));
     let number = created.inspect_err(|_| {
         if let Some(target_resources) = &target_resources {
             target_resources.end(context);
@@ -135,6 +139,7 @@ fn create<'a>(
     })?;
     let pair = Pair::new(context, number, kind, short(init));
     let pair = Pair {
+        driver,
         target_resources,
         ..pair
     };
@@ -151,6 +156,7 @@ impl Pair {
         Self {
             wr_flush: Some(queue_pair_ex::wr_flush),
             open: Arc::clone(open),
+            driver: Arc::clone(&open.driver),
             number,
             kind,
             unacknowledged: Arc::default(),
@@ -284,9 +290,8 @@ fn engine_init(
 fn end(queue_pair: &Qp) -> Result<(), Errno> {
     let open = &queue_pair.open;
     let number = queue_pair.number;
-    open.flush();
-    open.driver
-        .call_after_flush(|device| device.destroy_queue_pair(number))?;
+    queue_pair.driver.flush();
+    (queue_pair.driver).call_after_flush(|device| device.destroy_queue_pair(number))?;
     open.forget_queue_pair(number);
     super::multicast::leave_all(queue_pair);
     if let Some(target_resources) = &queue_pair.target_resources {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::{Access, Buffer, Extent};
 
+use super::context::{Context, OpenDevice};
 use super::memory_region;
-use super::open_device::{Context, OpenDevice};
 use super::protection_domain::Pd;
 use super::query::MAX_DEVICE_MEMORY;
 use crate::abi;

@@ -8,7 +8,7 @@ use driver::Misuse;
 use engine::{Access, Extent, Registration};
 
 use super::buffer::{Buffer, DmaHandle};
-use super::open_device::OpenDevice;
+use super::context::OpenDevice;
 use super::protection_domain::Pd;
 use super::{fault_handler, mapped_pages, program_memory};
 use crate::abi;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::{Access, Binding, SendFlags, SendRequest, WindowKind, Work};
 use wire::Key;
 
+use super::context::OpenDevice;
 use super::memory_region;
-use super::open_device::OpenDevice;
 use super::protection_domain::Pd;
 use super::queue_pair::Qp;
 use crate::abi;
@@ -71,7 +71,6 @@ entry! {
         });
         request.flags = SendFlags::from_bits_truncate(bind.send_flags);
         queue_pair
-            .open
             .driver
             .call(|device| device.post_send(queue_pair.number, request))?;
         window.change(|c| c.rkey = next_key(c.rkey));

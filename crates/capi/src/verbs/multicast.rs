@@ -14,7 +14,7 @@ use crate::object::gid_of;
 entry! {
     export fn ibv_attach_mcast(queue_pair: &Qp, group: Input<abi::ibv_gid>, _lid: u16) -> c_int {
         let group = gid_of(&group.0);
-        let driver = &queue_pair.open.driver;
+        let driver = &queue_pair.driver;
         queue_pair.open.check_not_inherited()?;
         driver.call_without_transmit(|device| device.attach_multicast(queue_pair.number, group))?;
         let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,7 @@ entry! {
 
     export fn ibv_detach_mcast(queue_pair: &Qp, group: Input<abi::ibv_gid>, _lid: u16) -> c_int {
         let group = gid_of(&group.0);
-        let driver = &queue_pair.open.driver;
+        let driver = &queue_pair.driver;
         driver.call_without_transmit(|device| device.detach_multicast(queue_pair.number, group))?;
         let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
         groups.retain(|other| *other != group);
@@ -48,6 +48,6 @@ pub(super) fn leave_all(queue_pair: &Pair) {
         .unwrap_or_else(PoisonError::into_inner);
     let left: Vec<Gid> = groups.drain(..).collect();
     for group in left {
-        queue_pair.open.driver.leave(group);
+        queue_pair.driver.leave(group);
     }
 }

@@ -17,7 +17,7 @@ entry! {
         list: Pointer<abi::ibv_recv_wr>,
         bad: Pointer<*mut abi::ibv_recv_wr>,
     ) -> c_int {
-        queue_pair.open.driver.call_without_transmit(|device| {
+        queue_pair.driver.call_without_transmit(|device| {
             let limit = PostLimit::new(queue_pair.init.cap.max_recv_wr);
             for_each(list.0, bad.0, limit, |request| {
                 Ok(device.post_receive(queue_pair.number, request)?)

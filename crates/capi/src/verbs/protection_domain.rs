@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine::{Device, Id, ProtectionDomain};
 
-use super::open_device::{Context, OpenDevice};
+use super::context::{Context, OpenDevice};
 use crate::abi;
 use crate::entry::{Input, Output, entry};
 use crate::errno::Errno;

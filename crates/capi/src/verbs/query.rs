@@ -2,12 +2,12 @@
 
 use std::ffi::c_int;
 
-use engine::{MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS};
+use engine::{MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_RESPONDER_RESOURCES, MAX_SEGMENTS};
 use net::interface;
 use wire::PathMtu;
 
+use super::context::{Context, OpenDevice};
 use super::device::text;
-use super::open_device::{Context, OpenDevice};
 use crate::abi;
 use crate::clock;
 use crate::entry::{CountOrErrno, MinusOne, Output, entry};
@@ -24,8 +24,6 @@ const VENDOR: u32 = 0x00ff_ffff;
 
 /// The limit of device memory. It is ordinary memory, so the number is arbitrary.
 pub(crate) const MAX_DEVICE_MEMORY: u64 = 1 << 26;
-
-pub(crate) const MAX_RESPONDER_RESOURCES: u8 = 128;
 
 const CAPABILITIES: u32 = abi::IBV_DEVICE_RESIZE_MAX_WR
     | abi::IBV_DEVICE_CURR_QP_STATE_MOD

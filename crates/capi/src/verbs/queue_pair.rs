@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use driver::Driver;
 use engine::{QueuePairType, SendRequest};
 use wire::{Gid, Qpn};
 
+use super::context::OpenDevice;
 use super::event_target::UnacknowledgedEvents;
-use super::open_device::OpenDevice;
 use super::xrc::TargetResources;
 use crate::abi;
 use crate::call_sequence::CallSequence;
@@ -26,6 +27,8 @@ pub(crate) struct Pair {
     /// Programs compiled with newer headers expect it here, after `ibv_qp_ex`.
     pub(super) wr_flush: Option<abi::Flush>,
     pub(crate) open: Arc<OpenDevice>,
+    /// The lane of the device that it lives in.
+    pub(crate) driver: Arc<Driver>,
     pub(crate) number: Qpn,
     pub(crate) kind: QueuePairType,
     /// Events about it that are not acknowledged.

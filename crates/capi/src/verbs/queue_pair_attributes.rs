@@ -29,10 +29,9 @@ entry! {
         let changes = changes_of(&attributes.0, mask.cast_unsigned())
             .map_err(|misuse| explain(queue_pair, misuse))?;
         if matches!(changes.state, Some(State::Reset | State::Error)) {
-            queue_pair.open.flush();
+            queue_pair.driver.flush();
         }
         queue_pair
-            .open
             .driver
             .call_after_flush(|device| device.modify(queue_pair.number, &changes))?;
         if let Some(state) = changes.state {
@@ -49,7 +48,7 @@ entry! {
     ) -> c_int {
         queue_pair.check_handle()?;
         let (mut attributes, mut init) = (attributes, init);
-        let known = queue_pair.open.driver.call_without_transmit(|device| {
+        let known = queue_pair.driver.call_without_transmit(|device| {
             let found = device.queue_pair(queue_pair.number)?;
             Some((found.attributes(), found.outstanding_sends()))
         });
@@ -83,7 +82,7 @@ entry! {
 
 /// Changes attributes, and sets the state that C sees.
 pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> {
-    let driver = &queue_pair.open.driver;
+    let driver = &queue_pair.driver;
     driver.call_after_flush(|device| device.modify(queue_pair.number, changes))?;
     if let Some(state) = changes.state {
         queue_pair.change(|c| c.qp_base.state = state as u32);
@@ -94,7 +93,7 @@ pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> 
 /// Moves it to the error state, and sets the state that C sees.
 pub(crate) fn set_error_state(queue_pair: &Qp) {
     let number = queue_pair.number;
-    let state = queue_pair.open.driver.call_after_flush(|device| {
+    let state = queue_pair.driver.call_after_flush(|device| {
         // It fails if this process does not own the queue pair.
         let _ = device.move_to_error(number);
         device.queue_pair(number).map(QueuePair::state)
@@ -106,7 +105,7 @@ pub(crate) fn set_error_state(queue_pair: &Qp) {
 
 /// Explains the error to the user if that is enabled; returns the number for the program.
 fn explain(queue_pair: &Qp, misuse: Misuse) -> Errno {
-    let driver = &queue_pair.open.driver;
+    let driver = &queue_pair.driver;
     let errno = if misuse.asks_for_newer_attributes() {
         Errno::UNSUPPORTED
     } else {

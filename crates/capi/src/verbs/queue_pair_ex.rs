@@ -44,7 +44,7 @@ entry! {
             None => {
                 let number = queue_pair.number;
                 let list = &mut requests.list;
-                let posted = queue_pair.open.driver.call(|device| device.post_sends(number, list));
+                let posted = queue_pair.driver.call(|device| device.post_sends(number, list));
                 posted.map_err(rejection)
             }
         });

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::{Id, MAX_REQUESTS, SharedReceiveInit, SharedReceiveQueue};
 
 use super::completion_queue::Cq;
+use super::context::{Context, OpenDevice, context_at};
 use super::event_target::{EventTarget, UnacknowledgedEvents};
-use super::open_device::{Context, OpenDevice, context_at};
 use super::protection_domain::Pd;
 use super::xrc::Xrcd;
 use crate::abi;

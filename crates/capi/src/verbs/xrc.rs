@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{CompletionQueue, Device, Id, ProtectionDomain, XrcDomain};
 
-use super::open_device::{Context, OpenDevice, identity};
+use super::context::{Context, OpenDevice, identity};
 use crate::abi;
 use crate::entry::{Input, entry};
 use crate::errno::Errno;

@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     demo.write()?;
     demo.read()?;
     demo.swap()?;
-    let packets = context.counters();
+    let packets = context.counters().unwrap_or_default();
     let count = grouped(packets.packets_sent + packets.packets_received);
     demo.end()?;
     let capture = capture.display();
@@ -154,15 +154,15 @@ struct Demo {
 impl Demo {
     fn start(address: IpAddr, context: &Context) -> anyhow::Result<Self> {
         let (process, mut channel) = spawn()?;
-        channel.say(&Ask::Start(address))?;
-        let domain = context.protection_domain()?;
-        let completions = context.completion_queue(16)?;
-        let memory = domain.register(2 * BULK + 8, Access::LOCAL_WRITE)?;
-        let prepared = domain.queue_pair(&completions).reliable()?;
-        let other: Introduction = channel.hear()?;
-        channel.say(&Ask::Connect(prepared.endpoint().to_string()))?;
+        channel.send(&Ask::Start(address))?;
+        let domain = context.allocate_protection_domain()?;
+        let completions = context.create_completion_queue(16)?;
+        let memory = domain.allocate_memory(2 * BULK + 8, Access::LOCAL_WRITE)?;
+        let prepared = domain.queue_pair_builder(&completions).create_reliable()?;
+        let other: Introduction = channel.receive()?;
+        channel.send(&Ask::Connect(prepared.endpoint().to_string()))?;
         let queue_pair = prepared.connect(other.endpoint.parse::<Endpoint>()?)?;
-        channel.hear::<()>()?;
+        channel.receive::<()>()?;
         Ok(Self {
             address,
             other,
@@ -273,7 +273,7 @@ impl Demo {
     /// Posts a request and waits for its completion.
     fn carry_out(&self, name: &str, request: Request) -> anyhow::Result<Duration> {
         let begin = Instant::now();
-        self.queue_pair.post(request)?;
+        self.queue_pair.post_send(request)?;
         let completion = self
             .completions
             .wait_for(COMPLETION_TIMEOUT)
@@ -289,8 +289,8 @@ impl Demo {
     }
 
     fn ask<T: serde::de::DeserializeOwned>(&mut self, question: &Ask) -> anyhow::Result<T> {
-        self.channel.say(question)?;
-        self.channel.hear()
+        self.channel.send(question)?;
+        self.channel.receive()
     }
 
     /// Ends the second process, by closing the channel to it.

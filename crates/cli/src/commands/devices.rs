@@ -1,10 +1,11 @@
 //! `roci devices`: lists the devices.
 
 use clap::Args;
-use rocinante::{Device, LinkState};
+use rocinante::{Device, LinkState, PathMtu};
 use serde::Serialize;
+use system::{Port, PortState};
 
-use crate::find_device;
+use crate::find_device::{self, Found, SOFTWARE};
 use crate::local_packets::Way;
 use crate::output::{Table, print, print_json, remark};
 
@@ -13,12 +14,14 @@ use crate::output::{Table, print, print_json, remark};
 #[command(after_help = "\
 Each interface that is up and has an address is a device. Loopback is listed only if no other
 interface is connected; its name `lo` always works. ROCI_DEVICES replaces this list, and `roci link`
-adds devices to it.
+adds devices to it. RDMA devices of the system, such as NICs, follow: their kind is `system` and the
+driver.
 
 Examples:
   roci devices
   roci devices --json
-  ROCI_DEVICES=mlx5_0=127.0.0.2,mlx5_1=127.0.0.3 roci devices")]
+  ROCI_DEVICES=mlx5_0=127.0.0.2,mlx5_1=127.0.0.3 roci devices
+  ROCI_DEVICES=system roci devices           those of the system alone")]
 pub(crate) struct Options {
     /// Print JSON, for scripts
     #[arg(long)]
@@ -28,60 +31,111 @@ pub(crate) struct Options {
 #[derive(Serialize)]
 struct Row {
     name: String,
+    /// `software`, or `system`.
+    kind: &'static str,
+    /// The driver of a device of the system.
+    driver: Option<String>,
     interface: Option<String>,
     state: &'static str,
     node_guid: String,
-    active_mtu: usize,
+    /// The path MTU; `null` if the system does not tell.
+    active_mtu: Option<usize>,
     addresses: Vec<String>,
-    /// The way of packets to other processes of this machine: `memory` or `sockets`.
-    local_packets: &'static str,
+    /// The way of packets to other processes of this machine: `memory` or `sockets`; `null` for a device of the system.
+    local_packets: Option<&'static str>,
 }
 
 /// Lists the devices.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let devices = find_device::all()?;
+    let devices = find_device::all_kinds()?;
     if devices.is_empty() {
-        remark(find_device::NO_DEVICE);
+        remark(find_device::no_device());
     }
     let way = Way::now();
-    let rows: Vec<Row> = devices.iter().map(|it| row(it, &way)).collect();
+    let row = |found: &Found| match found {
+        Found::Software(device) => software_row(device, &way),
+        Found::System(device) => system_row(device),
+    };
+    let rows: Vec<Row> = devices.iter().map(row).collect();
     if options.json {
         return print_json(&rows);
     }
     let mut table = Table::new([
         "DEVICE",
+        "KIND",
         "NODE GUID",
         "INTERFACE",
         "STATE",
         "MTU",
         "ADDRESSES",
     ]);
-    for row in rows {
+    for (row, found) in rows.into_iter().zip(&devices) {
         table.push([
             row.name,
+            found.kind(),
             row.node_guid,
-            row.interface.unwrap_or_else(|| "several".to_owned()),
+            row.interface
+                .unwrap_or_else(|| no_interface(found).to_owned()),
             row.state.to_owned(),
-            row.active_mtu.to_string(),
+            row.active_mtu
+                .map_or_else(|| "-".to_owned(), |mtu| mtu.to_string()),
             row.addresses.join(" "),
         ]);
     }
     print(format_args!("{table}\n{}.\n", way.text()))
 }
 
-fn row(device: &Device, way: &Way) -> Row {
+/// What stands for the interface of a device that has several, or none.
+fn no_interface(found: &Found) -> &'static str {
+    match found {
+        Found::Software(_) => "several",
+        Found::System(_) => "-",
+    }
+}
+
+/// A device of the system; its first port stands for it, as most devices have one.
+fn system_row(device: &system::Device) -> Row {
+    let port = device.ports.first();
+    let gids = device.ports.iter().flat_map(|port| &port.gids);
+    let mut addresses: Vec<String> = Vec::new();
+    for address in gids.filter_map(|entry| Some(entry.address()?.to_string())) {
+        // An address has a GID for each version of RoCE.
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Row {
+        name: device.name.clone(),
+        kind: "system",
+        driver: Some(device.kind.to_string()),
+        interface: port.and_then(|port| port.interface.clone()),
+        state: match port.map(|port| port.state) {
+            Some(PortState::Active | PortState::ActiveDefer) => "active",
+            Some(PortState::Initializing | PortState::Armed) => "initializing",
+            Some(PortState::Down | PortState::Unknown) | None => "down",
+        },
+        node_guid: device.node_guid.clone(),
+        active_mtu: port.and_then(Port::largest_path_mtu).map(PathMtu::bytes),
+        addresses,
+        local_packets: None,
+    }
+}
+
+fn software_row(device: &Device, way: &Way) -> Row {
     let addresses = device.gids.iter().map(|entry| entry.address.to_string());
     Row {
         name: device.name.clone(),
+        kind: SOFTWARE,
+        driver: None,
         interface: device.interface.as_ref().map(|id| id.name.clone()),
         state: match device.state {
             LinkState::Active => "active",
             LinkState::Down => "down",
         },
         node_guid: guid(device.guid),
-        active_mtu: device.active_mtu.bytes(),
+        active_mtu: Some(device.active_mtu.bytes()),
         addresses: addresses.collect(),
-        local_packets: way.through,
+        local_packets: Some(way.through),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `roci doctor`: checks this machine, and says what to do about each problem.
 
 mod network;
+mod rdma_devices;
 mod system;
 
 use std::process::ExitCode;
@@ -8,6 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use crate::find_device;
 use crate::output::{BAD, FAINT, GOOD, STRONG, WARNING, count, print_json, print_line, styled};
 
 /// The options of `roci doctor`.
@@ -18,7 +20,8 @@ The exit code is 1 if a check fails, and 0 otherwise. Warnings are not failures.
 Examples:
   roci doctor
   roci doctor --json | jq '.[] | select(.verdict != \"ok\")'
-  ROCI_DEVICES=lo roci doctor      check one device only")]
+  ROCI_DEVICES=lo roci doctor      check one device only
+  ROCI_DEVICES=system roci doctor  check NICs and other RDMA devices of the system")]
 pub(crate) struct Options {
     /// Print JSON, for scripts
     #[arg(long)]
@@ -75,6 +78,21 @@ impl Finding {
 
 /// Runs all checks.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut findings = rdma_devices::of_machine();
+    if !find_device::excludes_software() {
+        findings.extend(software_checks());
+    }
+    if options.json {
+        print_json(&findings)?;
+    } else {
+        print_findings(&findings)?;
+    }
+    let failed = findings.iter().any(|one| one.verdict == Verdict::Fail);
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// The checks that concern our devices.
+fn software_checks() -> Vec<Finding> {
     let mut findings = system::devices();
     findings.extend(system::ports());
     findings.push(system::kernel_module());
@@ -86,13 +104,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     findings.push(network::segmentation());
     findings.push(network::local_packets());
     findings.push(network::ping());
-    if options.json {
-        print_json(&findings)?;
-    } else {
-        print_findings(&findings)?;
-    }
-    let failed = findings.iter().any(|one| one.verdict == Verdict::Fail);
-    Ok(ExitCode::from(u8::from(failed)))
+    findings
 }
 
 fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {

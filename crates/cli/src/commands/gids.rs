@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use clap::Args;
 use rocinante::Device;
 use serde::Serialize;
+use system::GidType;
 
-use crate::find_device::{self, recommended};
+use crate::find_device::{self, Found, recommended};
 use crate::output::{FAINT, Table, print, print_json, styled};
 
 /// The options of `roci gids`.
@@ -44,8 +45,16 @@ struct Row {
 /// Lists the GIDs.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let devices = match &options.device {
-        Some(name) => vec![find_device::named(name)?],
-        None => find_device::all()?,
+        Some(name) => vec![find_device::named_of_any_kind(name)?],
+        None => find_device::all_kinds()?,
+    };
+    let rows = |found: &Found| match found {
+        Found::Software(device) => software_rows(device),
+        Found::System(device) => device
+            .ports
+            .iter()
+            .flat_map(|port| system_rows(&device.name, port))
+            .collect(),
     };
     let rows: Vec<Row> = devices.iter().flat_map(rows).collect();
     if options.json {
@@ -71,7 +80,42 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     ))
 }
 
-fn rows(device: &Device) -> Vec<Row> {
+fn system_rows(device: &str, port: &system::Port) -> Vec<Row> {
+    let choice = port.recommended_gid().map(|entry| entry.index);
+    let row = |entry: &system::GidEntry| {
+        let chosen = choice == Some(entry.index);
+        Row {
+            device: device.to_owned(),
+            port: port.number,
+            index: entry.index,
+            gid: entry.gid.to_string(),
+            ipv4: match entry.address() {
+                Some(IpAddr::V4(address)) => Some(address.to_string()),
+                _ => None,
+            },
+            version: entry.gid_type.name(),
+            interface: entry.interface.clone().unwrap_or_default(),
+            chosen,
+            why: chosen.then(|| why(entry)),
+        }
+    };
+    port.gids.iter().map(row).collect()
+}
+
+/// Why a GID of the system is recommended.
+fn why(entry: &system::GidEntry) -> &'static str {
+    match (entry.gid_type, entry.address()) {
+        (GidType::InfiniBand, _) => "it is the GID of the port in its subnet",
+        (GidType::RoceV1, _) => {
+            "there is only RoCE v1, which routers do not forward and peers with RoCE v2 do not understand"
+        }
+        (GidType::Other, _) => "it is the GID of the port",
+        (GidType::RoceV2, Some(address)) => find_device::reason(address).sentence(),
+        (GidType::RoceV2, None) => "it is RoCE v2",
+    }
+}
+
+fn software_rows(device: &Device) -> Vec<Row> {
     let choice = recommended(device).map(|(entry, reason)| (entry.index, reason));
     let entries = device.gids.iter();
     let row = |entry: &rocinante::GidEntry| {

@@ -4,7 +4,9 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use net::interface::{self, Link, Links};
 use serde::Serialize;
+use system::Tree;
 
+use crate::find_device::{self, SOFTWARE};
 use crate::output::{Table, print, print_json, print_line};
 
 /// The options of `roci link`.
@@ -12,7 +14,8 @@ use crate::output::{Table, print, print_json, print_line};
 #[command(after_help = "\
 A link is a device with a name of your own, as with `rdma link add`. It is stored in
 ~/.config/roci/links until it is deleted. Its addresses move
-to it from the automatic device of the interface.
+to it from the automatic device of the interface. RDMA devices of the system are shown, too; `rdma link`
+adds and deletes them.
 
 Examples:
   roci link                                   show the links
@@ -52,6 +55,8 @@ enum Action {
 struct Row {
     name: String,
     netdev: String,
+    /// `software`, or the driver of a device of the system.
+    kind: String,
 }
 
 /// Shows or changes the links.
@@ -61,6 +66,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     match &options.action {
         None | Some(Action::Show) => show(&links, options.json),
         Some(Action::Add { name, netdev }) => {
+            refuse_name_of_system(name)?;
             links.add(
                 &Link::new(name, target(netdev)?)?,
                 &interface::interfaces()?,
@@ -79,6 +85,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
                 &format!("{name} is no device any more"),
             )
         }
+    }
+}
+
+/// Fails if the system has a device with this name: a program could not say which one it means.
+fn refuse_name_of_system(name: &str) -> anyhow::Result<()> {
+    let mut devices = Tree::of_machine().devices().into_iter();
+    match devices.find(|device| device.name == name) {
+        None => Ok(()),
+        Some(device) => bail!(
+            "the system has an RDMA device `{name}` ({}); choose another name for the link",
+            device.kind
+        ),
     }
 }
 
@@ -106,8 +124,19 @@ fn show(links: &Links, json: bool) -> anyhow::Result<()> {
     let row = |link: &Link| Row {
         name: link.name().to_owned(),
         netdev: link.target(),
+        kind: SOFTWARE.to_owned(),
     };
-    let rows: Vec<Row> = links.list()?.iter().map(row).collect();
+    let system_row = |device: system::Device| Row {
+        netdev: device
+            .ports
+            .iter()
+            .find_map(|port| port.interface.clone())
+            .unwrap_or_default(),
+        kind: format!("system: {}", device.kind),
+        name: device.name,
+    };
+    let system = find_device::of_system()?.into_iter().map(system_row);
+    let rows: Vec<Row> = links.list()?.iter().map(row).chain(system).collect();
     if json {
         return print_json(&rows);
     }
@@ -117,9 +146,9 @@ fn show(links: &Links, json: bool) -> anyhow::Result<()> {
              The other devices need none: see `roci devices`.",
         );
     }
-    let mut table = Table::new(["LINK", "NETDEV"]);
+    let mut table = Table::new(["LINK", "NETDEV", "KIND"]);
     for row in rows {
-        table.push([row.name, row.netdev]);
+        table.push([row.name, row.netdev, row.kind]);
     }
     print(table)
 }

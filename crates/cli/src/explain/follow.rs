@@ -18,23 +18,23 @@ use crate::output;
 const INTERVAL: Duration = Duration::from_millis(300);
 
 /// Follows a capture until the process is ended.
-pub(crate) fn tell(capture: &Path, view: &View) -> anyhow::Result<()> {
+pub(crate) fn follow(capture: &Path, view: &View) -> anyhow::Result<()> {
     let name = capture.display();
-    let mut told = Told::default();
+    let mut printed = Printed::default();
     let mut known = 0;
     loop {
         let file = File::open(capture).with_context(|| format!("{name} can't be opened"))?;
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         if length < known {
             // Another capture replaces it.
-            told = Told::default();
+            printed = Printed::default();
         }
         if length != known {
             known = length;
             match Analysis::read(file) {
                 // It has just been created.
                 Err(ReadError::Empty) => {}
-                analysis => told.tell(
+                analysis => printed.print_new(
                     &analysis.with_context(|| format!("{name} can't be explained"))?,
                     view,
                 )?,
@@ -46,14 +46,14 @@ pub(crate) fn tell(capture: &Path, view: &View) -> anyhow::Result<()> {
 
 /// What was printed.
 #[derive(Default)]
-struct Told {
+struct Printed {
     /// The first frames of messages: their places change when packets before them are found.
     messages: HashSet<(u32, u32)>,
     problems: HashSet<(usize, u32, &'static str)>,
 }
 
-impl Told {
-    fn tell(&mut self, analysis: &Analysis, view: &View) -> anyhow::Result<()> {
+impl Printed {
+    fn print_new(&mut self, analysis: &Analysis, view: &View) -> anyhow::Result<()> {
         let mut lines = Vec::new();
         for message in &analysis.messages {
             let frame = analysis[message.first].frame;

@@ -56,7 +56,7 @@ struct Pump<'s> {
     end: Option<Instant>,
     /// One message of this many has a completion.
     signal_every: u32,
-    lanes: Vec<Load>,
+    connections: Vec<Load>,
     meter: Meter,
     arrivals: Meter,
 }
@@ -71,14 +71,14 @@ struct Load {
 
 impl<'s> Pump<'s> {
     fn new(queue_pairs: &'s QueuePairs, size: usize, amount: Option<Amount>) -> Self {
-        let (lanes, depth) = (queue_pairs.lanes() as u64, queue_pairs.plan.depth);
+        let (connections, depth) = (queue_pairs.connections() as u64, queue_pairs.plan.depth);
         let messages = match amount {
             None => 0,
             Some(Amount::Messages(messages)) => messages,
             Some(Amount::Seconds(_)) => u64::MAX,
         };
-        let load = |lane: u64| Load {
-            left: messages / lanes + u64::from(lane < messages % lanes),
+        let load = |connection: u64| Load {
+            left: messages / connections + u64::from(connection < messages % connections),
             under_way: 0,
             unsignaled: 0,
         };
@@ -88,8 +88,8 @@ impl<'s> Pump<'s> {
             size,
             end: duration.map(|duration| Instant::now() + duration),
             signal_every: (depth / 4).clamp(1, 64),
-            lanes: (0..lanes).map(load).collect(),
-            meter: Meter::new((messages / 10).max(u64::from(depth) * lanes)),
+            connections: (0..connections).map(load).collect(),
+            meter: Meter::new((messages / 10).max(u64::from(depth) * connections)),
             arrivals: Meter::new(u64::MAX),
         }
     }
@@ -99,7 +99,7 @@ impl<'s> Pump<'s> {
     }
 
     fn has_work(&self) -> bool {
-        self.lanes
+        self.connections
             .iter()
             .any(|load| load.left > 0 || load.under_way > 0)
     }
@@ -107,33 +107,33 @@ impl<'s> Pump<'s> {
     /// Fills the send queue.
     fn fill(&mut self) -> anyhow::Result<()> {
         let late = self.is_late();
-        for lane in 0..self.lanes.len() {
+        for connection in 0..self.connections.len() {
             if late {
-                self.finish(lane);
+                self.finish(connection);
             }
-            while self.lanes[lane].left > 0
-                && self.lanes[lane].under_way < self.queue_pairs.plan.depth
+            while self.connections[connection].left > 0
+                && self.connections[connection].under_way < self.queue_pairs.plan.depth
             {
                 self.meter.begin();
-                self.post(lane)?;
+                self.post(connection)?;
             }
         }
         Ok(())
     }
 
     /// Ends a measurement by time. If the last requests have no completions, posts one more that has one.
-    fn finish(&mut self, lane: usize) {
-        let load = &mut self.lanes[lane];
+    fn finish(&mut self, connection: usize) {
+        let load = &mut self.connections[connection];
         load.left = u64::from(load.unsignaled > 0);
     }
 
-    fn post(&mut self, lane: usize) -> anyhow::Result<()> {
-        let load = &mut self.lanes[lane];
+    fn post(&mut self, connection: usize) -> anyhow::Result<()> {
+        let load = &mut self.connections[connection];
         let messages = load.unsignaled + 1;
         let full = load.under_way + 1 == self.queue_pairs.plan.depth;
         let signaled = full || load.left == 1 || messages >= self.signal_every;
         self.queue_pairs
-            .post(lane, self.size, signaled.then_some(messages))?;
+            .post(connection, self.size, signaled.then_some(messages))?;
         load.left -= 1;
         load.under_way += 1;
         load.unsignaled = if signaled { 0 } else { messages };
@@ -150,8 +150,11 @@ impl<'s> Pump<'s> {
                     self.arrivals.begin();
                     self.arrivals.count(1);
                 }
-                Some(Done::Sent { lane, messages }) => {
-                    self.lanes[lane].under_way -= messages;
+                Some(Done::Sent {
+                    connection,
+                    messages,
+                }) => {
+                    self.connections[connection].under_way -= messages;
                     self.meter.count(messages);
                     return Ok(true);
                 }

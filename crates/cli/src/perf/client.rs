@@ -43,21 +43,21 @@ impl Client {
         server: IpAddr,
     ) -> anyhow::Result<Self> {
         let active_mtu = local_device.context.active_mtu().bytes();
-        control.say(&Hello {
+        control.send(&Hello {
             version: VERSION,
             plan: plan.clone(),
             active_mtu,
         })?;
-        let theirs = match control.hear()? {
+        let theirs = match control.receive()? {
             Welcome::Here(side) => side,
             Welcome::Rejected(why) => bail!("the server rejects: {why}"),
         };
         let mtu = common_mtu(plan.mtu, active_mtu, theirs.mtu)?;
         plan.fit(mtu)?;
         let draft = Draft::new(local_device, &plan, mtu)?;
-        control.say(&draft.side())?;
+        control.send(&draft.side())?;
         let queue_pairs = draft.connect(&theirs)?;
-        control.hear::<Through>()?;
+        control.receive::<Through>()?;
         Ok(Self {
             control,
             queue_pairs,
@@ -79,8 +79,9 @@ impl Client {
             drop(progress);
             report.push(row)?;
         }
-        self.control.say(&Order::Finish)?;
-        let sent_again = self.queue_pairs.context.counters().retransmitted;
+        self.control.send(&Order::Finish)?;
+        let counters = self.queue_pairs.context.counters();
+        let sent_again = counters.map(|counters| counters.retransmitted);
         report.end(sent_again, options.html.as_deref())
     }
 
@@ -107,15 +108,15 @@ impl Client {
     }
 
     fn bandwidth_round(&mut self, size: usize, progress: &Progress) -> anyhow::Result<Seen> {
-        self.control.say(&Order::Rdma { size })?;
-        self.control.hear::<Through>()?;
+        self.control.send(&Order::Rdma { size })?;
+        self.control.receive::<Through>()?;
         let plan = &self.queue_pairs.plan;
         let sent = bandwidth::send(&self.queue_pairs, size, plan.amount, progress)?;
-        self.control.say(&Through)?;
+        self.control.send(&Through)?;
         // The server may still be sending.
         let (tally, received) = self
             .control
-            .hear_during(|heard| bandwidth::serve(&self.queue_pairs, size, None, heard))?;
+            .receive_during(|heard| bandwidth::serve(&self.queue_pairs, size, None, heard))?;
         let received = received?;
         Ok(Seen {
             client: Flow {
@@ -133,16 +134,16 @@ impl Client {
         let mut rounds = Vec::new();
         let mut all = latency::histogram();
         for _ in 0..self.queue_pairs.plan.rounds {
-            self.control.say(&Order::Rdma { size })?;
-            self.control.hear::<Through>()?;
+            self.control.send(&Order::Rdma { size })?;
+            self.control.receive::<Through>()?;
             let times = latency::ask(
                 &self.queue_pairs,
                 size,
                 self.queue_pairs.plan.amount,
                 progress,
             )?;
-            self.control.say(&Through)?;
-            flow(self.control.hear()?)?;
+            self.control.send(&Through)?;
+            flow(self.control.receive()?)?;
             if self.queue_pairs.plan.vs_tcp {
                 rounds.push((times.value_at_quantile(0.5) as f64, self.tcp_round(size)?));
             }
@@ -153,15 +154,15 @@ impl Client {
 
     /// The rate or latency of TCP.
     fn tcp_round(&mut self, size: usize) -> anyhow::Result<f64> {
-        self.control.say(&Order::Tcp { size })?;
-        let server = SocketAddr::new(self.server, self.control.hear::<u16>()?);
+        self.control.send(&Order::Tcp { size })?;
+        let server = SocketAddr::new(self.server, self.control.receive::<u16>()?);
         let plan = &self.queue_pairs.plan;
         let measured = if plan.test.is_latency() {
             tcp::latency(server, plan, size)?
         } else {
             tcp::bandwidth(server, plan, size)?
         };
-        match self.control.hear()? {
+        match self.control.receive()? {
             Tally::Failed(why) => bail!("the server failed: {why}"),
             Tally::Counted(_) | Tally::Done => Ok(measured),
         }

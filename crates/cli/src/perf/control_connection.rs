@@ -26,7 +26,7 @@ pub(super) struct Hello {
     pub(super) active_mtu: usize,
 }
 
-/// The server's answer.
+/// The server's reply.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Welcome {
     Here(Side),

@@ -19,7 +19,7 @@ pub(super) fn open(
     connected: IpAddr,
 ) -> anyhow::Result<LocalDevice> {
     let (name, device) = match name {
-        Some(name) => (name.to_owned(), find_device::named(name)?),
+        Some(name) => (name.to_owned(), find_device::openable(name)?),
         None => find_device::having(connected)?,
     };
     let index = match gid_index {

@@ -45,23 +45,23 @@ pub(super) struct Draft {
     completions: CompletionQueue,
     memory: MemoryRegion,
     layout: Layout,
-    lanes: Vec<DraftLane>,
+    connections: Vec<DraftEnd>,
     mtu: PathMtu,
     plan: Plan,
 }
 
-enum DraftLane {
+enum DraftEnd {
     Connected(PreparedQueuePair),
     Datagram(DatagramQueuePair),
 }
 
-impl DraftLane {
+impl DraftEnd {
     fn new(builder: QueuePairBuilder, service: Service) -> Result<Self, SetupError> {
         match service {
-            Service::Rc => builder.reliable().map(Self::Connected),
-            Service::Uc => builder.unreliable().map(Self::Connected),
+            Service::Rc => builder.create_reliable().map(Self::Connected),
+            Service::Uc => builder.create_unreliable().map(Self::Connected),
             Service::Ud => builder
-                .datagram(QueueKey::new(QUEUE_KEY))
+                .create_datagram(QueueKey::new(QUEUE_KEY))
                 .map(Self::Datagram),
         }
     }
@@ -81,16 +81,16 @@ impl Layout {
         Self { part }
     }
 
-    fn outgoing(self, lane: usize) -> usize {
-        2 * lane * self.part
+    fn outgoing(self, connection: usize) -> usize {
+        2 * connection * self.part
     }
 
-    fn incoming(self, lane: usize) -> usize {
-        self.outgoing(lane) + self.part
+    fn incoming(self, connection: usize) -> usize {
+        self.outgoing(connection) + self.part
     }
 
-    fn total(self, lanes: usize) -> usize {
-        2 * lanes * self.part
+    fn total(self, connections: usize) -> usize {
+        2 * connections * self.part
     }
 }
 
@@ -102,26 +102,27 @@ impl Draft {
         mtu: PathMtu,
     ) -> anyhow::Result<Self> {
         let layout = Layout::new(plan);
-        let domain = local_device.context.protection_domain()?;
+        let domain = local_device.context.allocate_protection_domain()?;
         let entries = plan.queue_pairs * (plan.depth + plan.receive_depth);
-        let completions = local_device.context.completion_queue(entries)?;
+        let completions = local_device.context.create_completion_queue(entries)?;
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let lanes = plan.queue_pairs as usize;
-        let memory = domain.register(layout.total(lanes), Access::LOCAL_WRITE | remote)?;
+        let connections = plan.queue_pairs as usize;
+        let memory =
+            domain.allocate_memory(layout.total(connections), Access::LOCAL_WRITE | remote)?;
         let connect_options = ConnectOptions {
-            gid_index: local_device.gid_index,
+            gid_index: Some(local_device.gid_index),
             path_mtu: Some(mtu),
             ..ConnectOptions::default()
         };
         let builder = || {
             let builder = domain
-                .queue_pair(&completions)
+                .queue_pair_builder(&completions)
                 .connect_options(connect_options);
             builder.depth(plan.depth, plan.receive_depth)
         };
         let draft = Self {
-            lanes: (0..lanes)
-                .map(|_| DraftLane::new(builder(), plan.service))
+            connections: (0..connections)
+                .map(|_| DraftEnd::new(builder(), plan.service))
                 .collect::<Result<_, _>>()?,
             local_device,
             completions,
@@ -138,13 +139,13 @@ impl Draft {
         if self.plan.test.verb() != Verb::Send {
             return Ok(());
         }
-        for (index, lane) in self.lanes.iter().enumerate() {
+        for (index, connection) in self.connections.iter().enumerate() {
             let buffer = incoming(&self.memory, self.layout, index);
             for _ in 0..self.plan.receive_depth {
                 let id = RECEIVE | index as u64;
-                match lane {
-                    DraftLane::Connected(prepared) => prepared.post_receive(id, [buffer])?,
-                    DraftLane::Datagram(datagram) => datagram.post_receive(id, [buffer])?,
+                match connection {
+                    DraftEnd::Connected(prepared) => prepared.post_receive(id, [buffer])?,
+                    DraftEnd::Datagram(datagram) => datagram.post_receive(id, [buffer])?,
                 }
             }
         }
@@ -153,13 +154,13 @@ impl Draft {
 
     /// The parameters for the other side.
     pub(super) fn side(&self) -> Side {
-        let endpoint = |lane: &DraftLane| match lane {
-            DraftLane::Connected(prepared) => prepared.endpoint().to_string(),
-            DraftLane::Datagram(datagram) => datagram.endpoint().to_string(),
+        let endpoint = |connection: &DraftEnd| match connection {
+            DraftEnd::Connected(prepared) => prepared.endpoint().to_string(),
+            DraftEnd::Datagram(datagram) => datagram.endpoint().to_string(),
         };
         Side {
             mtu: self.mtu.bytes(),
-            endpoints: self.lanes.iter().map(endpoint).collect(),
+            endpoints: self.connections.iter().map(endpoint).collect(),
             memory: self.memory.remote(0).into(),
         }
     }
@@ -167,14 +168,19 @@ impl Draft {
     /// Connects every queue pair to its peer.
     pub(super) fn connect(self, peer: &Side) -> anyhow::Result<QueuePairs> {
         ensure!(
-            peer.endpoints.len() == self.lanes.len(),
+            peer.endpoints.len() == self.connections.len(),
             "the other side has another number of queue pairs; use the same version of roci"
         );
-        let mut lanes = Vec::new();
-        for (index, (lane, endpoint)) in self.lanes.into_iter().zip(&peer.endpoints).enumerate() {
+        let mut connections = Vec::new();
+        for (index, (connection, endpoint)) in self
+            .connections
+            .into_iter()
+            .zip(&peer.endpoints)
+            .enumerate()
+        {
             let endpoint: Endpoint = endpoint.parse()?;
-            lanes.push(Lane {
-                ends: Ends::connect(lane, endpoint, &self.local_device)?,
+            connections.push(Connected {
+                ends: Ends::connect(connection, endpoint, &self.local_device)?,
                 remote: peer.memory.at(self.layout.incoming(index) as u64),
             });
         }
@@ -182,7 +188,7 @@ impl Draft {
             completions: self.completions,
             memory: self.memory,
             layout: self.layout,
-            lanes,
+            connections,
             idle: Cell::new(0),
             mtu: self.mtu,
             plan: self.plan,
@@ -191,13 +197,13 @@ impl Draft {
     }
 }
 
-fn incoming(memory: &MemoryRegion, layout: Layout, lane: usize) -> Segment {
-    let begin = layout.incoming(lane);
+fn incoming(memory: &MemoryRegion, layout: Layout, connection: usize) -> Segment {
+    let begin = layout.incoming(connection);
     memory.slice(begin..begin + layout.part)
 }
 
 /// One queue pair and the destination of its messages.
-struct Lane {
+struct Connected {
     ends: Ends,
     remote: RemoteMemory,
 }
@@ -209,13 +215,13 @@ enum Ends {
 
 impl Ends {
     fn connect(
-        lane: DraftLane,
+        connection: DraftEnd,
         peer: Endpoint,
         local_device: &LocalDevice,
     ) -> anyhow::Result<Self> {
-        Ok(match lane {
-            DraftLane::Connected(prepared) => Self::Connected(prepared.connect(peer)?),
-            DraftLane::Datagram(datagram) => {
+        Ok(match connection {
+            DraftEnd::Connected(prepared) => Self::Connected(prepared.connect(peer)?),
+            DraftEnd::Datagram(datagram) => {
                 let (number, key) = (peer.queue_pair, QueueKey::new(QUEUE_KEY));
                 let index = local_device.gid_index;
                 let to = AddressHandle::new(&local_device.context, peer.gid, index, number, key)?;
@@ -226,8 +232,8 @@ impl Ends {
 
     fn post(&self, request: Request) -> Result<(), PostError> {
         match self {
-            Self::Connected(queue_pair) => queue_pair.post(request),
-            Self::Datagram(queue_pair, to) => queue_pair.post(to, request),
+            Self::Connected(queue_pair) => queue_pair.post_send(request),
+            Self::Datagram(queue_pair, to) => queue_pair.post_send(to, request),
         }
     }
 
@@ -244,7 +250,7 @@ pub(super) struct QueuePairs {
     completions: CompletionQueue,
     memory: MemoryRegion,
     layout: Layout,
-    lanes: Vec<Lane>,
+    connections: Vec<Connected>,
     /// Empty polls since the last completion or yield.
     idle: Cell<u32>,
     pub(super) mtu: PathMtu,
@@ -255,27 +261,27 @@ pub(super) struct QueuePairs {
 /// A completion.
 pub(super) enum Done {
     /// This many messages of a queue pair were sent.
-    Sent { lane: usize, messages: u32 },
+    Sent { connection: usize, messages: u32 },
     /// A message was received. Its receive is posted again.
     Received,
 }
 
 impl QueuePairs {
     /// The number of queue pairs.
-    pub(super) fn lanes(&self) -> usize {
-        self.lanes.len()
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
     }
 
     /// Posts one message. With `messages`, its completion counts for that many; without, it has no
     /// completion.
     pub(super) fn post(
         &self,
-        lane: usize,
+        connection: usize,
         size: usize,
         messages: Option<u32>,
     ) -> anyhow::Result<()> {
-        let Lane { ends, remote } = &self.lanes[lane];
-        let begin = self.layout.outgoing(lane);
+        let Connected { ends, remote } = &self.connections[connection];
+        let begin = self.layout.outgoing(connection);
         let request = match self.plan.test.verb() {
             Verb::Send => Request::send(),
             Verb::Write => Request::write(*remote),
@@ -284,7 +290,7 @@ impl QueuePairs {
         };
         let request = request.data(self.memory.slice(begin..begin + size));
         let request = match messages {
-            Some(messages) => request.id(u64::from(messages) << 32 | lane as u64),
+            Some(messages) => request.id(u64::from(messages) << 32 | connection as u64),
             None => request.unsignaled(),
         };
         Ok(ends.post(request)?)
@@ -322,13 +328,18 @@ impl QueuePairs {
         if completion.status != Status::Success {
             bail!("{}", explain(completion.status));
         }
-        let lane = (completion.id & 0xffff_ffff) as usize;
+        let connection = (completion.id & 0xffff_ffff) as usize;
         if completion.id & RECEIVE == 0 {
             let messages = (completion.id >> 32) as u32;
-            return Ok(Done::Sent { lane, messages });
+            return Ok(Done::Sent {
+                connection,
+                messages,
+            });
         }
-        let buffer = incoming(&self.memory, self.layout, lane);
-        self.lanes[lane].ends.post_receive(completion.id, buffer)?;
+        let buffer = incoming(&self.memory, self.layout, connection);
+        self.connections[connection]
+            .ends
+            .post_receive(completion.id, buffer)?;
         Ok(Done::Received)
     }
 

@@ -21,7 +21,8 @@ pub(super) struct Report {
     #[serde(flatten)]
     plan: Plan,
     results: Vec<Row>,
-    packets_sent_again: u64,
+    /// `null` at a device of the system, which does not tell.
+    packets_sent_again: Option<u64>,
     #[serde(skip)]
     json: bool,
 }
@@ -211,7 +212,7 @@ impl Report {
                 ..plan.clone()
             },
             results: Vec::new(),
-            packets_sent_again: 0,
+            packets_sent_again: None,
             json,
         };
         if !json {
@@ -323,7 +324,7 @@ impl Report {
     /// Ends the report. With `--json`, prints all of it.
     pub(super) fn end(
         mut self,
-        packets_sent_again: u64,
+        packets_sent_again: Option<u64>,
         html: Option<&Path>,
     ) -> anyhow::Result<()> {
         self.packets_sent_again = packets_sent_again;
@@ -335,8 +336,8 @@ impl Report {
         if self.json {
             return print_json(&self);
         }
-        if packets_sent_again > 0 {
-            let packets = count(packets_sent_again as usize, "packet was", "packets were");
+        if let Some(number) = packets_sent_again.filter(|number| *number > 0) {
+            let packets = count(number as usize, "packet was", "packets were");
             print_line(styled(
                 FAINT,
                 format_args!("{packets} lost or late and sent again."),

@@ -52,7 +52,8 @@ fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<LocalDevice
     let (address, ready) = match &options.device {
         None => (None, None),
         Some(name) => {
-            let address = find_device::gid(&find_device::named(name)?, options.gid_index)?.address;
+            let address =
+                find_device::gid(&find_device::openable(name)?, options.gid_index)?.address;
             let local_device = local_device::open(Some(name), options.gid_index, address)?;
             (Some(address), Some(local_device))
         }
@@ -89,18 +90,18 @@ impl Server {
         address: IpAddr,
         quiet: bool,
     ) -> anyhow::Result<Self> {
-        let hello: Hello = control.hear()?;
+        let hello: Hello = control.receive()?;
         let draft = match draft(hello, local_device) {
             Ok(draft) => draft,
             Err(error) => {
-                control.say(&Welcome::Rejected(error.to_string()))?;
+                control.send(&Welcome::Rejected(error.to_string()))?;
                 return Err(error);
             }
         };
-        control.say(&Welcome::Here(draft.side()))?;
-        let theirs: Side = control.hear()?;
+        control.send(&Welcome::Here(draft.side()))?;
+        let theirs: Side = control.receive()?;
         let queue_pairs = draft.connect(&theirs)?;
-        control.say(&Through)?;
+        control.send(&Through)?;
         if let (false, Some(client)) = (quiet, theirs.address()) {
             let (test, service) = (
                 queue_pairs.plan.test.name(),
@@ -118,7 +119,7 @@ impl Server {
     /// Executes the client's orders until there are no more.
     fn serve(&mut self) -> anyhow::Result<()> {
         loop {
-            match self.control.hear()? {
+            match self.control.receive()? {
                 Order::Rdma { size } => self.take_part(size)?,
                 Order::Tcp { size } => self.take_part_in_tcp(size)?,
                 Order::Finish => return Ok(()),
@@ -130,24 +131,24 @@ impl Server {
         self.check(size)?;
         let (queue_pairs, plan) = (&self.queue_pairs, &self.queue_pairs.plan);
         queue_pairs.clear_last_byte(size);
-        self.control.say(&Through)?;
+        self.control.send(&Through)?;
         let own = plan.bidirectional.then_some(plan.amount);
-        let (Through, done) = self.control.hear_during(|stop| {
+        let (Through, done) = self.control.receive_during(|stop| {
             if plan.test.is_latency() {
                 latency::answer(queue_pairs, size, stop).map(|()| Tally::Done)
             } else {
                 bandwidth::serve(queue_pairs, size, own, stop).map(Tally::Counted)
             }
         })?;
-        self.control.say(&tally(done))
+        self.control.send(&tally(done))
     }
 
     fn take_part_in_tcp(&mut self, size: usize) -> anyhow::Result<()> {
         self.check(size)?;
         let listener = listen(Some(self.address), 0)?;
-        self.control.say(&listener.local_addr()?.port())?;
+        self.control.send(&listener.local_addr()?.port())?;
         let done = tcp::serve(&listener, &self.queue_pairs.plan, size);
-        self.control.say(&tally(done.map(|()| Tally::Done)))
+        self.control.send(&tally(done.map(|()| Tally::Done)))
     }
 
     fn check(&self, size: usize) -> anyhow::Result<()> {

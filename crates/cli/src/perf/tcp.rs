@@ -17,7 +17,7 @@ pub(super) fn serve(listener: &TcpListener, plan: &Plan, size: usize) -> anyhow:
         .accept()
         .context("TCP: the client did not connect")?;
     let served = match (plan.test.is_latency(), plan.test.verb()) {
-        (true, verb) => answer(&mut stream, plan, lengths(verb, size)),
+        (true, verb) => reply(&mut stream, plan, lengths(verb, size)),
         (false, Verb::Read) => give(&mut stream, size),
         (false, _) => receive_until_end(&mut stream, size),
     };
@@ -41,12 +41,12 @@ fn lengths(verb: Verb, size: usize) -> (usize, usize) {
     }
 }
 
-fn answer(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io::Result<()> {
-    let (mut question, answer) = (vec![0; lengths.0], vec![0; lengths.1]);
+fn reply(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io::Result<()> {
+    let (mut request, reply) = (vec![0; lengths.0], vec![0; lengths.1]);
     prepare(stream, plan)?;
     loop {
-        read_exact(stream, &mut question)?;
-        write_all(stream, &answer)?;
+        read_exact(stream, &mut request)?;
+        write_all(stream, &reply)?;
     }
 }
 
@@ -114,7 +114,7 @@ fn push(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result<
         counter.messages += 1;
     }
     stream.shutdown(Shutdown::Write)?;
-    // The other side's answer confirms that everything arrived.
+    // The other side's reply confirms that everything arrived.
     stream.read_exact(&mut [0])?;
     Ok(counter.rate())
 }
@@ -137,14 +137,14 @@ pub(super) fn latency(server: SocketAddr, plan: &Plan, size: usize) -> anyhow::R
 }
 
 fn ping(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io::Result<f64> {
-    let (question, mut answer) = (vec![0; lengths.0], vec![0; lengths.1]);
+    let (request, mut reply) = (vec![0; lengths.0], vec![0; lengths.1]);
     prepare(stream, plan)?;
     let mut times = super::latency::histogram();
     let mut counter = Counter::new(plan.amount);
     while counter.wants_more() {
         let begin = Instant::now();
-        write_all(stream, &question)?;
-        read_exact(stream, &mut answer)?;
+        write_all(stream, &request)?;
+        read_exact(stream, &mut reply)?;
         times.saturating_record(begin.elapsed().as_nanos() as u64);
         counter.messages += 1;
     }

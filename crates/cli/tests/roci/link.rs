@@ -21,7 +21,7 @@ fn a_link_is_added_shown_used_and_deleted() {
     let rows = link(config, &["--json"]).json();
     assert_eq!(
         rows,
-        serde_json::json!([{ "name": "rxe7", "netdev": address(5) }])
+        serde_json::json!([{ "name": "rxe7", "netdev": address(5), "kind": "software" }])
     );
     let devices = roci(["devices", "--json"])
         .env("XDG_CONFIG_HOME", config)

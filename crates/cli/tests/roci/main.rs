@@ -1,6 +1,5 @@
 //! The built command, run as people and scripts run it.
 
-mod beside_a_network;
 mod bundled_libraries;
 mod client_death;
 mod demo;
@@ -9,12 +8,14 @@ mod devices_and_doctor;
 mod explain;
 mod help_and_errors;
 mod link;
+mod loopback_not_listed;
 mod perf;
 mod ping;
 mod run_roci;
-mod sandbox;
+mod seccomp;
 mod stand_in;
 mod stat;
+mod system_devices;
 mod top;
 mod torture;
 mod unmodified_programs;

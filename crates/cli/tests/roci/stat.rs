@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::run_roci::{Roci, Running, address, roci};
-use crate::sandbox::{MEMFD, without};
+use crate::seccomp::{MEMFD, without};
 
 /// A server and a client of `roci ping` at one address, in two processes.
 struct Pair {

@@ -52,7 +52,7 @@ impl Manager {
         endpoint.state = State::Connect;
         endpoint.qpn = parameters.qpn;
         endpoint.exchange = Some(Box::new(exchange));
-        self.send_until_answered(now, id, transaction, request);
+        self.send_until_response(now, id, transaction, request);
         Ok(())
     }
 
@@ -141,11 +141,11 @@ impl Manager {
         );
     }
 
-    /// Our answer to the peer's REP is lost or late: send it again.
+    /// Our response to the peer's REP is lost or late: send it again.
     fn handle_duplicate_rep(&mut self, id: Id, reply: &ConnectReply) {
-        let omit_ready = self.planted.is(Bug::ReadyNotRepeated);
+        let omit_ready = self.planted.is(Bug::ReadyNotSentAgain);
         let exchange = self.exchange(id);
-        let answer: Message = match exchange.phase {
+        let response: Message = match exchange.phase {
             _ if exchange.remote_id != reply.local_id => {
                 self.counters.unmatched += 1;
                 return;
@@ -159,7 +159,7 @@ impl Manager {
             }
         };
         self.counters.duplicates.count(&(*reply).into());
-        self.send(id, answer);
+        self.send(id, response);
     }
 
     /// The peer has an old connection of our queue pair's number, perhaps of a process that died. It
@@ -171,14 +171,14 @@ impl Manager {
             exchange.phase,
             ExchangeState::RequestSent | ExchangeState::RequestDelayed
         );
-        let Some(in_flight) = exchange
-            .in_flight
+        let Some(outstanding) = exchange
+            .outstanding
             .as_ref()
             .filter(|_| is_pending && !exchange.was_stale)
         else {
             return false;
         };
-        let Ok((_, Message::ConnectRequest(mut request))) = Message::parse(&in_flight.datagram)
+        let Ok((_, Message::ConnectRequest(mut request))) = Message::parse(&outstanding.datagram)
         else {
             return false;
         };
@@ -191,10 +191,10 @@ impl Manager {
         exchange.transaction = exchange::own_transaction(request.local_id);
         let datagram = Message::from(request).emit(exchange.transaction);
         let interval = exchange.response_interval;
-        if let Some(in_flight) = &mut exchange.in_flight {
-            *in_flight.datagram = datagram;
-            in_flight.interval = interval;
-            in_flight.early = &[];
+        if let Some(outstanding) = &mut exchange.outstanding {
+            *outstanding.datagram = datagram;
+            outstanding.interval = interval;
+            outstanding.early = &[];
         }
         self.set_timer(id, now + timing::STALE_RETRY_DELAY);
         true
@@ -212,7 +212,7 @@ impl Manager {
         reject: Reject,
     ) {
         self.counters.stale += 1;
-        let peer = self.answer_to(addresses);
+        let peer = self.reverse_path(addresses);
         self.send_to(peer, transaction, reject);
         match self.exchange(stale).phase {
             ExchangeState::Established => {

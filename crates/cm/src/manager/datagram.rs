@@ -48,7 +48,7 @@ impl Manager {
             service_id: target.service,
             private_data,
         };
-        self.send_until_answered(now, id, transaction, request);
+        self.send_until_response(now, id, transaction, request);
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl Manager {
             private_data,
             ..ServiceReply::default()
         };
-        self.answer_service(now, id, reply);
+        self.respond_to_service_request(now, id, reply);
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Manager {
             private_data: PrivateData::new(private_data)?,
             ..ServiceReply::default()
         };
-        self.answer_service(now, id, reply);
+        self.respond_to_service_request(now, id, reply);
         Ok(())
     }
 
@@ -95,16 +95,16 @@ impl Manager {
         request: &ServiceRequest,
     ) {
         let waiting = (addresses.source, request.request_id);
-        let peer = self.answer_to(addresses);
+        let peer = self.reverse_path(addresses);
         if self.services.contains_key(&waiting) {
             self.counters.duplicates.count(&(*request).into());
             return;
         }
         let request_key = PeerRequest::Service(waiting.0, waiting.1);
-        if let Some(&answer) = self.answers.to(&request_key) {
+        if let Some(&response) = self.responses.to(&request_key) {
             self.counters.duplicates.count(&(*request).into());
             self.counters.sent.count_attribute(ServiceReply::ATTRIBUTE);
-            self.enqueue(peer, &answer);
+            self.enqueue(peer, &response);
             return;
         }
         let Some(listener) = self.service_listener(addresses, request) else {
@@ -171,7 +171,7 @@ impl Manager {
         let Some(id) = self.new_child(listener, request.service_id, header) else {
             return;
         };
-        let peer = self.answer_to(addresses);
+        let peer = self.reverse_path(addresses);
         // A SIDR_REP is never answered, so the exchange needs no communication id of ours.
         let no_id = CommunicationId::default();
         let mut exchange = Exchange::new(ExchangeState::ServiceRequestReceived, peer, no_id);
@@ -186,8 +186,8 @@ impl Manager {
         self.emit(id, EventKind::ConnectRequest { listener, request });
     }
 
-    /// Sends the only answer, and remembers it in case it is lost.
-    fn answer_service(&mut self, now: Instant, id: Id, reply: ServiceReply) {
+    /// Sends the only response, and remembers it in case it is lost.
+    fn respond_to_service_request(&mut self, now: Instant, id: Id, reply: ServiceReply) {
         self.leave_backlog(id);
         let exchange = self.remove_exchange(id).expect("the id has an exchange");
         let reply = Message::from(ServiceReply {
@@ -197,7 +197,7 @@ impl Manager {
         });
         let request_key = PeerRequest::Service(exchange.peer.destination, exchange.remote_id);
         let datagram = reply.emit(exchange.transaction);
-        self.answers.remember(now, request_key, datagram);
+        self.responses.remember(now, request_key, datagram);
         self.send_to(exchange.peer, exchange.transaction, reply);
     }
 }

@@ -36,7 +36,7 @@ impl Manager {
         Ok(())
     }
 
-    /// How many destroyed ids can wait for the answer to their DREQ, and not more than
+    /// How many destroyed ids can wait for the response to their DREQ, and not more than
     /// [`Config::max_ids`](crate::Config::max_ids). The DREQ of further ones is sent once.
     const MAX_DESTROYED: usize = 1024;
 
@@ -72,7 +72,7 @@ impl Manager {
         exchange.phase = ExchangeState::DisconnectSent;
         let transaction = exchange::own_transaction(exchange.local_id);
         let dreq = exchange.dreq();
-        self.send_until_answered(now, id, transaction, dreq);
+        self.send_until_response(now, id, transaction, dreq);
     }
 
     pub(super) fn handle_dreq(
@@ -84,7 +84,7 @@ impl Manager {
     ) {
         let id = self.by_local_id.get(&dreq.remote_id).copied();
         let Some(id) = id.filter(|&id| self.exchange(id).remote_id == dreq.local_id) else {
-            self.answer_unknown_dreq(addresses, transaction, dreq);
+            self.respond_to_unknown_dreq(addresses, transaction, dreq);
             return;
         };
         let same_source = self.exchange(id).peer.destination == addresses.source;
@@ -156,7 +156,7 @@ impl Manager {
     }
 
     /// IBA 12.9.8.2: a DREQ for an unknown connection is answered, so that the peer does not wait for a timeout.
-    fn answer_unknown_dreq(
+    fn respond_to_unknown_dreq(
         &mut self,
         addresses: Addresses,
         transaction: u64,
@@ -168,7 +168,7 @@ impl Manager {
             remote_id: dreq.local_id,
             ..DisconnectReply::default()
         };
-        let peer = self.answer_to(addresses);
+        let peer = self.reverse_path(addresses);
         self.send_to(peer, transaction, drep);
     }
 
@@ -205,12 +205,12 @@ impl Manager {
             }
             ExchangeState::Established => {
                 self.send_dreq(now, id);
-                if self.repeat_dreq_for_a_while(now, id) {
+                if self.retransmit_dreq_for_a_while(now, id) {
                     return;
                 }
             }
             ExchangeState::DisconnectSent => {
-                if self.repeat_dreq_for_a_while(now, id) {
+                if self.retransmit_dreq_for_a_while(now, id) {
                     return;
                 }
             }
@@ -228,17 +228,17 @@ impl Manager {
     /// enters time-wait, if too many destroyed ids wait already.
     ///
     /// Linux does not retransmit it. If it is lost there, the peer waits for ever.
-    fn repeat_dreq_for_a_while(&mut self, now: Instant, id: Id) -> bool {
+    fn retransmit_dreq_for_a_while(&mut self, now: Instant, id: Id) -> bool {
         let max = Self::MAX_DESTROYED.min(self.config.max_ids);
-        if self.destroyed >= max || self.planted.is(Bug::NothingRepeated) {
+        if self.destroyed >= max || self.planted.is(Bug::NoRetransmissions) {
             self.enter_timewait(now, id);
             return false;
         }
         let exchange = self.exchange(id);
-        let in_flight = exchange.in_flight.as_mut();
-        let in_flight = in_flight.expect("a DREQ is retransmitted until it is answered");
-        in_flight.until = Some(now + timing::DESTROYED_DREQ_TIME);
-        let next = in_flight.next();
+        let outstanding = exchange.outstanding.as_mut();
+        let outstanding = outstanding.expect("a DREQ is retransmitted until it is answered");
+        outstanding.until = Some(now + timing::DESTROYED_DREQ_TIME);
+        let next = outstanding.next();
         self.set_timer(id, next);
         true
     }

@@ -32,13 +32,13 @@ struct Admitted {
 enum NotAdmitted {
     /// It is a duplicate of this id's request.
     Duplicate(Id),
-    /// It has a final answer.
-    Answered(Box<[u8; wire::mad::LENGTH]>),
+    /// It has a final response.
+    HasResponse(Box<[u8; wire::mad::LENGTH]>),
     /// Its queue pair is already connected by this id.
     Stale(Id),
     /// Reject it.
     Reject(RejectReason),
-    /// Drop it without an answer.
+    /// Drop it without a response.
     Drop,
 }
 
@@ -78,9 +78,9 @@ impl Manager {
             ..exchange.reply(kind, parameters, guid)
         };
         self.by_local_qpn.insert(parameters.qpn, id);
-        self.send_until_answered(now, id, transaction, reply);
-        if let Some(in_flight) = &mut self.exchange(id).in_flight {
-            in_flight.until = Some(now + timing::MAX_HALF_OPEN_TIME);
+        self.send_until_response(now, id, transaction, reply);
+        if let Some(outstanding) = &mut self.exchange(id).outstanding {
+            outstanding.until = Some(now + timing::MAX_HALF_OPEN_TIME);
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Manager {
         match self.admit_request(addresses, request) {
             Ok(admitted) => self.deliver_request(addresses, transaction, request, &admitted),
             Err(rejected) => {
-                self.answer_not_admitted(now, addresses, transaction, request, rejected);
+                self.respond_to_not_admitted(now, addresses, transaction, request, rejected);
             }
         }
     }
@@ -162,7 +162,7 @@ impl Manager {
         let reject = Message::from(exchange.reject(reason, data));
         let datagram = reject.emit(transaction);
         if !self.planted.is(Bug::RejectForgotten) {
-            self.answers
+            self.responses
                 .remember(now, PeerRequest::Connection(remote), datagram);
         }
         self.leave_backlog(id);
@@ -181,7 +181,7 @@ impl Manager {
         };
         let datagram = Message::from(stale).emit(exchange.transaction);
         let request_key = PeerRequest::Connection(exchange.remote_connection());
-        self.answers.remember(now, request_key, datagram);
+        self.responses.remember(now, request_key, datagram);
         self.remove_exchange(id);
     }
 
@@ -242,8 +242,8 @@ impl Manager {
         if let Some(&id) = self.by_remote_connection.get(&remote) {
             return Err(NotAdmitted::Duplicate(id));
         }
-        if let Some(answer) = self.answers.to(&PeerRequest::Connection(remote)) {
-            return Err(NotAdmitted::Answered(Box::new(*answer)));
+        if let Some(response) = self.responses.to(&PeerRequest::Connection(remote)) {
+            return Err(NotAdmitted::HasResponse(Box::new(*response)));
         }
         match self.time_wait.of_remote(&remote) {
             Some(_) => Err(NotAdmitted::Reject(RejectReason::StaleConnection)),
@@ -251,7 +251,7 @@ impl Manager {
         }
     }
 
-    fn answer_not_admitted(
+    fn respond_to_not_admitted(
         &mut self,
         now: Instant,
         addresses: Addresses,
@@ -260,13 +260,13 @@ impl Manager {
         reason: NotAdmitted,
     ) {
         let reject = |reason| reject_of(request, reason);
-        let peer = self.answer_to(addresses);
+        let peer = self.reverse_path(addresses);
         match reason {
             NotAdmitted::Duplicate(id) => self.handle_duplicate_req(id, request),
-            NotAdmitted::Answered(answer) => {
+            NotAdmitted::HasResponse(response) => {
                 self.counters.duplicates.count(&(*request).into());
                 self.counters.sent.count_attribute(Reject::ATTRIBUTE);
-                self.enqueue(peer, &answer);
+                self.enqueue(peer, &response);
             }
             NotAdmitted::Stale(stale) => {
                 let reject = reject(RejectReason::StaleConnection);
@@ -274,7 +274,7 @@ impl Manager {
                 // request must not be delivered to the application as well.
                 let remote = addresses.remote_connection(request.local_guid, request.local_id);
                 let datagram = Message::from(reject).emit(transaction);
-                self.answers
+                self.responses
                     .remember(now, PeerRequest::Connection(remote), datagram);
                 self.reject_stale(now, addresses, transaction, stale, reject);
             }
@@ -287,16 +287,16 @@ impl Manager {
         }
     }
 
-    /// Our answer to the peer's REQ is lost or late: send it again.
+    /// Our response to the peer's REQ is lost or late: send it again.
     fn handle_duplicate_req(&mut self, id: Id, request: &ConnectRequest) {
         self.counters.duplicates.count(&(*request).into());
         let exchange = self.exchange(id);
         let peer = exchange.peer;
-        let answer: Message = match exchange.phase {
+        let response: Message = match exchange.phase {
             ExchangeState::RequestReceived => exchange.mra(AcknowledgedMessage::Request).into(),
             ExchangeState::TimeWait => reject_of(request, RejectReason::StaleConnection).into(),
             ExchangeState::ReplySent => {
-                let Some(reply) = &exchange.in_flight else {
+                let Some(reply) = &exchange.outstanding else {
                     return;
                 };
                 let datagram = *reply.datagram;
@@ -306,11 +306,11 @@ impl Manager {
             }
             _ => return,
         };
-        self.send(id, answer);
+        self.send(id, response);
     }
 
     /// Creates a child id and delivers the request to the application. If a limit is reached, the
-    /// request is dropped without an answer, as on Linux: the peer retransmits it.
+    /// request is dropped without a response, as on Linux: the peer retransmits it.
     fn deliver_request(
         &mut self,
         addresses: Addresses,
@@ -323,7 +323,7 @@ impl Manager {
             return;
         };
         let communication_id = self.new_communication_id(id);
-        let peer = self.answer_to(addresses);
+        let peer = self.reverse_path(addresses);
         let mut exchange = Exchange::new(ExchangeState::RequestReceived, peer, communication_id);
         exchange.peer.traffic_class = request.primary.traffic_class;
         exchange.transaction = transaction;
@@ -403,7 +403,7 @@ impl Exchange {
 }
 
 /// Whether the path and the address header of a request match its packet. Otherwise we would send
-/// answers and data to a host that did not request them.
+/// responses and data to a host that did not request them.
 fn matches_packet(request: &ConnectRequest, header: &AddressHeader, addresses: Addresses) -> bool {
     let path = &request.primary;
     path.local_gid == Gid::from(addresses.source)

@@ -84,8 +84,8 @@ impl Manager {
         Some(id)
     }
 
-    /// The reverse path of a received message, for an answer outside an exchange.
-    pub(super) fn answer_to(&self, addresses: Addresses) -> Peer {
+    /// The reverse path of a received message, for a response outside an exchange.
+    pub(super) fn reverse_path(&self, addresses: Addresses) -> Peer {
         Peer {
             source: addresses.destination,
             destination: addresses.source,
@@ -127,17 +127,17 @@ impl Manager {
         exchange.phase = delayed;
         let code = receipt.service_timeout.code();
         let delay = timing::bounded_interval(code, timing::MAX_MRA_CODE) + exchange.timewait();
-        let Some(in_flight) = &mut exchange.in_flight else {
+        let Some(outstanding) = &mut exchange.outstanding else {
             return;
         };
-        in_flight.early = &[];
-        let next = match in_flight.until {
+        outstanding.early = &[];
+        let next = match outstanding.until {
             // Only the first delay counts. The remaining time is for retransmissions, in case the
             // RTU is lost.
             Some(until) => until.min(now + delay),
             None => {
-                in_flight.interval = delay;
-                in_flight.since = now;
+                outstanding.interval = delay;
+                outstanding.since = now;
                 now + delay
             }
         };
@@ -232,7 +232,7 @@ impl Manager {
             status,
             ..AlternatePathResponse::default()
         };
-        let peer = self.answer_to(addresses);
+        let peer = self.reverse_path(addresses);
         self.send_to(peer, transaction, response);
     }
 }

@@ -9,7 +9,7 @@ use crate::manager::Manager;
 use crate::planted_bug::Bug;
 use crate::retained_state::TimeWait;
 
-/// How many ids without an answer are kept.
+/// How many ids without a response are kept.
 const MAX_UNANSWERED: usize = 16;
 
 impl Manager {
@@ -17,7 +17,7 @@ impl Manager {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|&(at, _)| at);
-        [timer, self.time_wait.deadline(), self.answers.deadline()]
+        [timer, self.time_wait.deadline(), self.responses.deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -32,7 +32,7 @@ impl Manager {
             self.expire(now, id);
         }
         self.time_wait.expire(now);
-        self.answers.expire(now);
+        self.responses.expire(now);
     }
 
     pub(super) fn set_timer(&mut self, id: Id, at: Instant) {
@@ -68,17 +68,17 @@ impl Manager {
     fn retransmit(&mut self, now: Instant, id: Id) {
         let exchange = self.exchange(id);
         let (peer, phase) = (exchange.peer, exchange.phase);
-        let Some(in_flight) = &mut exchange.in_flight else {
+        let Some(outstanding) = &mut exchange.outstanding else {
             return;
         };
-        let is_first = !in_flight.repeated;
-        if !in_flight.repeat(now) {
-            self.handle_no_answer(now, id);
+        let is_first = !outstanding.retransmitted;
+        if !outstanding.count_retransmission(now) {
+            self.handle_no_response(now, id);
             return;
         }
-        let again = in_flight.next();
-        let datagram = *in_flight.datagram;
-        let attribute = in_flight.attribute;
+        let again = outstanding.next();
+        let datagram = *outstanding.datagram;
+        let attribute = outstanding.attribute;
         if is_first
             && matches!(
                 phase,
@@ -87,7 +87,7 @@ impl Manager {
         {
             self.note_unanswered(id);
         }
-        self.counters.repeated.count_attribute(attribute);
+        self.counters.retransmitted.count_attribute(attribute);
         self.counters.sent.count_attribute(attribute);
         self.enqueue(peer, &datagram);
         self.set_timer(id, again);
@@ -101,7 +101,7 @@ impl Manager {
         self.unanswered.push_back(id);
     }
 
-    /// The next id whose request was sent again for the first time, because no answer came. It may still succeed.
+    /// The next id whose request was sent again for the first time, because no response came. It may still succeed.
     pub fn poll_unanswered(&mut self) -> Option<Id> {
         self.unanswered.pop_front()
     }
@@ -112,7 +112,7 @@ impl Manager {
         !self.unanswered.is_empty()
     }
 
-    fn handle_no_answer(&mut self, now: Instant, id: Id) {
+    fn handle_no_response(&mut self, now: Instant, id: Id) {
         if self.exchange(id).phase == ExchangeState::DisconnectSent {
             self.enter_timewait(now, id);
             self.report_disconnected(id, true);

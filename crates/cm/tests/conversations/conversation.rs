@@ -24,14 +24,14 @@ pub(crate) const PEER_ID: CommunicationId = CommunicationId::new(0xabcd);
 pub(crate) const PORT: u16 = 7174;
 pub(crate) const TRANSACTION: u64 = 0x0002_0000_1234;
 
-/// How long the active and the passive side wait for an answer, and how long time-wait takes, in
+/// How long the active and the passive side wait for a response, and how long time-wait takes, in
 /// milliseconds. The values are those of Linux.
 pub(crate) const REQUEST_INTERVAL: u64 = 6144;
 pub(crate) const REPLY_INTERVAL: u64 = 4096;
 pub(crate) const TIMEWAIT: u64 = 2048;
 
-/// When an unanswered message is repeated before the first of these intervals ends, in milliseconds.
-pub(crate) const EARLY_REPETITIONS: [u64; 2] = [1500, 3000];
+/// When an unanswered message is sent again before the first of these intervals ends, in milliseconds.
+pub(crate) const EARLY_RETRANSMISSIONS: [u64; 2] = [1500, 3000];
 
 /// A time in milliseconds after the start of the test.
 pub(crate) fn at(millis: u64) -> Instant {
@@ -65,11 +65,16 @@ impl Conversation {
         Conversation { manager }
     }
 
-    pub(crate) fn says(&mut self, millis: u64, message: impl Into<Message>) {
-        self.says_from(PEER, millis, message);
+    pub(crate) fn peer_sends(&mut self, millis: u64, message: impl Into<Message>) {
+        self.peer_sends_from(PEER, millis, message);
     }
 
-    pub(crate) fn says_from(&mut self, who: IpAddr, millis: u64, message: impl Into<Message>) {
+    pub(crate) fn peer_sends_from(
+        &mut self,
+        who: IpAddr,
+        millis: u64,
+        message: impl Into<Message>,
+    ) {
         let addresses = Addresses {
             source: who,
             destination: US,
@@ -81,7 +86,7 @@ impl Conversation {
     }
 
     /// All messages that the manager sends up to this time.
-    pub(crate) fn hears(&mut self, millis: u64) -> Vec<Message> {
+    pub(crate) fn peer_receives(&mut self, millis: u64) -> Vec<Message> {
         self.manager.handle_timeout(at(millis));
         let sent = std::iter::from_fn(|| self.manager.poll_transmit());
         let messages = sent.map(|transmit| {
@@ -92,14 +97,14 @@ impl Conversation {
         messages.collect()
     }
 
-    pub(crate) fn hears_one(&mut self, millis: u64) -> Message {
-        let messages = self.hears(millis);
+    pub(crate) fn peer_receives_one(&mut self, millis: u64) -> Message {
+        let messages = self.peer_receives(millis);
         assert_eq!(messages.len(), 1, "{messages:?}");
         messages[0]
     }
 
-    pub(crate) fn hears_nothing(&mut self, millis: u64) {
-        assert_eq!(self.hears(millis), [], "at {millis} ms");
+    pub(crate) fn peer_receives_nothing(&mut self, millis: u64) {
+        assert_eq!(self.peer_receives(millis), [], "at {millis} ms");
     }
 
     /// The events since the last call.
@@ -150,16 +155,16 @@ impl Conversation {
         let id = self.resolved(PortSpace::Tcp);
         let connected = self.manager.connect(at(0), id, &Parameters::new(OUR_QPN));
         connected.expect("a resolved id");
-        (id, as_request(self.hears_one(0)))
+        (id, as_request(self.peer_receives_one(0)))
     }
 
     /// An id that is connected since time 0 on the active side, and the peer's REP.
     pub(crate) fn connected(&mut self) -> (Id, ConnectReply) {
         let (id, request) = self.connecting();
         let reply = reply_to(&request);
-        self.says(0, reply);
+        self.peer_sends(0, reply);
         self.manager.establish(id).expect("a response");
-        assert_eq!(self.hears_one(0).name(), "RTU");
+        assert_eq!(self.peer_receives_one(0).name(), "RTU");
         assert_eq!(self.events().len(), 1);
         (id, reply)
     }
@@ -184,17 +189,17 @@ impl Conversation {
     /// An id that accepted the peer's request at time 0, and its REP.
     pub(crate) fn accepting(&mut self) -> (Id, ConnectReply) {
         self.listening(PortSpace::Tcp, 0);
-        self.says(0, request());
+        self.peer_sends(0, request());
         let id = self.child_id();
         let accepted = self.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
         accepted.expect("a request");
-        (id, as_reply(self.hears_one(0)))
+        (id, as_reply(self.peer_receives_one(0)))
     }
 
     /// An id that is connected since time 0 on the passive side, and its REP.
     pub(crate) fn accepted(&mut self) -> (Id, ConnectReply) {
         let (id, reply) = self.accepting();
-        self.says(0, ready_for(&reply));
+        self.peer_sends(0, ready_for(&reply));
         assert_eq!(self.events(), [EventKind::Established]);
         (id, reply)
     }

@@ -10,7 +10,7 @@ use crate::conversation::{
     Conversation, OUR_GUID, OUR_QPN, PEER, PEER_ID, PEER_QPN, REQUEST_INTERVAL, TIMEWAIT,
     TRANSACTION, US, as_drep, as_dreq, as_reject, at, drep, dreq, reply_to, request, timeout,
 };
-use crate::services::service_request;
+use crate::datagram_services::service_request;
 
 fn conversation() -> Conversation {
     Conversation::with(|config| config.exit_notices = true)
@@ -49,7 +49,7 @@ fn destroying_sends(
     assert_eq!(conversation.manager.poll_transmit(), None);
     if let Message::DisconnectRequest(sent) = message {
         no_change(conversation);
-        conversation.says(21, drep(sent.remote_id, sent.local_id));
+        conversation.peer_sends(21, drep(sent.remote_id, sent.local_id));
     }
     assert_eq!(change(conversation, id), None);
     assert_eq!(conversation.manager.table_sizes().exit_notices, 0);
@@ -92,7 +92,7 @@ fn notice_of_a_sent_request_is_reject_timeout() {
     assert_eq!(reject.reason, RejectReason::Timeout);
     assert_eq!(reject.local_id, sent.local_id);
     assert_eq!(reject.information.bytes()[..8], OUR_GUID.to_be_bytes());
-    conversation.says(1, delay(AcknowledgedMessage::Request, sent.local_id));
+    conversation.peer_sends(1, delay(AcknowledgedMessage::Request, sent.local_id));
     assert_eq!(
         conversation.manager.phase(id),
         Some(ExchangeState::RequestDelayed)
@@ -106,7 +106,7 @@ fn retransmission_does_not_change_the_notice() {
     let mut conversation = conversation();
     let (id, _) = conversation.connecting();
     notice(&mut conversation, id);
-    conversation.hears_one(REQUEST_INTERVAL);
+    conversation.peer_receives_one(REQUEST_INTERVAL);
     no_change(&mut conversation);
 }
 
@@ -115,7 +115,7 @@ fn notice_of_a_received_reply_is_reject() {
     let mut conversation = conversation();
     let (id, sent) = conversation.connecting();
     notice(&mut conversation, id);
-    conversation.says(1, reply_to(&sent));
+    conversation.peer_sends(1, reply_to(&sent));
     let notice = notice(&mut conversation, id);
     let reject = is_consumer_reject(notice.1, RejectedMessage::Reply);
     assert_eq!(reject.local_id, sent.local_id);
@@ -126,7 +126,7 @@ fn notice_of_a_received_reply_is_reject() {
 fn notice_of_a_received_request_is_reject() {
     let mut conversation = conversation();
     conversation.listening(PortSpace::Tcp, 0);
-    conversation.says(0, request());
+    conversation.peer_sends(0, request());
     let id = conversation.child_id();
     let notice = notice(&mut conversation, id);
     is_consumer_reject(notice.1, RejectedMessage::Request);
@@ -141,7 +141,7 @@ fn notice_of_a_received_request_is_reject() {
 fn rejecting_a_request_clears_its_notice() {
     let mut conversation = conversation();
     conversation.listening(PortSpace::Tcp, 0);
-    conversation.says(0, request());
+    conversation.peer_sends(0, request());
     let id = conversation.child_id();
     notice(&mut conversation, id);
     let rejected = conversation
@@ -159,7 +159,7 @@ fn notice_of_a_sent_reply_is_reject() {
     let reject = is_consumer_reject(notice.1, RejectedMessage::None);
     assert_eq!(reject.local_id, reply.local_id);
     assert_eq!(notice.0, TRANSACTION);
-    conversation.says(1, delay(AcknowledgedMessage::Reply, reply.local_id));
+    conversation.peer_sends(1, delay(AcknowledgedMessage::Reply, reply.local_id));
     assert_eq!(
         conversation.manager.phase(id),
         Some(ExchangeState::ReplyDelayed)
@@ -172,7 +172,7 @@ fn notice_of_a_sent_reply_is_reject() {
 fn each_step_of_the_passive_side_changes_the_notice_once() {
     let mut conversation = conversation();
     conversation.listening(PortSpace::Tcp, 0);
-    conversation.says(0, request());
+    conversation.peer_sends(0, request());
     let id = conversation.child_id();
     notice(&mut conversation, id);
     let accepted = conversation
@@ -213,11 +213,11 @@ fn notice_is_dreq_until_the_drep_arrives() {
         .manager
         .disconnect(at(1), id)
         .expect("connected");
-    assert_eq!(conversation.hears_one(1), message);
+    assert_eq!(conversation.peer_receives_one(1), message);
     no_change(&mut conversation);
-    conversation.says(2, drep(PEER_ID, reply.remote_id));
+    conversation.peer_sends(2, drep(PEER_ID, reply.remote_id));
     assert_eq!(change(&mut conversation, id), None);
-    conversation.hears_nothing(2 + TIMEWAIT);
+    conversation.peer_receives_nothing(2 + TIMEWAIT);
     no_change(&mut conversation);
 }
 
@@ -228,9 +228,9 @@ fn notice_of_a_destroyed_id_is_dreq_until_the_drep_arrives() {
     let (id, reply) = conversation.connected();
     let (_, message) = notice(&mut conversation, id);
     conversation.manager.destroy(at(1), id).expect("an id");
-    assert_eq!(conversation.hears_one(1), message);
+    assert_eq!(conversation.peer_receives_one(1), message);
     no_change(&mut conversation);
-    conversation.says(2, drep(PEER_ID, reply.remote_id));
+    conversation.peer_sends(2, drep(PEER_ID, reply.remote_id));
     assert_eq!(change(&mut conversation, id), None);
 }
 
@@ -239,7 +239,7 @@ fn notice_after_the_peers_dreq_is_drep() {
     let mut conversation = conversation();
     let (id, reply) = conversation.accepted();
     notice(&mut conversation, id);
-    conversation.says(1, dreq(PEER_ID, reply.local_id));
+    conversation.peer_sends(1, dreq(PEER_ID, reply.local_id));
     let notice = notice(&mut conversation, id);
     assert_eq!(notice.0, TRANSACTION);
     assert_eq!(as_drep(notice.1).local_id, reply.local_id);
@@ -251,7 +251,7 @@ fn notice_of_a_received_service_request_is_reject() {
     let mut conversation = conversation();
     conversation.listening(PortSpace::Udp, 0);
     let asked = service_request();
-    conversation.says(0, asked);
+    conversation.peer_sends(0, asked);
     let id = conversation.child_id();
     let notice = notice(&mut conversation, id);
     let rejected = ServiceReply {
@@ -287,7 +287,7 @@ fn peers_reject_clears_the_notice() {
         reason: RejectReason::Consumer,
         ..Reject::default()
     };
-    conversation.says(1, reject);
+    conversation.peer_sends(1, reject);
     assert_eq!(change(&mut conversation, id), None);
 }
 
@@ -296,8 +296,8 @@ fn request_timeout_clears_the_notice() {
     let mut conversation = conversation();
     let (id, _) = conversation.connecting();
     notice(&mut conversation, id);
-    for repetition in 1..=16 {
-        conversation.hears(repetition * REQUEST_INTERVAL);
+    for retransmission in 1..=16 {
+        conversation.peer_receives(retransmission * REQUEST_INTERVAL);
     }
     assert_eq!(change(&mut conversation, id), None);
 }
@@ -317,7 +317,7 @@ fn destroyed_ids_leave_no_notices() {
     for _ in 0..100 {
         let (id, _) = conversation.connecting();
         conversation.manager.destroy(at(0), id).expect("an id");
-        conversation.hears(0);
+        conversation.peer_receives(0);
     }
     assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
     assert!(!conversation.manager.has_output());

@@ -132,7 +132,7 @@ fn listener_on_all_ipv6_addresses_accepts_ipv4() {
         .bind(id, socket("[::]:7174"))
         .expect("free");
     conversation.manager.listen(id, 0).expect("bound");
-    conversation.says(0, request());
+    conversation.peer_sends(0, request());
     conversation.child_id();
 }
 
@@ -167,7 +167,7 @@ fn listener_on_an_address_takes_precedence_over_all_addresses() {
         .manager
         .listen(ids[0], 0)
         .expect("different families");
-    conversation.says(0, request());
+    conversation.peer_sends(0, request());
     let event = conversation.manager.poll_event().expect("a request");
     let EventKind::ConnectRequest { listener, .. } = event.kind else {
         panic!("{event:?}");
@@ -237,7 +237,7 @@ fn resolution_times_out_without_a_result() {
         .manager
         .resolve_address(at(0), id, None, peer, SECOND);
     asked.expect("idle");
-    conversation.hears_nothing(1000);
+    conversation.peer_receives_nothing(1000);
     let late = EventKind::AddressError(Failure::TimedOut);
     assert_eq!(conversation.events(), [late]);
     conversation.manager.address_resolved(id, Ok(US));
@@ -249,7 +249,7 @@ fn resolution_times_out_without_a_result() {
     conversation.manager.address_resolved(id, Ok(US));
     let asked = conversation.manager.resolve_route(at(1000), id, SECOND);
     asked.expect("resolved");
-    conversation.hears_nothing(2000);
+    conversation.peer_receives_nothing(2000);
     let late = EventKind::RouteError(Failure::TimedOut);
     assert_eq!(conversation.events(), [EventKind::AddressResolved, late]);
     let route = Ok(ResolvedRoute::new(PathMtu::Mtu256));
@@ -299,7 +299,7 @@ fn private_data_is_limited() {
     }
     let mut conversation = Conversation::new();
     conversation.listening(PortSpace::Tcp, 0);
-    conversation.says(0, request());
+    conversation.peer_sends(0, request());
     let id = conversation.child_id();
     let manager = &mut conversation.manager;
     let long = manager.accept(at(0), id, &parameters(private_data::REPLY + 1));
@@ -320,12 +320,12 @@ fn max_ids_limits_ids() {
         .manager
         .create(PortSpace::Tcp, ServiceType::ReliableConnection);
     assert_eq!(third, Err(TooManyIds(2)));
-    conversation.says(0, request());
-    conversation.hears_nothing(0);
+    conversation.peer_sends(0, request());
+    conversation.peer_receives_nothing(0);
     conversation.no_events();
     assert_eq!(conversation.manager.counters().too_many_ids, 1);
     conversation.manager.destroy(at(0), id).expect("an id");
-    conversation.says(6144, request());
+    conversation.peer_sends(6144, request());
     conversation.child_id();
 }
 
@@ -354,7 +354,7 @@ fn smallest_slice_does_not_reuse_communication_ids_soon() {
         assert!(id_range.contains(request.local_id));
         assert!(seen.insert(request.local_id), "none was used recently");
         conversation.manager.destroy(at(0), id).expect("an id");
-        conversation.hears(0);
+        conversation.peer_receives(0);
     }
 }
 
@@ -389,13 +389,13 @@ fn device_removal_ends_its_ids_without_messages() {
     conversation.manager.device_removed();
     let removed = [EventKind::DeviceRemoval, EventKind::DeviceRemoval];
     assert_eq!(conversation.events(), removed);
-    conversation.hears_nothing(10);
+    conversation.peer_receives_nothing(10);
     let state = conversation.manager.state(id);
     assert_eq!(state, Some(State::DeviceRemoved));
     let late = conversation.manager.disconnect(at(10), id);
     assert_eq!(late, Err(CallError::WrongState(State::DeviceRemoved)));
     conversation.manager.destroy(at(10), id).expect("an id");
-    conversation.hears_nothing(10);
+    conversation.peer_receives_nothing(10);
     assert_eq!(reply.local_qpn, OUR_QPN);
     assert!(!conversation.manager.notify_established(Qpn::new(5)));
 }

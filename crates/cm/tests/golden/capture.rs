@@ -41,7 +41,7 @@ const OTHERS: [(&str, &[u8]); 4] = captures![
 
 /// A message in a capture.
 #[derive(Clone, Copy)]
-pub(crate) struct Said {
+pub(crate) struct CapturedMessage {
     pub(crate) after: Duration,
     pub(crate) addresses: Addresses,
     pub(crate) transaction: u64,
@@ -64,7 +64,7 @@ pub(crate) fn datagrams<T>(
     found
 }
 
-pub(crate) fn messages(capture: &[u8]) -> Vec<Said> {
+pub(crate) fn messages(capture: &[u8]) -> Vec<CapturedMessage> {
     datagrams(capture, |after, datagram| {
         let packet = Packet::parse(datagram.payload).expect("a packet");
         if packet.destination != Qpn::GSI {
@@ -72,7 +72,7 @@ pub(crate) fn messages(capture: &[u8]) -> Vec<Said> {
         }
         let bytes = packet.payload.try_into().expect("256 bytes");
         let (header, message) = Message::parse(bytes).expect("a message");
-        Some(Said {
+        Some(CapturedMessage {
             after,
             addresses: Addresses {
                 source: datagram.flow.source,
@@ -84,44 +84,44 @@ pub(crate) fn messages(capture: &[u8]) -> Vec<Said> {
     })
 }
 
-pub(crate) fn other(name: &str) -> Vec<Said> {
+pub(crate) fn other(name: &str) -> Vec<CapturedMessage> {
     let found = OTHERS.iter().find(|(other, _)| *other == name);
     messages(found.expect("a capture").1)
 }
 
 /// One connection in a capture: the messages of both sides.
 pub(crate) struct Conversation {
-    pub(crate) request: Said,
+    pub(crate) request: CapturedMessage,
     pub(crate) asked: ConnectRequest,
-    pub(crate) reply: Said,
+    pub(crate) reply: CapturedMessage,
     pub(crate) agreed: ConnectReply,
-    pub(crate) ready: Said,
-    pub(crate) dreq: Option<(Said, DisconnectRequest)>,
-    pub(crate) drep: Option<(Said, DisconnectReply)>,
+    pub(crate) ready: CapturedMessage,
+    pub(crate) dreq: Option<(CapturedMessage, DisconnectRequest)>,
+    pub(crate) drep: Option<(CapturedMessage, DisconnectReply)>,
 }
 
 macro_rules! find {
     ($all:expr, $kind:ident, $condition:expr) => {
-        $all.iter().find_map(|said| match said.message {
-            Message::$kind(message) if $condition(&message) => Some((*said, message)),
+        $all.iter().find_map(|captured| match captured.message {
+            Message::$kind(message) if $condition(&message) => Some((*captured, message)),
             _ => None,
         })
     };
 }
 
-pub(crate) fn conversations(all: &[Said]) -> Vec<Conversation> {
-    let requests = all.iter().filter_map(|said| match said.message {
-        Message::ConnectRequest(asked) => Some((*said, asked)),
+pub(crate) fn conversations(all: &[CapturedMessage]) -> Vec<Conversation> {
+    let requests = all.iter().filter_map(|captured| match captured.message {
+        Message::ConnectRequest(asked) => Some((*captured, asked)),
         _ => None,
     });
-    let conversation = |(request, asked): (Said, ConnectRequest)| {
+    let conversation = |(request, asked): (CapturedMessage, ConnectRequest)| {
         let id = asked.local_id;
         let (reply, agreed) = find!(all, ConnectReply, |m: &ConnectReply| m.remote_id == id)?;
         let (ready, _) = find!(all, ReadyToUse, |m: &ReadyToUse| m.local_id == id)?;
         let ids = [id, agreed.local_id];
         let dreq = find!(all, DisconnectRequest, |m: &DisconnectRequest| ids
             .contains(&m.local_id));
-        // If the DREQs crossed, this is the answer to the first.
+        // If the DREQs crossed, this is the response to the first.
         let first = dreq.map(|(_, dreq)| dreq.local_id);
         let drep = find!(all, DisconnectReply, |m: &DisconnectReply| Some(
             m.remote_id

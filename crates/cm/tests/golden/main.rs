@@ -6,7 +6,7 @@
 //! for the values that each side chooses:
 //! - communication ids and starting PSNs, which are random;
 //! - the transaction ID of messages that start an exchange (Linux: the agent's number and the
-//!   communication id in host byte order; we: 1 and the communication id). Answers copy it, so those
+//!   communication id in host byte order; we: 1 and the communication id). Responses copy it, so those
 //!   are equal.
 
 mod capture;
@@ -17,8 +17,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use capture::{
-    CONNECTIONS, Conversation, Said, conversations, datagrams, each_conversation, header_of,
-    messages, other,
+    CONNECTIONS, CapturedMessage, Conversation, conversations, datagrams, each_conversation,
+    header_of, messages, other,
 };
 use cm::{Config, EventKind, Id, Manager, Parameters, ResolvedRoute, ServiceType};
 use wire::cm::{
@@ -42,9 +42,9 @@ fn start() -> Instant {
     *START.get_or_init(Instant::now)
 }
 
-fn receive(manager: &mut Manager, said: &Said, message: impl Into<Message>) {
-    let datagram = message.into().emit(said.transaction);
-    manager.handle_datagram(at(said.after), said.addresses, &datagram);
+fn receive(manager: &mut Manager, captured: &CapturedMessage, message: impl Into<Message>) {
+    let datagram = message.into().emit(captured.transaction);
+    manager.handle_datagram(at(captured.after), captured.addresses, &datagram);
 }
 
 fn sent(manager: &mut Manager) -> (u64, Message) {
@@ -177,22 +177,22 @@ fn disconnect_like_linux(
     conversation: &Conversation,
     (ours, theirs): (CommunicationId, CommunicationId),
 ) {
-    let (Some((said, dreq)), Some((answered, drep))) = (&conversation.dreq, &conversation.drep)
+    let (Some((captured, dreq)), Some((response, drep))) = (&conversation.dreq, &conversation.drep)
     else {
         return;
     };
-    let now = at(said.after);
+    let now = at(captured.after);
     if dreq.local_id == theirs {
         let remote_id = ours;
-        receive(manager, said, DisconnectRequest { remote_id, ..*dreq });
+        receive(manager, captured, DisconnectRequest { remote_id, ..*dreq });
         let ended = EventKind::Disconnected { timed_out: false };
         assert_eq!(event(manager).kind, ended, "{name}");
         manager.disconnect(now, id).expect("was connected");
-        let (transaction, answer) = sent(manager);
-        assert_eq!(transaction, said.transaction, "{name}");
+        let (transaction, response) = sent(manager);
+        assert_eq!(transaction, captured.transaction, "{name}");
         let local_id = ours;
         let expected = DisconnectReply { local_id, ..*drep };
-        assert_eq!(answer, expected.into(), "{name}");
+        assert_eq!(response, expected.into(), "{name}");
     } else {
         manager.disconnect(now, id).expect("connected");
         let (_, ours_sent) = sent(manager);
@@ -200,7 +200,7 @@ fn disconnect_like_linux(
         let expected = DisconnectRequest { local_id, ..*dreq };
         assert_eq!(ours_sent, expected.into(), "{name}");
         let remote_id = ours;
-        receive(manager, answered, DisconnectReply { remote_id, ..*drep });
+        receive(manager, response, DisconnectReply { remote_id, ..*drep });
         let ended = EventKind::Disconnected { timed_out: false };
         assert_eq!(event(manager).kind, ended, "{name}");
     }
@@ -368,7 +368,7 @@ fn service_request_equals_that_of_linux() {
 }
 
 /// Linux retransmits after 6.144 s. Its timer wheel rounds that to 6.27 to 6.40 s in the capture. We
-/// repeat the message two times before that.
+/// send the message again two times before that.
 #[test]
 fn request_is_retransmitted_and_given_up_like_linux() {
     let all = other("vm-to-host-req-noanswer");
@@ -380,16 +380,16 @@ fn request_is_retransmitted_and_given_up_like_linux() {
     let (mut manager, id) = connecting_like(&asked);
     let (_, ours) = sent(&mut manager);
     for _ in 0..2 {
-        let early = manager.poll_timeout().expect("no answer came");
+        let early = manager.poll_timeout().expect("no response came");
         assert!(early < at(Duration::from_secs(6)));
         manager.handle_timeout(early);
         assert_eq!(sent(&mut manager).1, ours);
     }
     let mut last = Duration::ZERO;
-    for repeated in &all[1..all.len() - 1] {
-        let due = manager.poll_timeout().expect("no answer came");
+    for again in &all[1..all.len() - 1] {
+        let due = manager.poll_timeout().expect("no response came");
         let after = due - at(Duration::ZERO);
-        let (we, linux) = (after - last, repeated.after - all[0].after - last);
+        let (we, linux) = (after - last, again.after - all[0].after - last);
         assert!(we.abs_diff(linux) < Duration::from_millis(700), "{we:?}");
         manager.handle_timeout(due);
         assert_eq!(sent(&mut manager).1, ours);
@@ -411,14 +411,14 @@ fn listener_reports_the_timeout_reject_of_linux() {
     };
     let (space, port) = asked.service_id.port().expect("a port");
     let mut manager = listening(1, all[0].addresses.destination, space, port);
-    let mut answers = Vec::new();
-    for said in &all {
-        receive(&mut manager, said, said.message);
+    let mut responses = Vec::new();
+    for captured in &all {
+        receive(&mut manager, captured, captured.message);
         let sent = std::iter::from_fn(|| manager.poll_transmit());
-        answers.extend(sent.map(|t| Message::parse(&t.datagram).expect("ours").1.name()));
+        responses.extend(sent.map(|t| Message::parse(&t.datagram).expect("ours").1.name()));
     }
     assert_eq!(
-        answers,
+        responses,
         ["MRA", "MRA", "MRA"],
         "the application has not answered"
     );

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use engine::{Completion, CompletionQueue, Id};
+use engine::{Completion, CompletionQueue};
 
 use super::DeviceState;
 use crate::capture_and_faults::CaptureAndFaults;
@@ -64,7 +64,7 @@ impl DeviceState {
     }
 
     /// Receives what the sockets have. The number of receives is limited, because others may send, too.
-    pub(super) fn empty_sockets(&mut self, now: Instant) {
+    pub(crate) fn empty_sockets(&mut self, now: Instant) {
         for _ in 0..MAX_OWN_RECEIVES {
             if self.receive(now, PollScope::AllSockets) == 0 {
                 break;
@@ -98,7 +98,7 @@ impl DeviceState {
     pub(crate) fn progress_for(
         &mut self,
         now: Instant,
-        queue: Id<CompletionQueue>,
+        queue: &CompletionQueue,
     ) -> Option<Completion> {
         let arrived = self.receive(now, PollScope::LastActive);
         self.serve_timers(now);
@@ -119,13 +119,12 @@ impl DeviceState {
     pub(crate) fn poll_before_sleep(
         &mut self,
         now: Instant,
-        queue: Id<CompletionQueue>,
+        queue: &CompletionQueue,
     ) -> Option<Completion> {
         if !self.packet_wakeups.are_used() || !self.ports.has_shortcuts() {
             return None;
         }
-        let armed = self.host.device_mut().completion_queue(queue);
-        if armed.is_some_and(CompletionQueue::is_armed) && self.ports.prepare_sleep() {
+        if queue.is_armed() && self.ports.prepare_sleep() {
             return self.progress_for(now, queue);
         }
         None
@@ -297,12 +296,13 @@ mod tests {
         here.send_to(&there);
 
         let mut state = there.driver.shared.lock();
-        let id = there.completions;
-        while state.progress_for(now(), id).is_none() {}
+        let queue = state.device_mut().completion_queue(there.completions);
+        let queue = queue.expect("it exists");
+        while state.progress_for(now(), &queue).is_none() {}
         assert!(state.has_unsent(), "the program may reply at once");
-        assert!(state.progress_for(now(), id).is_none());
+        assert!(state.progress_for(now(), &queue).is_none());
         assert!(state.has_unsent(), "or after one empty poll");
-        assert!(state.progress_for(now(), id).is_none());
+        assert!(state.progress_for(now(), &queue).is_none());
         assert!(!state.has_unsent(), "the second empty poll sends them");
     }
 
@@ -315,6 +315,7 @@ mod tests {
         while there.driver.shared.lock().progress_by_rings(now()) == 0 {}
         let timeout = now() + Duration::from_secs(20);
         let queue = here.driver.polled_queue(here.completions);
+        let queue = queue.expect("it exists");
         while here.driver.poll(&queue).is_none() {
             assert!(now() < timeout, "no acknowledgement arrives");
         }

@@ -7,8 +7,8 @@ use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
 use wire::ROCE_PORT;
 
-use super::no_response::{PortState, probe_port};
-use super::{Diagnostic, is_enabled, report_once};
+use super::port_probe::PortState;
+use super::{Diagnostic, Reporter, is_enabled, report_once};
 
 /// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct ConnectionFailure {
     pub(crate) kind: EventKind,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
+    /// Whether the peer requested the connection.
+    pub(crate) is_child: bool,
 }
 
 impl ConnectionFailure {
@@ -41,16 +43,19 @@ pub(crate) struct UnansweredRequest {
 }
 
 /// What a probe of the peer's port says about a request without an answer.
-pub(super) fn unanswered(device: &Device, request: &UnansweredRequest) -> Option<Diagnostic> {
+pub(super) fn unanswered(reporter: &Reporter, request: &UnansweredRequest) -> Option<Diagnostic> {
     let (local, peer) = (request.local?, request.peer?);
     let address = peer.ip();
-    let (wrong, cause) = match probe_port(local.ip(), address) {
+    let (wrong, cause) = match reporter.probe.port_state(local.ip(), address) {
         Some(PortState::Closed) => (
             format!("no process serves UDP port {ROCE_PORT} at {address}."),
             &cause::NO_PROCESS_AT_ADDRESS,
         ),
         Some(PortState::Unreachable(error)) => (
-            format!("{address} is unreachable ({error})."),
+            format!(
+                "{address} is unreachable ({}).",
+                std::io::Error::from_raw_os_error(error)
+            ),
             &cause::NO_ROUTE,
         ),
         None => (
@@ -58,7 +63,7 @@ pub(super) fn unanswered(device: &Device, request: &UnansweredRequest) -> Option
             &cause::PEER_SILENT,
         ),
     };
-    let about = name(device, Some(local), Some(peer));
+    let about = name(&reporter.device, Some(local), Some(peer));
     let what = format!("{about} has no answer yet, and the request is sent again: {wrong}");
     Some(Diagnostic::new(about, what, cause))
 }
@@ -68,6 +73,11 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         EventKind::AddressError(failure) => (1, reason(*failure), &cause::NO_ROUTE),
         EventKind::RouteError(failure) => (3, reason(*failure), &cause::NO_ROUTE),
         EventKind::ConnectError(failure) => (6, reason(*failure), &cause::INCONSISTENT),
+        EventKind::Unreachable(Unreachable::TimedOut) if failure.is_child => (
+            7,
+            "the client did not confirm it.".to_owned(),
+            &cause::CLIENT_SILENT,
+        ),
         EventKind::Unreachable(Unreachable::TimedOut) => {
             (7, "no response arrived.".to_owned(), &cause::PEER_SILENT)
         }

@@ -3,15 +3,14 @@
 use engine::incident::{FailedSend, SegmentFault, SendFault};
 use engine::{AccessError, Status};
 use errors::{Cause, CodeKind, cause};
-use net::interface::Device;
 
-use super::{Diagnostic, PeerLookup, names, no_response};
+use super::{Diagnostic, PeerLookup, Reporter, names, no_response};
 
 const REJECTED: &str = "the peer rejected it.";
 
 /// Describes a failed send. `unsent` is why the kernel did not send packets of the queue pair, if it did not.
 pub(super) fn send(
-    device: &Device,
+    reporter: &Reporter,
     failed: &FailedSend,
     lookup: PeerLookup,
     unsent: Option<&'static Cause>,
@@ -24,7 +23,7 @@ pub(super) fn send(
             Some(cause) => (no_response::not_sent(failed), cause),
             None => {
                 let tried = no_response::tried(&failed.fault);
-                no_response::explain(device, failed.path, responses, &tried, lookup)
+                no_response::explain(reporter, failed.path, responses, &tried, lookup)
             }
         },
         SendFault::NotReady { retries } => (

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-use std::time::Duration;
 
 use engine::State;
 use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
@@ -12,17 +11,15 @@ use net::share::list_members;
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
 
-use super::{Diagnostic, PeerLookup, names, rejected_call};
+use super::port_probe::PortState;
+use super::{Diagnostic, PeerLookup, Reporter, names, rejected_call};
 
 /// `EMSGSIZE`.
 const TOO_LONG: u32 = 90;
 
-/// How long to wait for an ICMP error. A local network delivers it within a few milliseconds.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
-
 /// Why a peer may not have responded. `tried` says what was tried.
 pub(super) fn explain(
-    device: &Device,
+    reporter: &Reporter,
     path: Option<(IpAddr, Peer)>,
     responses: PeerResponses,
     tried: &str,
@@ -52,7 +49,7 @@ pub(super) fn explain(
             ),
             &cause::WRONG_PSN,
         ),
-        (_, responses) => no_packet(device, tried, source, peer, responses),
+        (_, responses) => no_packet(reporter, tried, source, peer, responses),
     }
 }
 
@@ -62,14 +59,14 @@ pub(super) fn not_sent(failed: &FailedSend) -> String {
 }
 
 fn no_packet(
-    device: &Device,
+    reporter: &Reporter,
     tried: &str,
     source: IpAddr,
     peer: Peer,
     responses: PeerResponses,
 ) -> (String, &'static Cause) {
     let address = peer.address;
-    match (probe_port(source, address), responses) {
+    match (reporter.probe.port_state(source, address), responses) {
         (Some(PortState::Closed), PeerResponses::ToEarlierRequests) => (
             format!(
                 "{tried}: its process has ended, nothing serves UDP port {ROCE_PORT} at {address} any more."
@@ -81,7 +78,10 @@ fn no_packet(
             &cause::NO_PROCESS_AT_ADDRESS,
         ),
         (Some(PortState::Unreachable(error)), _) => (
-            format!("{tried}: {address} is unreachable ({error})."),
+            format!(
+                "{tried}: {address} is unreachable ({}).",
+                io::Error::from_raw_os_error(error)
+            ),
             &cause::NO_ROUTE,
         ),
         (None, _) if has_no_owner(peer) => (
@@ -96,7 +96,7 @@ fn no_packet(
             &cause::NOT_THERE_NOW,
         ),
         (None, _) => {
-            let name = &device.name;
+            let name = &reporter.device.name;
             let wrong =
                 format!("{tried}: no packet from the peer ever arrived at {source} ({name}).");
             (wrong, &cause::SILENCE)
@@ -120,33 +120,6 @@ fn has_no_owner(peer: Peer) -> bool {
     let members = list_members(peer.address).unwrap_or_default();
     // The port may belong to another user, about whose processes nothing is known.
     is_here && !members.is_empty() && !members.iter().any(|it| it.owns(peer.queue_pair))
-}
-
-/// The result of probing a port.
-pub(super) enum PortState {
-    /// The machine exists, and no process serves the port.
-    Closed,
-    /// There is no such machine, or no route to it.
-    Unreachable(io::Error),
-}
-
-/// Probes the RoCE port of an address with an empty datagram, which every RoCE device drops. Returns `None`
-/// if no ICMP error comes back.
-pub(super) fn probe_port(source: IpAddr, address: IpAddr) -> Option<PortState> {
-    let probed = UdpSocket::bind((source, 0)).and_then(|socket| {
-        socket.connect((address, ROCE_PORT))?;
-        socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
-        socket.send(&[])?;
-        socket.recv(&mut [0])
-    });
-    let error = probed.err()?;
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => Some(PortState::Closed),
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            Some(PortState::Unreachable(error))
-        }
-        _ => None,
-    }
 }
 
 /// Packets that the kernel did not send.

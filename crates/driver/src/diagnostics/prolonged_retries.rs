@@ -6,13 +6,16 @@ use std::time::Duration;
 use engine::State;
 use engine::incident::{Peer, RetriedSend, RetryReason};
 use errors::cause;
-use net::interface::Device;
 use wire::Qpn;
 
-use super::{Diagnostic, PeerLookup, names, no_response};
+use super::{Diagnostic, PeerLookup, Reporter, names, no_response};
 
 /// A request that is still retried.
-pub(super) fn retried(device: &Device, retried: &RetriedSend, lookup: PeerLookup) -> Diagnostic {
+pub(super) fn retried(
+    reporter: &Reporter,
+    retried: &RetriedSend,
+    lookup: PeerLookup,
+) -> Diagnostic {
     let about = names::queue_pair(retried.queue_pair);
     let work = names::completed(retried.work.kind());
     let length = names::bytes(retried.length.into());
@@ -29,7 +32,7 @@ pub(super) fn retried(device: &Device, retried: &RetriedSend, lookup: PeerLookup
         } => {
             let tried = format!("no response for {waited:.1?} ({timeouts} timeouts)");
             let (wrong, cause) =
-                no_response::explain(device, retried.path, responses, &tried, lookup);
+                no_response::explain(reporter, retried.path, responses, &tried, lookup);
             let what = format!("{asked} is still being retried: {wrong}");
             Diagnostic::new(about, what, cause)
         }

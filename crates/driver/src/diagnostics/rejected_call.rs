@@ -36,7 +36,9 @@ const fn number_of(error: AddressError) -> u32 {
     match error {
         AddressError::EmptySourceIndex(_) => ENODATA,
         AddressError::Exhausted => ENOMEM,
-        AddressError::NoDestination | AddressError::FamilyMismatch { .. } => EINVAL,
+        AddressError::NoDestination
+        | AddressError::FamilyMismatch { .. }
+        | AddressError::System(_) => EINVAL,
     }
 }
 
@@ -107,6 +109,8 @@ fn wrong_path(
             "the limit on address handles is reached.".to_owned(),
             &cause::EXHAUSTED,
         ),
+        // Our devices do not refuse in this way.
+        AddressError::System(refusal) => (format!("{refusal}."), &cause::EXHAUSTED),
         AddressError::NoDestination => (
             "the peer's GID is zero.".to_owned(),
             &cause::NO_GLOBAL_ROUTE,
@@ -232,7 +236,7 @@ pub(super) fn post(
         PostError::Address(_) => (&cause::UNREACHABLE_FROM_GID, EINVAL),
         PostError::AtomicShape => (&cause::ATOMIC_SHAPE, EINVAL),
         PostError::SharedReceive => (&cause::SHARED_RECEIVE, EINVAL),
-        PostError::OpenedBeforeFork | PostError::Unknown => return None,
+        PostError::OpenedBeforeFork | PostError::Unknown | PostError::System(_) => return None,
     };
     let about = names::queue_pair(queue_pair);
     let work = names::with_article(names::completed(work));

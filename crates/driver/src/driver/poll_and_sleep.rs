@@ -1,10 +1,11 @@
 //! Polling for completions, and sleeping until something is ready.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use engine::{Completion, CompletionQueue, Id, IdleFlag};
+use engine::{Completion, CompletionQueue, Id};
 
 use super::Driver;
 use crate::clock::now;
@@ -19,14 +20,15 @@ const MAX_POLL_SLEEP: Duration = POLLED_RECENTLY;
 /// A completion queue, for a thread that polls it.
 #[derive(Debug, Clone)]
 pub struct PolledQueue {
-    id: Id<CompletionQueue>,
-    idle: IdleFlag,
+    queue: Arc<CompletionQueue>,
+    /// Whether a completion can be taken without the device's lock: nothing observes that.
+    direct: bool,
 }
 
 impl PolledQueue {
     /// Its number in the engine.
     pub fn id(&self) -> Id<CompletionQueue> {
-        self.id
+        self.queue.id()
     }
 }
 
@@ -37,7 +39,7 @@ impl Driver {
         let completion = self.poll_without_yield(queue);
         if completion.is_none() {
             simulation::note_idle_poll();
-            self.rest_after_empty_poll(queue.id);
+            self.rest_after_empty_poll(queue.id());
         }
         completion
     }
@@ -59,7 +61,7 @@ impl Driver {
         let waiting = if self.is_inherited() {
             None
         } else {
-            self.shared.lock().waiting(queue)
+            self.shared.common.wait_set(queue)
         };
         // A queue that no thread can wait for has no wait set; then a packet wakes this thread.
         let waiting = waiting.unwrap_or_default();
@@ -71,13 +73,28 @@ impl Driver {
 
     /// As [`poll`](Self::poll), for a thread that sleeps next if there is no completion.
     pub fn poll_without_yield(&self, queue: &PolledQueue) -> Option<Completion> {
+        if let Some(completion) = self.take_directly(queue) {
+            return Some(completion);
+        }
         let mut state = self.lock_to_poll(queue)?;
-        state.note_polled(queue.id);
-        if let Some(completion) = state.poll_completion(queue.id) {
+        state.note_polled(queue.id());
+        if let Some(completion) = state.poll_completion(&queue.queue) {
             self.publish_later(state);
             return Some(completion);
         }
-        self.shared.progress_for(&mut state, queue.id)
+        self.shared.progress_for(&mut state, &queue.queue)
+    }
+
+    /// Takes the oldest completion without the device's lock, if that is possible.
+    fn take_directly(&self, queue: &PolledQueue) -> Option<Completion> {
+        if !queue.direct || self.is_inherited() || self.shared.common.has_unpolled() {
+            return None;
+        }
+        let completion = queue.queue.pop()?;
+        self.shared.note_taken();
+        #[cfg(feature = "tracing")]
+        crate::trace::completion(&completion);
+        Some(completion)
     }
 
     /// Takes the lock for a poll, unless the queue is empty and another thread has the lock: that thread makes
@@ -89,19 +106,20 @@ impl Driver {
             return None;
         }
         let free = self.shared.try_lock();
-        if free.is_none() && queue.idle.is_set() {
+        if free.is_none() && queue.queue.is_idle() {
             return None;
         }
         Some(free.unwrap_or_else(|| self.shared.lock()))
     }
 
-    /// The handle for polling a completion queue.
-    pub fn polled_queue(&self, id: Id<CompletionQueue>) -> PolledQueue {
-        let idle = self.call_without_transmit(|device| {
-            let queue = device.completion_queue(id);
-            queue.map(CompletionQueue::idle_flag).unwrap_or_default()
-        });
-        PolledQueue { id, idle }
+    /// The handle for polling a completion queue; `None` if there is no such queue.
+    pub fn polled_queue(&self, id: Id<CompletionQueue>) -> Option<PolledQueue> {
+        self.call_without_transmit(|device| {
+            Some(PolledQueue {
+                queue: device.completion_queue(id)?,
+                direct: !device.records_observations(),
+            })
+        })
     }
 
     /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives packets
@@ -115,19 +133,24 @@ impl Driver {
         if limit == 0 {
             return 0;
         }
+        let waiting = std::iter::from_fn(|| self.take_directly(queue));
+        let count = waiting.take(limit).map(&mut take).count();
+        if count > 0 {
+            return count;
+        }
         let polled = self.lock_to_poll(queue).and_then(|mut state| {
-            state.note_polled(queue.id);
-            let known = state.poll_completion(queue.id);
-            let first = known.or_else(|| self.shared.progress_for(&mut state, queue.id))?;
+            state.note_polled(queue.id());
+            let known = state.poll_completion(&queue.queue);
+            let first = known.or_else(|| self.shared.progress_for(&mut state, &queue.queue))?;
             Some((state, first))
         });
         let Some((mut state, first)) = polled else {
             simulation::note_idle_poll();
-            self.rest_after_empty_poll(queue.id);
+            self.rest_after_empty_poll(queue.id());
             return 0;
         };
         take(first);
-        let more = std::iter::from_fn(|| state.poll_completion(queue.id));
+        let more = std::iter::from_fn(|| state.poll_completion(&queue.queue));
         let count = 1 + more.take(limit - 1).map(take).count();
         self.publish_later(state);
         count
@@ -174,6 +197,11 @@ impl Driver {
     /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
     pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
         simulation::forbid_blocking();
+        if let Awaited::Notification(notifier) = awaited
+            && let Some(lane) = self.other_lane_of(notifier)
+        {
+            return lane.try_sleep(awaited, until);
+        }
         if self.is_inherited() {
             let until = until.expect(
                 "the device was opened before a fork and stays with the parent: open it again",
@@ -206,6 +234,7 @@ mod tests {
         let driver = driver.expect("a loopback address");
         let queue = driver.call(|device| device.create_completion_queue(1));
         let queue = driver.polled_queue(queue.expect("room"));
+        let queue = queue.expect("it exists");
         let hour = Duration::from_secs(3600);
         driver.shared.yielding.note_yield(hour, hour);
         let start = now();

@@ -109,8 +109,12 @@ impl CmId {
     }
 
     /// Restricts it to one device, before it has an address.
-    pub fn choose(&self, device: impl Into<Arc<Driver>>) {
-        self.inner().chosen = Some(device.into());
+    ///
+    /// # Errors
+    /// If the device is not one of ours.
+    pub fn choose<D: TryInto<Arc<Driver>>>(&self, device: D) -> Result<(), D::Error> {
+        self.inner().chosen = Some(device.try_into()?);
+        Ok(())
     }
 
     /// Its local address, once it has one.

@@ -275,6 +275,7 @@ impl World {
             index: 1,
         };
         Device {
+            kind: net::interface::DeviceKind::Software,
             name: "roci0".to_owned(),
             interface: Some(interface.clone()),
             mtu: 1500,

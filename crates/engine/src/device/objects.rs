@@ -6,16 +6,18 @@ use wire::{Key, Qpn};
 
 use super::Device;
 use crate::completion::CompletionQueue;
-use crate::incident::{Incident, ObjectKind};
+use crate::incident::{Incident, Incidents, ObjectKind};
 use crate::limits::{MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::memory::{
     Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
 };
+use crate::objects::{Counted, Objects};
 use crate::observation::{Observation, QueuePairSizes};
 use crate::queue_pair::{QueuePair, QueuePairInit};
 use crate::receive_queue::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 use crate::slab::Id;
 use crate::state::QueuePairType;
+use crate::system_refusal::SystemRefusal;
 use crate::work_request::MAX_SEGMENTS;
 
 /// Why an object could not be created or destroyed.
@@ -44,6 +46,9 @@ pub enum ObjectError {
     /// The arguments contradict each other.
     #[error("{0}")]
     Mismatch(&'static str),
+    /// A device of the system refused it.
+    #[error(transparent)]
+    System(#[from] SystemRefusal),
 }
 
 impl Device {
@@ -53,7 +58,8 @@ impl Device {
             return Err(ObjectError::OpenedBeforeFork);
         }
         let domain = ProtectionDomain { users: 0 };
-        let id = self.domains.insert(domain).ok_or(ObjectError::Exhausted)?;
+        let id = self.shared.objects.tables().domains.insert(domain);
+        let id = id.ok_or(ObjectError::Exhausted)?;
         self.observe(Observation::DomainAllocated(id));
         Ok(id)
     }
@@ -65,38 +71,36 @@ impl Device {
 
     /// Frees a protection domain that no object uses.
     pub fn free_domain(&mut self, id: Id<ProtectionDomain>) -> Result<(), ObjectError> {
-        let domain = self.domains.get(id).ok_or(ObjectError::Unknown)?;
-        let users = domain.users;
-        self.check_unused(ObjectKind::ProtectionDomain, users)?;
-        self.domains.remove(id);
+        let mut tables = self.shared.objects.tables();
+        let domain = tables.domains.get(id).ok_or(ObjectError::Unknown)?;
+        check_unused(
+            ObjectKind::ProtectionDomain,
+            domain.users,
+            &mut self.shared.incidents,
+        )?;
+        tables.domains.remove(id);
+        drop(tables);
         self.observe(Observation::DomainFreed(id));
         Ok(())
-    }
-
-    /// Fails if other objects use one that is to be destroyed.
-    fn check_unused(&mut self, object: ObjectKind, users: u32) -> Result<(), ObjectError> {
-        if users == 0 {
-            return Ok(());
-        }
-        let rejected = Incident::DestroyRejected { object, users };
-        self.shared.incidents.note(|| rejected);
-        Err(ObjectError::InUse(users))
     }
 
     /// Opens an XRC domain.
     pub fn open_xrc_domain(&mut self) -> Result<Id<XrcDomain>, ObjectError> {
         let domain = XrcDomain { users: 0 };
-        self.xrc_domains
-            .insert(domain)
-            .ok_or(ObjectError::Exhausted)
+        let id = self.shared.objects.tables().xrc_domains.insert(domain);
+        id.ok_or(ObjectError::Exhausted)
     }
 
     /// Closes an XRC domain that no object uses.
     pub fn close_xrc_domain(&mut self, id: Id<XrcDomain>) -> Result<(), ObjectError> {
-        let domain = self.xrc_domains.get(id).ok_or(ObjectError::Unknown)?;
-        let users = domain.users;
-        self.check_unused(ObjectKind::XrcDomain, users)?;
-        self.xrc_domains.remove(id);
+        let mut tables = self.shared.objects.tables();
+        let domain = tables.xrc_domains.get(id).ok_or(ObjectError::Unknown)?;
+        check_unused(
+            ObjectKind::XrcDomain,
+            domain.users,
+            &mut self.shared.incidents,
+        )?;
+        tables.xrc_domains.remove(id);
         Ok(())
     }
 
@@ -108,16 +112,18 @@ impl Device {
         address: u64,
         access: Access,
     ) -> Result<Registration, MemoryError> {
-        self.domains.get(domain).ok_or(MemoryError::UnknownDomain)?;
-        let registered = self
-            .shared
-            .memory
-            .register(domain, extent.into(), address, access);
+        let mut tables = self.shared.objects.tables();
+        let exists = tables.domains.get(domain);
+        exists.ok_or(MemoryError::UnknownDomain)?;
+        let mut memory = self.shared.objects.memory_mut();
+        let registered = memory.register(domain, extent.into(), address, access);
+        drop(memory);
+        if registered.is_ok() {
+            tables.count_in_domain(domain, 1);
+        }
+        drop(tables);
         match registered {
-            Ok(region) => {
-                self.count_in_domain(domain, 1);
-                self.observe_registration(region.local_key);
-            }
+            Ok(region) => self.observe_registration(region.local_key),
             Err(error) => self
                 .shared
                 .incidents
@@ -149,20 +155,26 @@ impl Device {
         place: Option<(Extent, u64)>,
         access: Option<Access>,
     ) -> Result<(), MemoryError> {
+        let objects = &self.shared.objects;
+        let mut tables = objects.tables();
         if let Some(domain) = domain {
-            self.domains.get(domain).ok_or(MemoryError::UnknownDomain)?;
+            let exists = tables.domains.get(domain);
+            exists.ok_or(MemoryError::UnknownDomain)?;
         }
-        let former = self.shared.memory.reregister(key, domain, place, access)?;
-        self.count_in_domain(former, -1);
-        self.count_in_domain(domain.unwrap_or(former), 1);
+        let former = (objects.memory_mut()).reregister(key, domain, place, access)?;
+        tables.count_in_domain(former, -1);
+        tables.count_in_domain(domain.unwrap_or(former), 1);
+        drop(tables);
         self.observe_registration(key);
         Ok(())
     }
 
     fn observe_registration(&mut self, key: Key) {
-        if self.shared.observations.are_recorded()
-            && let Some((region, access, memory)) = self.shared.memory.registration(key)
-        {
+        if !self.shared.observations.are_recorded() {
+            return;
+        }
+        let registration = self.shared.objects.memory().registration(key);
+        if let Some((region, access, memory)) = registration {
             self.observe(Observation::Registered {
                 region,
                 access,
@@ -174,9 +186,10 @@ impl Device {
     /// Deregisters a region. Its keys become invalid.
     pub fn deregister(&mut self, key: Key) -> Result<(), MemoryError> {
         let is_observed = self.shared.observations.are_recorded();
-        let changed = is_observed.then(|| self.shared.memory.changed_mapping(key));
-        let domain = self.shared.memory.deregister(key)?;
-        self.count_in_domain(domain, -1);
+        let objects = &self.shared.objects;
+        let changed = is_observed.then(|| objects.memory().changed_mapping(key));
+        let domain = objects.memory_mut().deregister(key)?;
+        objects.tables().count_in_domain(domain, -1);
         self.observe(Observation::Deregistered {
             key,
             changed: changed.flatten(),
@@ -187,7 +200,7 @@ impl Device {
     /// Deregisters a region and unbinds its windows, so that none of their keys grants access to
     /// the memory.
     pub fn revoke(&mut self, key: Key) -> Result<(), MemoryError> {
-        self.shared.memory.unbind_windows_of(key);
+        self.shared.objects.memory_mut().unbind_windows_of(key);
         self.deregister(key)
     }
 
@@ -197,29 +210,33 @@ impl Device {
         domain: Id<ProtectionDomain>,
         kind: WindowKind,
     ) -> Result<Key, MemoryError> {
-        self.domains.get(domain).ok_or(MemoryError::UnknownDomain)?;
-        let key = self.shared.memory.allocate_window(domain, kind)?;
-        self.count_in_domain(domain, 1);
+        let objects = &self.shared.objects;
+        let mut tables = objects.tables();
+        let exists = tables.domains.get(domain);
+        exists.ok_or(MemoryError::UnknownDomain)?;
+        let key = objects.memory_mut().allocate_window(domain, kind)?;
+        tables.count_in_domain(domain, 1);
         Ok(key)
     }
 
     /// Frees a memory window, bound or not.
     pub fn free_window(&mut self, key: Key) -> Result<(), MemoryError> {
-        let domain = self.shared.memory.free_window(key)?;
-        self.count_in_domain(domain, -1);
+        let objects = &self.shared.objects;
+        let domain = objects.memory_mut().free_window(key)?;
+        objects.tables().count_in_domain(domain, -1);
         Ok(())
     }
 
     /// The current key of a window. Binding changes the key.
     #[must_use]
     pub fn window_key(&self, key: Key) -> Option<Key> {
-        self.shared.memory.window_key(key)
+        self.shared.objects.memory().window_key(key)
     }
 
     /// How many regions and windows exist.
     #[must_use]
     pub fn memory_count(&self) -> usize {
-        self.shared.memory.len()
+        self.shared.objects.memory().len()
     }
 
     /// Creates a completion queue.
@@ -231,17 +248,19 @@ impl Device {
             return Err(ObjectError::OpenedBeforeFork);
         }
         in_range("the number of entries", capacity, MAX_COMPLETIONS)?;
-        let queue = CompletionQueue::new(capacity);
-        let id = self.shared.completion_queues.insert(queue);
+        let mut tables = self.shared.objects.tables();
+        let new = |id| Counted::new(CompletionQueue::new(id, capacity));
+        let id = tables.completion_queues.insert_with(new);
+        drop(tables);
         let id = id.ok_or(ObjectError::Exhausted)?;
         self.observe(Observation::CompletionQueue(id, capacity));
         Ok(id)
     }
 
-    /// A completion queue, read-only.
+    /// A completion queue.
     #[must_use]
-    pub fn completion_queue(&self, id: Id<CompletionQueue>) -> Option<&CompletionQueue> {
-        self.shared.completion_queues.get(id)
+    pub fn completion_queue(&self, id: Id<CompletionQueue>) -> Option<Arc<CompletionQueue>> {
+        self.shared.objects.completion_queue(id)
     }
 
     /// Changes the capacity of a completion queue.
@@ -251,11 +270,7 @@ impl Device {
         capacity: u32,
     ) -> Result<(), ObjectError> {
         in_range("the number of entries", capacity, MAX_COMPLETIONS)?;
-        let queue = self
-            .shared
-            .completion_queues
-            .get_mut(id)
-            .ok_or(ObjectError::Unknown)?;
+        let queue = self.completion_queue(id).ok_or(ObjectError::Unknown)?;
         if queue.resize(capacity) {
             self.observe(Observation::CompletionQueue(id, capacity));
             Ok(())
@@ -268,14 +283,17 @@ impl Device {
 
     /// Destroys a completion queue that no object uses.
     pub fn destroy_completion_queue(&mut self, id: Id<CompletionQueue>) -> Result<(), ObjectError> {
-        let queue = self
-            .shared
-            .completion_queues
-            .get(id)
-            .ok_or(ObjectError::Unknown)?;
-        let users = queue.users;
-        self.check_unused(ObjectKind::CompletionQueue, users)?;
-        self.shared.completion_queues.remove(id);
+        let mut tables = self.shared.objects.tables();
+        let queue = tables.completion_queues.get(id);
+        let users = queue.ok_or(ObjectError::Unknown)?.users;
+        check_unused(
+            ObjectKind::CompletionQueue,
+            users,
+            &mut self.shared.incidents,
+        )?;
+        tables.completion_queues.remove(id);
+        drop(tables);
+        self.shared.overrun_before.retain(|known| *known != id);
         self.observe(Observation::CompletionQueueDestroyed(id));
         Ok(())
     }
@@ -287,32 +305,34 @@ impl Device {
     ) -> Result<Id<SharedReceiveQueue>, ObjectError> {
         in_range("the number of receives", init.capacity, MAX_REQUESTS)?;
         in_range("the number of segments", init.max_segments, MAX_SEGMENTS)?;
-        self.domains.get(init.domain).ok_or(ObjectError::Unknown)?;
+        let mut guard = self.shared.objects.tables();
+        let tables = &mut *guard;
+        let unknown = ObjectError::Unknown;
+        tables.domains.get(init.domain).ok_or(unknown)?;
         if let Some((domain, queue)) = init.xrc {
-            self.xrc_domains.get(domain).ok_or(ObjectError::Unknown)?;
-            let queues = &self.shared.completion_queues;
-            queues.get(queue).ok_or(ObjectError::Unknown)?;
+            tables.xrc_domains.get(domain).ok_or(unknown)?;
+            tables.completion_queues.get(queue).ok_or(unknown)?;
         }
-        let numbers = &mut self.shared.srq_numbers;
-        let number = init.xrc.map(|_| numbers.draw());
-        let queue = SharedReceiveQueue::new(init, number);
-        let id = self
-            .shared
-            .receive_queues
-            .insert(queue)
-            .ok_or(ObjectError::Exhausted)?;
+        let number = init.xrc.map(|_| tables.srq_numbers.draw());
+        let new = |id| Counted::new(SharedReceiveQueue::new(id, init, number));
+        let id = tables.receive_queues.insert_with(new);
+        let id = id.ok_or(ObjectError::Exhausted)?;
         if let Some(number) = number {
-            self.shared.srq_numbers.assign(number, id);
+            tables.srq_numbers.assign(number, id);
         }
-        self.count_shared_receive(&init, 1);
+        tables.count_shared_receive(&init, 1);
+        drop(guard);
         self.observe(Observation::SharedReceiveQueue(id));
         Ok(id)
     }
 
-    /// A shared receive queue, read-only.
+    /// A shared receive queue.
     #[must_use]
-    pub fn shared_receive_queue(&self, id: Id<SharedReceiveQueue>) -> Option<&SharedReceiveQueue> {
-        self.shared.receive_queues.get(id)
+    pub fn shared_receive_queue(
+        &self,
+        id: Id<SharedReceiveQueue>,
+    ) -> Option<Arc<SharedReceiveQueue>> {
+        self.shared.objects.shared_receive_queue(id)
     }
 
     /// Requests one event when fewer than `limit` receives are left. 0 cancels the request.
@@ -321,11 +341,7 @@ impl Device {
         id: Id<SharedReceiveQueue>,
         limit: u32,
     ) -> Result<(), ObjectError> {
-        let queue = self
-            .shared
-            .receive_queues
-            .get_mut(id)
-            .ok_or(ObjectError::Unknown)?;
+        let queue = self.shared_receive_queue(id).ok_or(ObjectError::Unknown)?;
         if limit > queue.capacity() {
             return Err(ObjectError::OutOfRange {
                 what: "the limit",
@@ -343,11 +359,7 @@ impl Device {
         capacity: u32,
     ) -> Result<(), ObjectError> {
         in_range("the number of receives", capacity, MAX_REQUESTS)?;
-        let queue = self
-            .shared
-            .receive_queues
-            .get_mut(id)
-            .ok_or(ObjectError::Unknown)?;
+        let queue = self.shared_receive_queue(id).ok_or(ObjectError::Unknown)?;
         if queue.resize(capacity) {
             Ok(())
         } else {
@@ -362,33 +374,39 @@ impl Device {
         &mut self,
         id: Id<SharedReceiveQueue>,
     ) -> Result<(), ObjectError> {
-        let queue = self
-            .shared
-            .receive_queues
-            .get(id)
-            .ok_or(ObjectError::Unknown)?;
-        let (users, init, number) = (queue.users, queue.init, queue.number());
-        self.check_unused(ObjectKind::SharedReceiveQueue, users)?;
+        let mut guard = self.shared.objects.tables();
+        let tables = &mut *guard;
+        let queue = tables.receive_queues.get(id).ok_or(ObjectError::Unknown)?;
+        let (init, number) = (queue.object.init, queue.object.number());
+        check_unused(
+            ObjectKind::SharedReceiveQueue,
+            queue.users,
+            &mut self.shared.incidents,
+        )?;
         if let Some(number) = number {
-            self.shared.srq_numbers.release(number);
+            tables.srq_numbers.release(number);
         }
-        self.shared.receive_queues.remove(id);
+        tables.receive_queues.remove(id);
+        tables.count_shared_receive(&init, -1);
+        drop(guard);
         self.observe(Observation::SharedReceiveQueueDestroyed(id));
-        self.count_shared_receive(&init, -1);
         Ok(())
     }
 
     /// Creates a queue pair in the reset state.
     pub fn create_queue_pair(&mut self, init: QueuePairInit) -> Result<Qpn, ObjectError> {
-        self.check_queue_pair(&init)?;
+        check_queue_pair(&init)?;
+        let attached = self.shared.objects.tables().attach(&init)?;
         let settings = self.settings;
-        let make = |number| QueuePair::new(number, init, settings);
+        let make = |number| QueuePair::new(number, init, attached, settings);
         let number = match init.kind {
             QueuePairType::Management => self.queue_pairs.insert_management(make),
             _ => self.queue_pairs.insert(make),
         };
-        let number = number.ok_or(ObjectError::Exhausted)?;
-        self.count_queue_pair(&init, 1);
+        let Some(number) = number else {
+            self.shared.objects.tables().detach(&init);
+            return Err(ObjectError::Exhausted);
+        };
         self.observe(Observation::QueuePair(
             number,
             QueuePairSizes {
@@ -406,54 +424,6 @@ impl Device {
         Ok(number)
     }
 
-    fn check_queue_pair(&self, init: &QueuePairInit) -> Result<(), ObjectError> {
-        let at_most = |what, value, max| {
-            if value > max {
-                Err(ObjectError::OutOfRange { what, max })
-            } else {
-                Ok(())
-            }
-        };
-        at_most("the number of sends", init.max_sends, MAX_REQUESTS)?;
-        at_most("the number of receives", init.max_receives, MAX_REQUESTS)?;
-        at_most(
-            "the number of segments",
-            init.max_send_segments,
-            MAX_SEGMENTS,
-        )?;
-        at_most(
-            "the number of segments",
-            init.max_receive_segments,
-            MAX_SEGMENTS,
-        )?;
-        at_most("the inline size", init.max_inline, MAX_INLINE)?;
-        self.domains.get(init.domain).ok_or(ObjectError::Unknown)?;
-        let queues = &self.shared.completion_queues;
-        queues
-            .get(init.send_completions)
-            .ok_or(ObjectError::Unknown)?;
-        queues
-            .get(init.receive_completions)
-            .ok_or(ObjectError::Unknown)?;
-        if let Some(queue) = init.shared_receive {
-            let queues = &self.shared.receive_queues;
-            queues.get(queue).ok_or(ObjectError::Unknown)?;
-        }
-        match (init.kind, init.xrc_domain) {
-            (QueuePairType::XrcTarget, None) => Err(ObjectError::Mismatch(
-                "an XRC target queue pair needs an XRC domain",
-            )),
-            (QueuePairType::XrcTarget, Some(domain)) => {
-                self.xrc_domains.get(domain).ok_or(ObjectError::Unknown)?;
-                Ok(())
-            }
-            (_, Some(_)) => Err(ObjectError::Mismatch(
-                "only an XRC target queue pair takes an XRC domain",
-            )),
-            (_, None) => Ok(()),
-        }
-    }
-
     /// Destroys a queue pair. Outstanding requests and unpolled completions are discarded.
     pub fn destroy_queue_pair(&mut self, number: Qpn) -> Result<(), ObjectError> {
         let queue_pair = self
@@ -463,13 +433,9 @@ impl Device {
         let init = *queue_pair.init();
         queue_pair.observe_discard(Observation::QueuePairDestroyed, &mut self.shared);
         self.groups.leave_all(number);
-        self.shared.memory.release_queue_pair(number);
-        self.count_queue_pair(&init, -1);
-        for queue in [init.send_completions, init.receive_completions] {
-            if let Some(queue) = self.shared.completion_queues.get_mut(queue) {
-                queue.purge(number);
-            }
-        }
+        self.shared.objects.memory_mut().release_queue_pair(number);
+        queue_pair.purge_completions();
+        self.shared.objects.tables().detach(&init);
         Ok(())
     }
 
@@ -488,65 +454,69 @@ impl Device {
     /// How many protection domains exist.
     #[must_use]
     pub fn domain_count(&self) -> usize {
-        self.domains.len()
+        self.shared.objects.tables().domains.len()
     }
 
     /// How many XRC domains exist.
     #[must_use]
     pub fn xrc_domain_count(&self) -> usize {
-        self.xrc_domains.len()
+        self.shared.objects.tables().xrc_domains.len()
     }
 
     /// How many completion queues exist.
     #[must_use]
     pub fn completion_queue_count(&self) -> usize {
-        self.shared.completion_queues.len()
+        self.shared.objects.tables().completion_queues.len()
     }
 
     /// How many shared receive queues exist.
     #[must_use]
     pub fn shared_receive_queue_count(&self) -> usize {
-        self.shared.receive_queues.len()
+        self.shared.objects.tables().receive_queues.len()
     }
 
-    fn count_in_domain(&mut self, id: Id<ProtectionDomain>, change: i32) {
-        if let Some(domain) = self.domains.get_mut(id) {
-            domain.users = domain.users.saturating_add_signed(change);
-        }
+    /// The objects that its queue pairs use, for another device that shares them.
+    #[must_use]
+    pub fn objects(&self) -> &Arc<Objects> {
+        self.shared.objects.shared()
     }
+}
 
-    fn count_completions(&mut self, id: Id<CompletionQueue>, change: i32) {
-        if let Some(queue) = self.shared.completion_queues.get_mut(id) {
-            queue.users = queue.users.saturating_add_signed(change);
-        }
+/// Fails if other objects use one that is to be destroyed.
+fn check_unused(
+    object: ObjectKind,
+    users: u32,
+    incidents: &mut Incidents,
+) -> Result<(), ObjectError> {
+    if users == 0 {
+        return Ok(());
     }
+    incidents.note(|| Incident::DestroyRejected { object, users });
+    Err(ObjectError::InUse(users))
+}
 
-    fn count_xrc(&mut self, id: Id<XrcDomain>, change: i32) {
-        if let Some(domain) = self.xrc_domains.get_mut(id) {
-            domain.users = domain.users.saturating_add_signed(change);
+fn check_queue_pair(init: &QueuePairInit) -> Result<(), ObjectError> {
+    let at_most = |what, value, max| {
+        if value > max {
+            Err(ObjectError::OutOfRange { what, max })
+        } else {
+            Ok(())
         }
-    }
-
-    fn count_shared_receive(&mut self, init: &SharedReceiveInit, change: i32) {
-        self.count_in_domain(init.domain, change);
-        if let Some((domain, queue)) = init.xrc {
-            self.count_xrc(domain, change);
-            self.count_completions(queue, change);
-        }
-    }
-
-    fn count_queue_pair(&mut self, init: &QueuePairInit, change: i32) {
-        self.count_in_domain(init.domain, change);
-        self.count_completions(init.send_completions, change);
-        self.count_completions(init.receive_completions, change);
-        if let Some(domain) = init.xrc_domain {
-            self.count_xrc(domain, change);
-        }
-        if let Some(id) = init.shared_receive
-            && let Some(queue) = self.shared.receive_queues.get_mut(id)
-        {
-            queue.users = queue.users.saturating_add_signed(change);
-        }
+    };
+    at_most("the number of sends", init.max_sends, MAX_REQUESTS)?;
+    at_most("the number of receives", init.max_receives, MAX_REQUESTS)?;
+    let segments = "the number of segments";
+    at_most(segments, init.max_send_segments, MAX_SEGMENTS)?;
+    at_most(segments, init.max_receive_segments, MAX_SEGMENTS)?;
+    at_most("the inline size", init.max_inline, MAX_INLINE)?;
+    match (init.kind, init.xrc_domain) {
+        (QueuePairType::XrcTarget, None) => Err(ObjectError::Mismatch(
+            "an XRC target queue pair needs an XRC domain",
+        )),
+        (QueuePairType::XrcTarget, Some(_)) | (_, None) => Ok(()),
+        (_, Some(_)) => Err(ObjectError::Mismatch(
+            "only an XRC target queue pair takes an XRC domain",
+        )),
     }
 }
 
@@ -582,6 +552,6 @@ mod tests {
                 .destroy_shared_receive_queue(queue)
                 .expect("nothing uses the queue");
         }
-        assert!(device.shared.srq_numbers.len() <= 4096);
+        assert!(device.shared.objects.tables().srq_numbers.len() <= 4096);
     }
 }

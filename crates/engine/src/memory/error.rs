@@ -2,6 +2,8 @@
 
 use wire::Key;
 
+use crate::system_refusal::SystemRefusal;
+
 /// Why a registration, a window or a key is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
@@ -31,6 +33,9 @@ pub enum MemoryError {
     /// The window cannot be bound.
     #[error("the window cannot be bound: {0}")]
     Bind(#[from] BindError),
+    /// A device of the system refused it.
+    #[error(transparent)]
+    System(#[from] SystemRefusal),
 }
 
 /// Why a window could not be bound or invalidated.

@@ -1,5 +1,6 @@
 //! The values that a queue pair is created with, by the application and by its device.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use wire::PathMtu;
@@ -63,6 +64,14 @@ impl QueuePairInit {
             signal_all: false,
         }
     }
+}
+
+/// The queues that a queue pair uses and does not own.
+#[derive(Clone)]
+pub(crate) struct AttachedQueues {
+    pub(crate) send_completions: Arc<CompletionQueue>,
+    pub(crate) receive_completions: Arc<CompletionQueue>,
+    pub(crate) shared_receive: Option<Arc<SharedReceiveQueue>>,
 }
 
 /// The settings that a device gives to every queue pair.

@@ -92,8 +92,9 @@ impl QueuePair {
             Work::SendImmediate(bytes) => head.push(&Immediate::new(*bytes)),
             _ => head,
         };
+        let memory = shared.objects.memory();
         batch.push(route, head, piece.payload, |out| {
-            front.fill(piece, &shared.memory, self.init.domain, out)
+            front.fill(piece, &memory, self.init.domain, out)
         })?;
         self.requester.step();
         Ok(())
@@ -152,7 +153,7 @@ impl QueuePair {
         };
         self.counters.messages_received += 1;
         shared.counters.receives_completed += 1;
-        shared.complete(receiving.completions, completion, packet.solicited);
+        shared.complete(&receiving.completions, completion, packet.solicited);
     }
 
     /// The next receive is too small. The receive stays posted and the queue pair keeps its state.
@@ -178,7 +179,7 @@ impl QueuePair {
         shared: &mut Shared,
     ) {
         shared.counters.dropped_messages += 1;
-        let (request, queue) = (&receiving.request, receiving.completions);
+        let (request, queue) = (&receiving.request, &receiving.completions);
         self.note_failed_receive(sender, request, receiving.domain, length, shared);
         self.complete_receive_in_error(queue, request.id, Status::LocalLength, shared);
     }
@@ -193,7 +194,7 @@ impl QueuePair {
         length: u64,
         shared: &mut Shared,
     ) {
-        let (request, queue) = (&receiving.request, receiving.completions);
+        let (request, queue) = (&receiving.request, &receiving.completions);
         self.note_failed_receive(sender, request, receiving.domain, length, shared);
         self.complete_receive_in_error(queue, request.id, Status::LocalProtection, shared);
         shared.raise(AsyncEvent::QueuePairFatal(self.number));
@@ -207,7 +208,7 @@ fn store(
     payload: &[u8],
     shared: &Shared,
 ) -> Result<(), AccessError> {
-    let (memory, domain) = (&shared.memory, receiving.domain);
+    let (memory, domain) = (shared.objects.memory(), receiving.domain);
     let segments = &receiving.request.segments;
     memory.scatter(domain, segments, 0, network_header)?;
     memory.scatter(domain, segments, GRH_LENGTH as u64, payload)

@@ -148,7 +148,7 @@ impl QueuePair {
     ) {
         let (id, capacity) = (request.id, request.capacity());
         let segments = &request.segments;
-        let memory = &shared.memory;
+        let memory = shared.objects.memory();
         let fault = if needed > capacity {
             ReceiveFault::TooSmall {
                 id,
@@ -241,9 +241,8 @@ impl QueuePair {
             }
             _ => Requirement::NOTHING,
         };
-        shared
-            .memory
-            .fault_in(self.init.domain, segments, requirement)
+        let memory = shared.objects.memory();
+        memory.fault_in(self.init.domain, segments, requirement)
     }
 
     pub(super) fn peer_responses(&self) -> PeerResponses {

@@ -1,11 +1,12 @@
 //! The transition to the error state: all outstanding requests are flushed in order.
 
+use std::sync::Arc;
+
 use super::QueuePair;
 use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::observation::Observation;
 use crate::shared::Shared;
-use crate::slab::Id;
 use crate::state::{QueuePairType, State};
 
 impl QueuePair {
@@ -47,14 +48,14 @@ impl QueuePair {
 
     pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
         while let Some(request) = self.receive.take() {
-            let queue = self.init.receive_completions;
-            self.complete_receive_in_error(queue, request.id, Status::Flushed, shared);
+            let queue = Arc::clone(&self.attached.receive_completions);
+            self.complete_receive_in_error(&queue, request.id, Status::Flushed, shared);
         }
     }
 
     pub(super) fn complete_receive_in_error(
         &mut self,
-        queue: Id<CompletionQueue>,
+        queue: &CompletionQueue,
         id: u64,
         status: Status,
         shared: &mut Shared,

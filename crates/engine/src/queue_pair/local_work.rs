@@ -9,7 +9,7 @@ impl QueuePair {
     /// Binds or invalidates a memory window.
     pub(super) fn execute_local(&self, work: &Work, shared: &mut Shared) -> Result<(), Status> {
         let accessor = self.accessor();
-        let memory = &mut shared.memory;
+        let mut memory = shared.objects.memory_mut();
         let bound = match *work {
             Work::LocalInvalidate(key) => {
                 let invalidated = memory.invalidate(accessor, key);

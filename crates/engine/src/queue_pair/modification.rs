@@ -119,15 +119,11 @@ impl QueuePair {
     /// requests.
     fn reset(&mut self, shared: &mut Shared) {
         self.observe_discard(Observation::QueuePairReset, shared);
-        for queue in [self.init.send_completions, self.init.receive_completions] {
-            if let Some(queue) = shared.completion_queues.get_mut(queue) {
-                queue.purge(self.number);
-            }
-        }
+        self.purge_completions();
         *self = Self {
             scheduled: self.scheduled,
             queued: self.queued,
-            ..Self::new(self.number, self.init, self.settings)
+            ..Self::new(self.number, self.init, self.attached.clone(), self.settings)
         };
     }
 
@@ -136,13 +132,8 @@ impl QueuePair {
         if !shared.observations.are_recorded() {
             return;
         }
-        let queues = [self.init.send_completions, self.init.receive_completions];
-        let queues = queues
-            .iter()
-            .filter_map(|id| shared.completion_queues.get(*id));
-        let failure = queues
-            .filter_map(|queue| queue.failure_of(self.number))
-            .next();
+        let mut queues = self.completion_queues().into_iter();
+        let failure = queues.find_map(|queue| queue.failure_of(self.number));
         let discarded = Discarded {
             queue_pair: self.number,
             sends: self.send.len(),

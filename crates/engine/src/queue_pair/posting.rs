@@ -49,7 +49,10 @@ impl QueuePair {
             Payload::Inline(_) => Segments::new(),
         };
         let checksums = (request.work.sends_data() && !segments.is_empty())
-            .then(|| shared.memory.checksums(self.init.domain, &segments, mtu))
+            .then(|| {
+                let memory = shared.objects.memory();
+                memory.checksums(self.init.domain, &segments, mtu)
+            })
             .flatten();
         shared.observations.note(|| {
             Observation::SendPosted(PostedSend {

@@ -349,12 +349,13 @@ impl QueuePair {
             .head(piece, link.peer, psn, shared.planted)
             .partition(self.partition())
             .acknowledge(requests_ack);
-        let (memory, domain) = (&shared.memory, self.init.domain);
+        let (memory, domain) = (shared.objects.memory(), self.init.domain);
         batch
             .push(&link.route, head, piece.payload, |out| {
-                request.fill(piece, memory, domain, out)
+                request.fill(piece, &memory, domain, out)
             })
             .map_err(|_| Status::LocalProtection)?;
+        drop(memory);
         let awaited = request.work().has_response();
         self.advance(piece, requests_ack, awaited, shared);
         Ok(())

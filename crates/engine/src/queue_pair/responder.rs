@@ -11,6 +11,7 @@ mod response_queue;
 mod validate;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use wire::{Key, NakCode, Packet, Psn, Syndrome};
 
@@ -66,9 +67,9 @@ pub(super) enum Message {
 pub(super) struct Receiving {
     pub(super) request: ReceiveRequest,
     pub(super) domain: Id<ProtectionDomain>,
-    pub(super) completions: Id<CompletionQueue>,
+    pub(super) completions: Arc<CompletionQueue>,
     /// The shared receive queue that it came from, if any.
-    pub(super) origin: Option<Id<SharedReceiveQueue>>,
+    pub(super) origin: Option<Arc<SharedReceiveQueue>>,
     pub(super) filled: u32,
 }
 
@@ -148,8 +149,7 @@ impl QueuePair {
     /// receive queue that it names.
     fn set_request_domain(&mut self, packet: &Packet<'_>, shared: &Shared) {
         if self.init.kind == QueuePairType::XrcTarget
-            && let Some(id) = self.named_receive_queue(packet, shared)
-            && let Some(queue) = shared.receive_queues.get(id)
+            && let Some(queue) = self.named_receive_queue(packet, shared)
         {
             self.responder.domain = Some(queue.init.domain);
         }
@@ -220,7 +220,7 @@ impl QueuePair {
     pub(super) fn fail_message(&mut self, status: Status, shared: &mut Shared) {
         if let Some(Message::Send(receiving)) = self.responder.message.take() {
             let id = receiving.request.id;
-            self.complete_receive_in_error(receiving.completions, id, status, shared);
+            self.complete_receive_in_error(&receiving.completions, id, status, shared);
         }
     }
 
@@ -236,10 +236,7 @@ impl QueuePair {
     /// Whether a receive is available for the message that `packet` starts.
     pub(super) fn has_receive(&self, packet: &Packet<'_>, shared: &Shared) -> bool {
         match self.shared_receive_for(packet, shared) {
-            Some(id) => shared
-                .receive_queues
-                .get(id)
-                .is_some_and(|queue| !queue.is_empty()),
+            Some(queue) => !queue.is_empty(),
             None => !self.receive.is_empty(),
         }
     }
@@ -250,42 +247,52 @@ impl QueuePair {
         packet: &Packet<'_>,
         shared: &mut Shared,
     ) -> Option<Receiving> {
-        let Some(id) = self.shared_receive_for(packet, shared) else {
+        let own_completions = Arc::clone(&self.attached.receive_completions);
+        let Some(queue) = self.shared_receive_for(packet, shared) else {
             return Some(Receiving {
                 request: self.receive.take()?,
                 domain: self.init.domain,
-                completions: self.init.receive_completions,
+                completions: own_completions,
                 origin: None,
                 filled: 0,
             });
         };
-        let queue = shared.receive_queues.get_mut(id)?;
         let (request, below_limit) = queue.take()?;
         let domain = queue.init.domain;
         let completions = match (self.init.kind, queue.init.xrc) {
-            (QueuePairType::XrcTarget, Some((_, completions))) => completions,
-            _ => self.init.receive_completions,
+            (QueuePairType::XrcTarget, Some((_, completions))) => {
+                shared.objects.completion_queue(completions)?
+            }
+            _ => own_completions,
         };
         if below_limit {
-            shared.raise(AsyncEvent::SharedReceiveLimit(id));
+            shared.raise(AsyncEvent::SharedReceiveLimit(queue.id));
         }
         Some(Receiving {
             request,
             domain,
             completions,
-            origin: Some(id),
+            origin: Some(queue),
             filled: 0,
         })
+    }
+
+    /// Returns a receive whose message did not complete.
+    pub(super) fn put_back(&mut self, receiving: Receiving) {
+        match receiving.origin {
+            Some(queue) => queue.put_back(receiving.request),
+            None => self.receive.put_back(receiving.request),
+        }
     }
 
     fn shared_receive_for(
         &self,
         packet: &Packet<'_>,
         shared: &Shared,
-    ) -> Option<Id<SharedReceiveQueue>> {
+    ) -> Option<Arc<SharedReceiveQueue>> {
         match self.init.kind {
             QueuePairType::XrcTarget => self.named_receive_queue(packet, shared),
-            _ => self.init.shared_receive,
+            _ => self.attached.shared_receive.clone(),
         }
     }
 
@@ -294,10 +301,11 @@ impl QueuePair {
         &self,
         packet: &Packet<'_>,
         shared: &Shared,
-    ) -> Option<Id<SharedReceiveQueue>> {
+    ) -> Option<Arc<SharedReceiveQueue>> {
         let number = packet.xrc_srq()?;
-        let id = shared.srq_numbers.find(number)?;
-        let (domain, _) = shared.receive_queues.get(id)?.init.xrc?;
-        (Some(domain) == self.init.xrc_domain).then_some(id)
+        let tables = shared.objects.tables();
+        let queue = tables.receive_queue(tables.srq_numbers.find(number)?)?;
+        let (domain, _) = queue.init.xrc?;
+        (Some(domain) == self.init.xrc_domain).then_some(queue)
     }
 }

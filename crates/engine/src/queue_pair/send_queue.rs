@@ -223,7 +223,7 @@ impl QueuePair {
             invalidated: None,
             source: None,
         };
-        shared.complete(self.init.send_completions, completion, false);
+        shared.complete(&self.attached.send_completions, completion, false);
     }
 
     /// Records the end of a request, and whether a transmission found its message changed. If not, the message is compared
@@ -269,7 +269,11 @@ impl QueuePair {
         };
         for (serial, message) in messages {
             let checksums = &message.checksums;
-            (shared.memory).compare_checksums(self.init.domain, &message.segments, checksums);
+            (shared.objects.memory()).compare_checksums(
+                self.init.domain,
+                &message.segments,
+                checksums,
+            );
             if let Some(offset) = checksums.changed_at.get() {
                 shared.observations.note(|| Observation::MessageChanged {
                     queue_pair: self.number,

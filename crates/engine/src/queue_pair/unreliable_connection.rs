@@ -77,8 +77,9 @@ impl QueuePair {
         let head = front
             .head(piece, link.peer, self.requester.cursor(), shared.planted)
             .partition(self.partition());
+        let memory = shared.objects.memory();
         batch.push(&link.route, head, piece.payload, |out| {
-            front.fill(piece, &shared.memory, self.init.domain, out)
+            front.fill(piece, &memory, self.init.domain, out)
         })?;
         self.requester.step();
         Ok(())
@@ -166,13 +167,6 @@ impl QueuePair {
         let Message::Send(receiving) = message else {
             return;
         };
-        match receiving.origin {
-            Some(id) => {
-                if let Some(queue) = shared.receive_queues.get_mut(id) {
-                    queue.queue.put_back(receiving.request);
-                }
-            }
-            None => self.receive.put_back(receiving.request),
-        }
+        self.put_back(receiving);
     }
 }

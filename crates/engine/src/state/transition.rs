@@ -2,6 +2,7 @@
 
 use super::{Attribute, Attributes, QueuePairType, State};
 use crate::address::AddressError;
+use crate::system_refusal::SystemRefusal;
 use QueuePairType::{Management, Rc, Uc, Ud, XrcInitiator, XrcTarget};
 use State::{
     Error, Initialized, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError,
@@ -58,6 +59,9 @@ pub enum ModifyError {
         /// The attribute.
         attribute: Attribute,
     },
+    /// A device of the system refused it.
+    #[error(transparent)]
+    System(#[from] SystemRefusal),
 }
 
 /// A row of the table: a legal transition and its attributes.

@@ -2,9 +2,9 @@
 //!
 //! ```ignore
 //! let mut peer = Conversation::new();
-//! peer.says(at(1), send_only(PSN + 2, b"gap"));
-//! peer.hears(at(1), ["nak sequence +0"]);
-//! peer.hears_nothing(at(2));
+//! peer.sends(at(1), send_only(PSN + 2, b"gap"));
+//! peer.receives(at(1), ["nak sequence +0"]);
+//! peer.receives_nothing(at(2));
 //! ```
 //!
 //! The packets of the peer get a valid ICRC. The packets of the device are verified, parsed and
@@ -89,20 +89,20 @@ impl Conversation {
     }
 
     /// The peer sends a packet to the device.
-    pub(crate) fn says(&mut self, now: Instant, sent: PeerPacket) {
+    pub(crate) fn sends(&mut self, now: Instant, sent: PeerPacket) {
         let number = self.number;
-        self.says_to(number, now, sent);
+        self.sends_to(number, now, sent);
     }
 
     /// The peer sends several packets at once.
-    pub(crate) fn says_all(&mut self, now: Instant, sent: impl IntoIterator<Item = PeerPacket>) {
+    pub(crate) fn sends_all(&mut self, now: Instant, sent: impl IntoIterator<Item = PeerPacket>) {
         for packet in sent {
-            self.says(now, packet);
+            self.sends(now, packet);
         }
     }
 
     /// The peer sends a packet to another queue pair of the device.
-    pub(crate) fn says_to(&mut self, number: Qpn, now: Instant, sent: PeerPacket) {
+    pub(crate) fn sends_to(&mut self, number: Qpn, now: Instant, sent: PeerPacket) {
         let datagram = sent.sealed(number, &flow());
         self.delivers(now, &flow(), &datagram);
     }
@@ -116,20 +116,20 @@ impl Conversation {
 
     /// Asserts that the device has sent exactly these packets until now.
     #[track_caller]
-    pub(crate) fn hears<const N: usize>(&mut self, now: Instant, expected: [&str; N]) {
-        let packets = self.listens(now);
+    pub(crate) fn receives<const N: usize>(&mut self, now: Instant, expected: [&str; N]) {
+        let packets = self.received(now);
         let words: Vec<&str> = packets.iter().map(DevicePacket::text).collect();
         assert_eq!(words, expected);
     }
 
     /// Asserts that the device has sent nothing.
     #[track_caller]
-    pub(crate) fn hears_nothing(&mut self, now: Instant) {
-        self.hears(now, []);
+    pub(crate) fn receives_nothing(&mut self, now: Instant) {
+        self.receives(now, []);
     }
 
     /// All packets that the device has sent until now.
-    pub(crate) fn listens(&mut self, now: Instant) -> Vec<DevicePacket> {
+    pub(crate) fn received(&mut self, now: Instant) -> Vec<DevicePacket> {
         let mut packets = Vec::new();
         self.collect(&mut packets);
         while let Some(due) = self.due_until(now) {
@@ -142,7 +142,7 @@ impl Conversation {
     }
 
     fn collect(&mut self, packets: &mut Vec<DevicePacket>) {
-        while let Some(batch) = self.listens_to_one_batch(self.now) {
+        while let Some(batch) = self.received_batch(self.now) {
             packets.extend(batch);
         }
     }
@@ -157,7 +157,7 @@ impl Conversation {
     }
 
     /// The packets of the next send, if there is one.
-    pub(crate) fn listens_to_one_batch(&mut self, now: Instant) -> Option<Vec<DevicePacket>> {
+    pub(crate) fn received_batch(&mut self, now: Instant) -> Option<Vec<DevicePacket>> {
         let mut buffer = Vec::new();
         let sent = self.device.poll_transmit(now, &mut buffer)?;
         let packets = transmit::packets(&sent, &buffer).enumerate();
@@ -194,13 +194,13 @@ impl Conversation {
 
     /// The application posts a receive with the whole region.
     #[track_caller]
-    pub(crate) fn receives(&mut self, id: u64, region: &Region) {
-        self.receives_by(ReceiveRequest::new(id, [region.all()]));
+    pub(crate) fn posts_receive(&mut self, id: u64, region: &Region) {
+        self.posts_receive_request(ReceiveRequest::new(id, [region.all()]));
     }
 
     /// The application posts this receive, which must succeed.
     #[track_caller]
-    pub(crate) fn receives_by(&mut self, request: ReceiveRequest) {
+    pub(crate) fn posts_receive_request(&mut self, request: ReceiveRequest) {
         self.device
             .post_receive(self.number, request)
             .expect("the receive is accepted");

@@ -104,13 +104,13 @@ fn assert_equal(ours: &[u8], theirs: &Frame) {
 
 /// Asserts that our memory holds the data of the kernel's responses.
 fn assert_read(capture: &Capture, host: &Host) {
-    let mut answered = Vec::new();
+    let mut responses = Vec::new();
     for frame in capture.responses() {
         let packet = frame.packet();
         match packet.atomic_acknowledge() {
-            Some(result) => answered.extend(result.original().to_ne_bytes()),
-            None => answered.extend(packet.payload),
+            Some(result) => responses.extend(result.original().to_ne_bytes()),
+            None => responses.extend(packet.payload),
         }
     }
-    assert_eq!(host.buffer.to_vec()[..answered.len()], answered);
+    assert_eq!(host.buffer.to_vec()[..responses.len()], responses);
 }

@@ -11,7 +11,7 @@ fn with_three_sends() -> Conversation {
     for id in 1..=3 {
         peer.posts(SendRequest::new(id, Work::Send).inline(b"hello"));
     }
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "send Only +0 5B ackreq",
@@ -26,9 +26,9 @@ fn with_three_sends() -> Conversation {
 fn acknowledgement_completes_its_message() {
     let mut peer = with_three_sends();
     peer.completes([]);
-    peer.says(at(1), ack(PSN));
+    peer.sends(at(1), ack(PSN));
     peer.completes([(1, Status::Success)]);
-    peer.says(at(1), ack(PSN + 1));
+    peer.sends(at(1), ack(PSN + 1));
     peer.completes([(2, Status::Success)]);
 }
 
@@ -36,13 +36,13 @@ fn acknowledgement_completes_its_message() {
 #[test]
 fn cumulative_acknowledgement_completes_several_messages() {
     let mut peer = with_three_sends();
-    peer.says(at(1), ack(PSN + 2));
+    peer.sends(at(1), ack(PSN + 2));
     peer.completes([
         (1, Status::Success),
         (2, Status::Success),
         (3, Status::Success),
     ]);
-    peer.hears_nothing(at(1000));
+    peer.receives_nothing(at(1000));
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn acknowledgement_inside_a_message_completes_nothing() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(4096));
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(0, 2500)]));
-    assert_eq!(peer.listens(at(0)).len(), 3);
-    peer.says(at(1), ack(PSN + 1));
+    assert_eq!(peer.received(at(0)).len(), 3);
+    peer.sends(at(1), ack(PSN + 1));
     peer.completes([]);
-    peer.says(at(2), ack(PSN + 2));
+    peer.sends(at(2), ack(PSN + 2));
     peer.completes([(1, Status::Success)]);
 }
 
@@ -62,19 +62,19 @@ fn acknowledgements_outside_the_outstanding_range_are_dropped() {
     let mut peer = with_three_sends();
     // For packets that were never sent.
     for psn in [PSN + 3, PSN + 4, PSN + 1000] {
-        peer.says(at(1), ack(psn));
-        peer.says(at(1), nak(psn, NakCode::RemoteAccess));
+        peer.sends(at(1), ack(psn));
+        peer.sends(at(1), nak(psn, NakCode::RemoteAccess));
     }
     peer.completes([]);
-    peer.says(at(2), ack(PSN + 1));
+    peer.sends(at(2), ack(PSN + 1));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
     // For packets that were acknowledged before.
-    peer.says(at(3), ack(PSN));
-    peer.says(at(3), nak(PSN, NakCode::InvalidRequest));
-    peer.says(at(3), nak_sequence(PSN + 1));
-    peer.says(at(3), rnr_nak(PSN, 12));
+    peer.sends(at(3), ack(PSN));
+    peer.sends(at(3), nak(PSN, NakCode::InvalidRequest));
+    peer.sends(at(3), nak_sequence(PSN + 1));
+    peer.sends(at(3), rnr_nak(PSN, 12));
     peer.completes([]);
-    peer.hears_nothing(at(3));
+    peer.receives_nothing(at(3));
     assert_eq!(peer.state(), State::ReadyToSend);
     assert!(peer.counters().unexpected_responses >= 8);
 }
@@ -82,10 +82,10 @@ fn acknowledgements_outside_the_outstanding_range_are_dropped() {
 #[test]
 fn sequence_nak_acknowledges_earlier_packets_and_retransmits_the_rest() {
     let mut peer = with_three_sends();
-    peer.says(at(1), nak_sequence(PSN + 1));
+    peer.sends(at(1), nak_sequence(PSN + 1));
     peer.completes([(1, Status::Success)]);
-    peer.hears(at(1), ["send Only +1 5B ackreq", "send Only +2 5B ackreq"]);
-    peer.says(at(2), ack(PSN + 2));
+    peer.receives(at(1), ["send Only +1 5B ackreq", "send Only +2 5B ackreq"]);
+    peer.sends(at(2), ack(PSN + 2));
     peer.completes([(2, Status::Success), (3, Status::Success)]);
     assert_eq!(peer.counters().retransmitted, 2);
 }
@@ -96,9 +96,9 @@ fn sequence_nak_inside_a_message_retransmits_from_its_psn() {
     let outbox = peer.registers(0x1000, &pattern(4096));
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     peer.posts(SendRequest::new(2, Work::Send).inline(b"behind"));
-    assert_eq!(peer.listens(at(0)).len(), 5);
-    peer.says(at(1), nak_sequence(PSN + 2));
-    let received = peer.listens(at(1));
+    assert_eq!(peer.received(at(0)).len(), 5);
+    peer.sends(at(1), nak_sequence(PSN + 2));
+    let received = peer.received(at(1));
     let words: Vec<&str> = received.iter().map(DevicePacket::text).collect();
     assert_eq!(
         words,
@@ -109,33 +109,33 @@ fn sequence_nak_inside_a_message_retransmits_from_its_psn() {
         ]
     );
     assert_eq!(received[0].payload(), &pattern(4096)[2048..3072]);
-    peer.says(at(2), ack(PSN + 4));
+    peer.sends(at(2), ack(PSN + 4));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
 }
 
 #[test]
 fn second_nak_for_the_same_gap_is_ignored() {
     let mut peer = with_three_sends();
-    peer.says(at(1), nak_sequence(PSN + 1));
-    assert_eq!(peer.listens(at(1)).len(), 2);
-    peer.says(at(2), nak_sequence(PSN + 1));
-    peer.hears_nothing(at(2));
+    peer.sends(at(1), nak_sequence(PSN + 1));
+    assert_eq!(peer.received(at(1)).len(), 2);
+    peer.sends(at(2), nak_sequence(PSN + 1));
+    peer.receives_nothing(at(2));
 }
 
 #[test]
 fn new_requests_are_sent_after_retransmitted_ones() {
     let mut peer = with_three_sends();
     peer.posts(SendRequest::new(4, Work::Send).inline(b"new"));
-    peer.says(at(1), nak_sequence(PSN + 2));
-    peer.hears(at(1), ["send Only +2 5B ackreq", "send Only +3 3B ackreq"]);
+    peer.sends(at(1), nak_sequence(PSN + 2));
+    peer.receives(at(1), ["send Only +2 5B ackreq", "send Only +3 3B ackreq"]);
 }
 
 #[test]
 fn packet_acknowledged_before_its_retransmission_is_not_retransmitted() {
     let mut peer = with_three_sends();
-    peer.says(at(1), nak_sequence(PSN));
-    peer.says(at(1), ack(PSN + 1));
-    peer.hears(at(1), ["send Only +2 5B ackreq"]);
+    peer.sends(at(1), nak_sequence(PSN));
+    peer.sends(at(1), ack(PSN + 1));
+    peer.receives(at(1), ["send Only +2 5B ackreq"]);
     peer.completes([(1, Status::Success), (2, Status::Success)]);
 }
 
@@ -147,11 +147,11 @@ fn other_naks_complete_the_request_in_error_with_their_status() {
         (NakCode::RemoteOperational, Status::RemoteOperation),
     ] {
         let mut peer = with_three_sends();
-        peer.says(at(1), nak(PSN + 1, code));
+        peer.sends(at(1), nak(PSN + 1, code));
         peer.completes([(1, Status::Success), (2, status), (3, Status::Flushed)]);
         assert_eq!(peer.state(), State::Error);
         assert_eq!(peer.counters().fatal_naks_received, 1);
-        peer.hears_nothing(at(1000));
+        peer.receives_nothing(at(1000));
     }
 }
 
@@ -173,8 +173,8 @@ fn atomic_stores_the_previous_value_of_the_peer_s_memory() {
         add: 1,
     };
     peer.posts(SendRequest::new(1, work).with([result.all()]));
-    peer.hears(at(0), ["fetch-add +0 va=0x9000 add=1"]);
-    peer.says(at(1), atomic_ack(PSN, 41));
+    peer.receives(at(0), ["fetch-add +0 va=0x9000 add=1"]);
+    peer.sends(at(1), atomic_ack(PSN, 41));
     let completion = peer.completion();
     assert_eq!((completion.status, completion.length), (Status::Success, 8));
     assert_eq!(result.word(0), 41);
@@ -192,15 +192,15 @@ fn atomic_writes_and_flushes_complete_with_an_empty_read_response() {
         range: wire::FlushRange::Range,
     };
     peer.posts(SendRequest::new(2, flush));
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "atomic-write +0 va=0x9000 len=8",
             "flush +1 placement=2 va=0x9000 len=8",
         ],
     );
-    peer.says(at(1), response_only(PSN, b""));
+    peer.sends(at(1), response_only(PSN, b""));
     peer.completes([(1, Status::Success)]);
-    peer.says(at(1), response_only(PSN + 1, b""));
+    peer.sends(at(1), response_only(PSN + 1, b""));
     peer.completes([(2, Status::Success)]);
 }

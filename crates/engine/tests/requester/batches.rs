@@ -19,7 +19,7 @@ fn with_limits(batch: BatchLimits) -> (Conversation, Region) {
 }
 
 fn batches(peer: &mut Conversation) -> Vec<Vec<DevicePacket>> {
-    std::iter::from_fn(|| peer.listens_to_one_batch(at(0))).collect()
+    std::iter::from_fn(|| peer.received_batch(at(0))).collect()
 }
 
 fn sizes(peer: &mut Conversation) -> Vec<usize> {
@@ -111,18 +111,18 @@ fn queue_pairs_transmit_in_turn() {
 #[test]
 fn single_acknowledgement_is_sent_after_a_request_in_one_send() {
     let (mut peer, outbox) = with_limits(BatchLimits::default());
-    peer.receives(1, &outbox);
+    peer.posts_receive(1, &outbox);
     peer.posts(SendRequest::new(2, Work::Send).inline(b"request"));
-    peer.says(at(0), send_only(PSN, b"hello").ackreq());
+    peer.sends(at(0), send_only(PSN, b"hello").ackreq());
     assert_eq!(sizes(&mut peer), [2]);
 }
 
 #[test]
-fn other_replies_are_sent_before_requests() {
+fn other_responses_are_sent_before_requests() {
     let (mut peer, _) = with_limits(BatchLimits::default());
     peer.posts(SendRequest::new(2, Work::Send).inline(b"request"));
-    peer.says(at(0), send_only(PSN + 1, b"hello").ackreq());
-    peer.hears(at(0), ["nak sequence +0", "send Only +0 7B ackreq"]);
+    peer.sends(at(0), send_only(PSN + 1, b"hello").ackreq());
+    peer.receives(at(0), ["nak sequence +0", "send Only +0 7B ackreq"]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn every_queue_pair_uses_the_source_port_that_the_kernel_would_choose() {
     let (mut peer, _) = with_limits(BatchLimits::default());
     peer.posts(SendRequest::new(1, Work::Send).inline(b"hello"));
     let product = u64::from(peer.number.value()) * u64::from(PEER.value());
-    let received = peer.listens(at(0));
+    let received = peer.received(at(0));
     let folded = product ^ product >> 20;
     let label = (folded ^ folded >> 40) as u32 & 0xfffff;
     let port = 0xc000 | (label ^ label >> 14) & 0x3fff;
@@ -161,7 +161,7 @@ fn icrc_that_is_left_out_can_be_filled_in_later() {
 fn packet_from_memory_needs_no_icrc() {
     let (mut peer, _) = with_limits(BatchLimits::default());
     let inbox = peer.registers(0x40_0000, &[0; 64]);
-    peer.receives(1, &inbox);
+    peer.posts_receive(1, &inbox);
     let mut datagram = send_only(PSN, b"hello").sealed(peer.number, &flow());
     datagram.iter_mut().rev().take(4).for_each(|byte| *byte = 0);
     let route = Route::new(flow());

@@ -18,8 +18,8 @@ fn unsignaled_success_reports_no_completion() {
     let mut peer = Conversation::new();
     peer.posts(unsignaled(1));
     peer.posts(hello(2));
-    peer.listens(at(0));
-    peer.says(at(1), ack(PSN + 1));
+    peer.received(at(0));
+    peer.sends(at(1), ack(PSN + 1));
     peer.completes([(2, Status::Success)]);
     let queue_pair = peer
         .device
@@ -32,8 +32,8 @@ fn unsignaled_success_reports_no_completion() {
 fn unsignaled_error_reports_a_completion() {
     let mut peer = Conversation::new();
     peer.posts(unsignaled(1));
-    peer.listens(at(0));
-    peer.says(at(1), nak(PSN, NakCode::RemoteAccess));
+    peer.received(at(0));
+    peer.sends(at(1), nak(PSN, NakCode::RemoteAccess));
     peer.completes([(1, Status::RemoteAccess)]);
 }
 
@@ -44,8 +44,8 @@ fn queue_pair_may_signal_all_requests() {
         ..Setup::default()
     });
     peer.posts(unsignaled(1));
-    peer.listens(at(0));
-    peer.says(at(1), ack(PSN));
+    peer.received(at(0));
+    peer.sends(at(1), ack(PSN));
     peer.completes([(1, Status::Success)]);
 }
 
@@ -54,12 +54,12 @@ fn completed_send_notifies_a_queue_armed_for_any_but_not_for_solicited() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
     peer.posts(hello(2));
-    peer.listens(at(0));
+    peer.received(at(0));
     peer.arms(Notify::Solicited);
-    peer.says(at(1), ack(PSN));
+    peer.sends(at(1), ack(PSN));
     assert!(!peer.is_notified());
     peer.arms(Notify::Any);
-    peer.says(at(2), ack(PSN + 1));
+    peer.sends(at(2), ack(PSN + 1));
     assert!(peer.is_notified());
 }
 
@@ -73,17 +73,17 @@ fn local_protection_error_completes_only_after_earlier_requests() {
     peer.posts(SendRequest::new(2, Work::Send).with([segment]));
     peer.posts(hello(3));
     // Neither the failed request nor any later one is sent.
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
     peer.completes([]);
     assert_eq!(peer.state(), State::ReadyToSend);
-    peer.says(at(1), ack(PSN));
+    peer.sends(at(1), ack(PSN));
     peer.completes([
         (1, Status::Success),
         (2, Status::LocalProtection),
         (3, Status::Flushed),
     ]);
     assert_eq!(peer.state(), State::Error);
-    peer.hears_nothing(at(1000));
+    peer.receives_nothing(at(1000));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn local_protection_error_of_the_only_request_completes_at_once() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64));
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(60, 5)]));
-    peer.hears_nothing(at(0));
+    peer.receives_nothing(at(0));
     peer.completes([(1, Status::LocalProtection)]);
     assert_eq!(peer.state(), State::Error);
 }
@@ -102,9 +102,9 @@ fn earlier_requests_are_retransmitted_while_a_failed_one_waits() {
     let outbox = peer.registers(0x1000, &pattern(64));
     peer.posts(hello(1));
     peer.posts(SendRequest::new(2, Work::Send).with([outbox.segment(60, 5)]));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
-    peer.hears(at(70), ["send Only +0 5B ackreq"]);
-    peer.says(at(71), ack(PSN));
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives(at(70), ["send Only +0 5B ackreq"]);
+    peer.sends(at(71), ack(PSN));
     peer.completes([(1, Status::Success), (2, Status::LocalProtection)]);
 }
 
@@ -113,7 +113,7 @@ fn memory_to_send_from_needs_no_access_right() {
     let mut peer = Conversation::new();
     let outbox = peer.registers_for(0x1000, &pattern(64), Access::empty());
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
-    peer.hears(at(0), ["send Only +0 64B ackreq"]);
+    peer.receives(at(0), ["send Only +0 64B ackreq"]);
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn deregistering_before_a_retransmission_is_a_local_protection_error() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64));
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
-    peer.hears(at(0), ["send Only +0 64B ackreq"]);
+    peer.receives(at(0), ["send Only +0 64B ackreq"]);
     peer.deregisters(&outbox);
-    peer.hears_nothing(at(70));
+    peer.receives_nothing(at(70));
     peer.completes([(1, Status::LocalProtection)]);
 }
 
@@ -134,9 +134,9 @@ fn local_work_completes_in_order() {
     // The key names no window: local work that fails.
     peer.posts(SendRequest::new(2, Work::LocalInvalidate(Key::new(5))));
     peer.posts(hello(3));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
     peer.completes([]);
-    peer.says(at(1), ack(PSN));
+    peer.sends(at(1), ack(PSN));
     peer.completes([
         (1, Status::Success),
         (2, Status::WindowBind),
@@ -150,7 +150,7 @@ fn going_to_error_flushes_sends_in_order_even_unsignaled() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
     peer.posts(unsignaled(2));
-    peer.listens(at(0));
+    peer.received(at(0));
     peer.posts(unsignaled(3));
     peer.goes_to(State::Error);
     peer.completes([
@@ -158,8 +158,8 @@ fn going_to_error_flushes_sends_in_order_even_unsignaled() {
         (2, Status::Flushed),
         (3, Status::Flushed),
     ]);
-    peer.hears_nothing(at(1000));
-    peer.says(at(1000), ack(PSN));
+    peer.receives_nothing(at(1000));
+    peer.sends(at(1000), ack(PSN));
     peer.completes([]);
 }
 
@@ -168,14 +168,14 @@ fn going_to_error_flushes_sends_in_order_even_unsignaled() {
 fn going_to_reset_discards_everything_silently() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
-    peer.listens(at(0));
+    peer.received(at(0));
     peer.goes_to(State::Reset);
     peer.completes([]);
-    peer.hears_nothing(at(1000));
+    peer.receives_nothing(at(1000));
     let number = peer.number;
     peer.connects(number);
     peer.posts(hello(2));
-    peer.hears(at(1000), ["send Only +0 5B ackreq"]);
-    peer.says(at(1001), ack(PSN));
+    peer.receives(at(1000), ["send Only +0 5B ackreq"]);
+    peer.sends(at(1001), ack(PSN));
     peer.completes([(2, Status::Success)]);
 }

@@ -1,4 +1,4 @@
-//! Draining a send queue: requests under way are finished, and no others begin.
+//! Draining a send queue: outstanding requests are finished, and no others begin.
 
 use engine::{AsyncEvent, Attributes, SendRequest, State, Status, Work};
 
@@ -21,18 +21,18 @@ fn drains(peer: &mut Conversation) {
 fn draining_queue_finishes_begun_requests_raises_an_event_and_resumes() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
     drains(&mut peer);
     peer.posts(hello(2));
-    peer.hears_nothing(at(1));
+    peer.receives_nothing(at(1));
     peer.raises([]);
-    peer.says(at(2), ack(PSN));
+    peer.sends(at(2), ack(PSN));
     peer.completes([(1, Status::Success)]);
     let number = peer.number;
     peer.raises([AsyncEvent::SendQueueDrained(number)]);
-    peer.hears_nothing(at(3));
+    peer.receives_nothing(at(3));
     peer.goes_to(State::ReadyToSend);
-    peer.hears(at(3), ["send Only +1 5B ackreq"]);
+    peer.receives(at(3), ["send Only +1 5B ackreq"]);
     peer.raises([]);
 }
 
@@ -69,16 +69,16 @@ fn begun_message_is_sent_completely_and_retransmitted_while_draining() {
     let outbox = peer.registers(0x1000, &pattern(8192));
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(0, 5000)]));
     peer.posts(hello(2));
-    assert_eq!(peer.listens(at(0)).len(), 4);
+    assert_eq!(peer.received(at(0)).len(), 4);
     drains(&mut peer);
-    peer.says(at(1), ack(PSN + 3));
-    peer.hears(at(1), ["send Last +4 904B ackreq"]);
-    peer.hears(at(100), ["send Last +4 904B ackreq"]);
-    peer.says(at(100), ack(PSN + 4));
+    peer.sends(at(1), ack(PSN + 3));
+    peer.receives(at(1), ["send Last +4 904B ackreq"]);
+    peer.receives(at(100), ["send Last +4 904B ackreq"]);
+    peer.sends(at(100), ack(PSN + 4));
     peer.completes([(1, Status::Success)]);
     let number = peer.number;
     peer.raises([AsyncEvent::SendQueueDrained(number)]);
-    peer.hears_nothing(at(101));
+    peer.receives_nothing(at(101));
 }
 
 // IBA 10.3.1.5
@@ -89,19 +89,19 @@ fn requests_that_have_not_begun_wait_and_the_queue_is_drained() {
     drains(&mut peer);
     let number = peer.number;
     peer.raises([AsyncEvent::SendQueueDrained(number)]);
-    peer.hears_nothing(at(1));
+    peer.receives_nothing(at(1));
     peer.goes_to(State::ReadyToSend);
-    peer.hears(at(1), ["send Only +0 5B ackreq"]);
+    peer.receives(at(1), ["send Only +0 5B ackreq"]);
 }
 
 #[test]
 fn error_while_draining_flushes_waiting_requests() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
-    peer.listens(at(0));
+    peer.received(at(0));
     drains(&mut peer);
     peer.posts(hello(2));
-    peer.says(at(1), nak(PSN, wire::NakCode::RemoteAccess));
+    peer.sends(at(1), nak(PSN, wire::NakCode::RemoteAccess));
     peer.completes([(1, Status::RemoteAccess), (2, Status::Flushed)]);
     assert_eq!(peer.state(), State::Error);
 }

@@ -32,17 +32,17 @@ fn fenced_request_waits_for_reads_and_atomics() {
     peer.posts(fetch_add(2, &memory));
     peer.posts(fenced(hello(3)));
     peer.posts(hello(4));
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "read-request +0 va=0x9000 len=8",
             "fetch-add +1 va=0x9000 add=1",
         ],
     );
-    peer.says(at(1), response_only(PSN, &[1; 8]));
-    peer.hears_nothing(at(1));
-    peer.says(at(2), atomic_ack(PSN + 1, 7));
-    peer.hears(at(2), ["send Only +2 5B ackreq", "send Only +3 5B ackreq"]);
+    peer.sends(at(1), response_only(PSN, &[1; 8]));
+    peer.receives_nothing(at(1));
+    peer.sends(at(2), atomic_ack(PSN + 1, 7));
+    peer.receives(at(2), ["send Only +2 5B ackreq", "send Only +3 5B ackreq"]);
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn fenced_request_waits_for_a_retransmitted_read() {
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(read(1, &memory));
     peer.posts(fenced(hello(2)));
-    peer.hears(at(0), ["read-request +0 va=0x9000 len=8"]);
-    peer.hears(at(70), ["read-request +0 va=0x9000 len=8"]);
-    peer.says(at(71), response_only(PSN, &[1; 8]));
-    peer.hears(at(71), ["send Only +1 5B ackreq"]);
+    peer.receives(at(0), ["read-request +0 va=0x9000 len=8"]);
+    peer.receives(at(70), ["read-request +0 va=0x9000 len=8"]);
+    peer.sends(at(71), response_only(PSN, &[1; 8]));
+    peer.receives(at(71), ["send Only +1 5B ackreq"]);
 }
 
 #[test]
@@ -68,13 +68,13 @@ fn long_read_is_outstanding_until_its_last_response() {
     peer.posts(long);
     peer.posts(read(2, &memory));
     peer.posts(fenced(hello(3)));
-    peer.hears(at(0), ["read-request +0 va=0x9000 len=2048"]);
-    peer.says(at(1), response_first(PSN, &[1; 1024]));
-    peer.hears_nothing(at(1));
-    peer.says(at(2), response_last(PSN + 1, &[1; 1024]));
-    peer.hears(at(2), ["read-request +2 va=0x9000 len=8"]);
-    peer.says(at(3), response_only(PSN + 2, &[1; 8]));
-    peer.hears(at(3), ["send Only +3 5B ackreq"]);
+    peer.receives(at(0), ["read-request +0 va=0x9000 len=2048"]);
+    peer.sends(at(1), response_first(PSN, &[1; 1024]));
+    peer.receives_nothing(at(1));
+    peer.sends(at(2), response_last(PSN + 1, &[1; 1024]));
+    peer.receives(at(2), ["read-request +2 va=0x9000 len=8"]);
+    peer.sends(at(3), response_only(PSN + 2, &[1; 8]));
+    peer.receives(at(3), ["send Only +3 5B ackreq"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn request_without_a_fence_does_not_wait_for_reads() {
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(read(1, &memory));
     peer.posts(hello(2));
-    peer.hears(
+    peer.receives(
         at(0),
         ["read-request +0 va=0x9000 len=8", "send Only +1 5B ackreq"],
     );
@@ -94,7 +94,7 @@ fn fence_does_not_wait_for_sends_and_writes() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
     peer.posts(fenced(hello(2)));
-    peer.hears(at(0), ["send Only +0 5B ackreq", "send Only +1 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq", "send Only +1 5B ackreq"]);
 }
 
 #[test]
@@ -108,15 +108,15 @@ fn outstanding_reads_and_atomics_are_limited_by_the_initiator_depth() {
     peer.posts(fetch_add(2, &memory));
     peer.posts(read(3, &memory));
     peer.posts(hello(4));
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "read-request +0 va=0x9000 len=8",
             "fetch-add +1 va=0x9000 add=1",
         ],
     );
-    peer.says(at(1), response_only(PSN, &[1; 8]));
-    peer.hears(
+    peer.sends(at(1), response_only(PSN, &[1; 8]));
+    peer.receives(
         at(1),
         ["read-request +2 va=0x9000 len=8", "send Only +3 5B ackreq"],
     );
@@ -131,9 +131,9 @@ fn read_with_initiator_depth_0_fails() {
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(hello(1));
     peer.posts(read(2, &memory));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
     peer.completes([]);
-    peer.says(at(1), ack(PSN));
+    peer.sends(at(1), ack(PSN));
     peer.completes([(1, Status::Success), (2, Status::LocalOperation)]);
     assert_eq!(peer.state(), State::Error);
 }
@@ -142,8 +142,8 @@ fn read_with_initiator_depth_0_fails() {
 fn with_credits(credits: u32) -> Conversation {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
-    peer.says(at(1), ack_with_credits(PSN, 1, credits));
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
+    peer.sends(at(1), ack_with_credits(PSN, 1, credits));
     peer.completes([(1, Status::Success)]);
     peer
 }
@@ -154,10 +154,10 @@ fn without_credits_only_one_packet_is_under_way() {
     let mut peer = with_credits(0);
     peer.posts(hello(2));
     peer.posts(hello(3));
-    peer.hears(at(1), ["send Only +1 5B ackreq"]);
-    peer.hears_nothing(at(2));
-    peer.says(at(3), ack_with_credits(PSN + 1, 2, 0));
-    peer.hears(at(3), ["send Only +2 5B ackreq"]);
+    peer.receives(at(1), ["send Only +1 5B ackreq"]);
+    peer.receives_nothing(at(2));
+    peer.sends(at(3), ack_with_credits(PSN + 1, 2, 0));
+    peer.receives(at(3), ["send Only +2 5B ackreq"]);
 }
 
 // C9-148
@@ -167,10 +167,10 @@ fn without_credits_only_the_first_packet_of_a_long_message_is_sent_and_requests_
     let mut peer = with_credits(0);
     let outbox = peer.registers(0x1000, &pattern(4096));
     peer.posts(SendRequest::new(2, Work::Send).with([outbox.segment(0, 3000)]));
-    peer.hears(at(1), ["send First +1 1024B ackreq"]);
+    peer.receives(at(1), ["send First +1 1024B ackreq"]);
     // The first packet got a receive, so the whole message has one.
-    peer.says(at(2), ack_with_credits(PSN + 1, 1, 0));
-    peer.hears(
+    peer.sends(at(2), ack_with_credits(PSN + 1, 1, 0));
+    peer.receives(
         at(2),
         ["send Middle +2 1024B ackreq", "send Last +3 952B ackreq"],
     );
@@ -183,21 +183,21 @@ fn credits_limit_the_number_of_messages_under_way() {
     for id in 2..=5 {
         peer.posts(hello(id));
     }
-    peer.hears(at(1), ["send Only +1 5B ackreq", "send Only +2 5B ackreq"]);
-    peer.says(at(2), ack_with_credits(PSN + 2, 3, 4));
-    peer.hears(at(2), ["send Only +3 5B ackreq", "send Only +4 5B ackreq"]);
+    peer.receives(at(1), ["send Only +1 5B ackreq", "send Only +2 5B ackreq"]);
+    peer.sends(at(2), ack_with_credits(PSN + 2, 3, 4));
+    peer.receives(at(2), ["send Only +3 5B ackreq", "send Only +4 5B ackreq"]);
 }
 
 // C9-148
 #[test]
-fn repeated_acknowledgement_with_more_credits_admits_more_messages() {
+fn duplicate_acknowledgement_with_more_credits_admits_more_messages() {
     let mut peer = with_credits(1);
     peer.posts(hello(2));
     peer.posts(hello(3));
-    peer.hears(at(1), ["send Only +1 5B ackreq"]);
-    peer.says(at(2), ack_with_credits(PSN, 1, 3));
+    peer.receives(at(1), ["send Only +1 5B ackreq"]);
+    peer.sends(at(2), ack_with_credits(PSN, 1, 3));
     peer.posts(hello(4));
-    peer.hears(at(2), ["send Only +2 5B ackreq", "send Only +3 5B ackreq"]);
+    peer.receives(at(2), ["send Only +2 5B ackreq", "send Only +3 5B ackreq"]);
 }
 
 // C9-148
@@ -209,7 +209,7 @@ fn request_that_consumes_no_receive_needs_no_credit() {
     peer.posts(write(2));
     peer.posts(read(3, &memory));
     peer.posts(write(4));
-    assert_eq!(peer.listens(at(1)).len(), 3);
+    assert_eq!(peer.received(at(1)).len(), 3);
 }
 
 // C9-148: the peer counts every request packet of a read as one message.
@@ -217,20 +217,20 @@ fn request_that_consumes_no_receive_needs_no_credit() {
 fn each_request_packet_of_a_read_counts_as_a_message() {
     let (mut peer, memory) = with_window(8 << 10, 8 << 10, 8 << 10);
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
-    peer.says(at(1), ack_with_credits(PSN, 1, 2));
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
+    peer.sends(at(1), ack_with_credits(PSN, 1, 2));
     let place = Work::Read(remote(0x9000));
     peer.posts(SendRequest::new(2, place).with([memory.segment(0, 10_240)]));
     // Messages 2, 3 and 4 are the read. This is message 5, and there are receives up to message 3.
     peer.posts(hello(3));
-    assert_eq!(peer.listens(at(1)).len(), 2);
+    assert_eq!(peer.received(at(1)).len(), 2);
     for index in 1..=9 {
-        peer.says(at(2), response_middle(PSN + index, &[7; 1024]));
+        peer.sends(at(2), response_middle(PSN + index, &[7; 1024]));
         let expected = usize::from(index == 2);
-        assert_eq!(peer.listens(at(2)).len(), expected, "response {index}");
+        assert_eq!(peer.received(at(2)).len(), expected, "response {index}");
     }
-    peer.says(at(3), response_middle(PSN + 10, &[7; 1024]));
-    peer.hears(at(3), ["send Only +11 5B ackreq"]);
+    peer.sends(at(3), response_middle(PSN + 10, &[7; 1024]));
+    peer.receives(at(3), ["send Only +11 5B ackreq"]);
 }
 
 #[test]
@@ -238,11 +238,11 @@ fn peer_without_credits_limits_nothing() {
     let mut peer = with_credits(0);
     peer.posts(hello(2));
     peer.posts(hello(3));
-    assert_eq!(peer.listens(at(1)).len(), 1);
-    peer.says(at(2), ack(PSN + 1));
+    assert_eq!(peer.received(at(1)).len(), 1);
+    peer.sends(at(2), ack(PSN + 1));
     peer.posts(hello(4));
     peer.posts(hello(5));
-    assert_eq!(peer.listens(at(2)).len(), 3);
+    assert_eq!(peer.received(at(2)).len(), 3);
 }
 
 fn with_window(min: u32, initial: u32, max: u32) -> (Conversation, Region) {
@@ -266,7 +266,7 @@ fn window_limits_packets_under_way_and_grows_with_acknowledgements() {
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     let mut sent = 0;
     for window in [4, 8, 16, 16, 16] {
-        let received = peer.listens(at(1));
+        let received = peer.received(at(1));
         assert_eq!(received.len(), window);
         let last = received.last().expect("a packet");
         assert!(
@@ -274,7 +274,7 @@ fn window_limits_packets_under_way_and_grows_with_acknowledgements() {
             "the last packet of a full window requests an acknowledgement"
         );
         sent += window as u32;
-        peer.says(at(1), ack(PSN + (sent - 1)));
+        peer.sends(at(1), ack(PSN + (sent - 1)));
     }
 }
 
@@ -282,21 +282,21 @@ fn window_limits_packets_under_way_and_grows_with_acknowledgements() {
 fn every_acknowledgement_admits_more_packets() {
     let (mut peer, outbox) = with_window(8 << 10, 8 << 10, 8 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
-    assert_eq!(peer.listens(at(1)).len(), 8);
-    peer.says(at(1), ack(PSN + 2));
-    assert_eq!(peer.listens(at(1)).len(), 3);
-    peer.hears_nothing(at(2));
+    assert_eq!(peer.received(at(1)).len(), 8);
+    peer.sends(at(1), ack(PSN + 2));
+    assert_eq!(peer.received(at(1)).len(), 3);
+    peer.receives_nothing(at(2));
 }
 
 #[test]
 fn full_window_admits_no_packets_until_a_quarter_is_free() {
     let (mut peer, outbox) = with_window(16 << 10, 16 << 10, 16 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
-    assert_eq!(peer.listens(at(1)).len(), 16);
-    peer.says(at(1), ack(PSN + 2));
-    peer.hears_nothing(at(1));
-    peer.says(at(2), ack(PSN + 3));
-    assert_eq!(peer.listens(at(2)).len(), 4);
+    assert_eq!(peer.received(at(1)).len(), 16);
+    peer.sends(at(1), ack(PSN + 2));
+    peer.receives_nothing(at(1));
+    peer.sends(at(2), ack(PSN + 3));
+    assert_eq!(peer.received(at(2)).len(), 4);
 }
 
 #[test]
@@ -304,15 +304,19 @@ fn small_requests_behind_many_others_are_coalesced() {
     let mut peer = Conversation::new();
     for id in 0..16 {
         peer.posts(hello(id));
-        assert_eq!(peer.listens(at(0)).len(), 1, "few requests are under way");
+        assert_eq!(
+            peer.received(at(0)).len(),
+            1,
+            "few requests are outstanding"
+        );
     }
     for id in 16..31 {
         peer.posts(hello(id));
-        peer.hears_nothing(at(0));
+        peer.receives_nothing(at(0));
     }
     peer.posts(hello(31));
     assert_eq!(
-        peer.listens(at(0)).len(),
+        peer.received(at(0)).len(),
         16,
         "sixteen packets are sent together"
     );
@@ -324,11 +328,11 @@ fn acknowledgement_ends_coalescing() {
     for id in 0..16 {
         peer.posts(hello(id));
     }
-    assert_eq!(peer.listens(at(0)).len(), 16);
+    assert_eq!(peer.received(at(0)).len(), 16);
     peer.posts(hello(16));
-    peer.hears_nothing(at(0));
-    peer.says(at(1), ack(PSN));
-    peer.hears(at(1), ["send Only +16 5B ackreq"]);
+    peer.receives_nothing(at(0));
+    peer.sends(at(1), ack(PSN));
+    peer.receives(at(1), ["send Only +16 5B ackreq"]);
 }
 
 #[test]
@@ -337,12 +341,12 @@ fn coalescing_ends_after_50_microseconds() {
     for id in 0..16 {
         peer.posts(hello(id));
     }
-    assert_eq!(peer.listens(at(0)).len(), 16);
+    assert_eq!(peer.received(at(0)).len(), 16);
     peer.posts(hello(16));
-    peer.hears_nothing(at_nanos(40_000));
-    peer.hears(at_nanos(50_000), ["send Only +16 5B ackreq"]);
+    peer.receives_nothing(at_nanos(40_000));
+    peer.receives(at_nanos(50_000), ["send Only +16 5B ackreq"]);
     peer.posts(hello(17));
-    peer.hears_nothing(at_nanos(60_000));
+    peer.receives_nothing(at_nanos(60_000));
 }
 
 #[test]
@@ -350,9 +354,9 @@ fn small_request_behind_a_long_message_is_not_coalesced() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64 << 10));
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
-    assert_eq!(peer.listens(at(0)).len(), 64);
+    assert_eq!(peer.received(at(0)).len(), 64);
     peer.posts(hello(2));
-    peer.hears(at(0), ["send Only +64 5B ackreq"]);
+    peer.receives(at(0), ["send Only +64 5B ackreq"]);
 }
 
 #[test]
@@ -362,12 +366,12 @@ fn long_message_is_not_coalesced() {
     for id in 0..16 {
         peer.posts(hello(id));
     }
-    assert_eq!(peer.listens(at(0)).len(), 16);
+    assert_eq!(peer.received(at(0)).len(), 16);
     peer.posts(SendRequest::new(16, Work::Write(remote(0x9000))).with([outbox.all()]));
-    assert_eq!(peer.listens(at(0)).len(), 64);
+    assert_eq!(peer.received(at(0)).len(), 64);
 }
 
-/// A message that is held back in its middle must not leave packets under way that request no
+/// A message that is held back in its middle must not leave outstanding packets that request no
 /// acknowledgement.
 #[test]
 fn begun_message_continues_when_credits_run_out() {
@@ -391,25 +395,25 @@ fn begun_message_continues_when_credits_run_out() {
     }
     peer.posts(SendRequest::new(11, Work::Send).with([outbox.all()]));
     assert_eq!(
-        peer.listens(at(0)).len(),
+        peer.received(at(0)).len(),
         13,
         "three quarters of the window"
     );
-    peer.says(at(1), ack_with_credits(PSN + 10, 11, 0));
-    let received = peer.listens(at(1));
+    peer.sends(at(1), ack_with_credits(PSN + 10, 11, 0));
+    let received = peer.received(at(1));
     assert!(received.last().is_some_and(|it| it.packet().acknowledge));
     let last = 10 + 2 + received.len() as u32;
-    peer.says(at(2), ack_with_credits(PSN + last, 11, 0));
-    assert_eq!(received.len() + peer.listens(at(2)).len(), 6, "the rest");
+    peer.sends(at(2), ack_with_credits(PSN + last, 11, 0));
+    assert_eq!(received.len() + peer.received(at(2)).len(), 6, "the rest");
 }
 
 #[test]
 fn window_halves_with_every_loss_down_to_its_minimum() {
     let (mut peer, outbox) = with_window(8 << 10, 32 << 10, 32 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
-    assert_eq!(peer.listens(at(0)).len(), 32);
+    assert_eq!(peer.received(at(0)).len(), 32);
     for (millis, window) in [(70, 16), (210, 8), (490, 8)] {
-        assert_eq!(peer.listens(at(millis)).len(), window);
+        assert_eq!(peer.received(at(millis)).len(), window);
     }
 }
 
@@ -419,7 +423,7 @@ fn small_messages_count_as_packets_in_the_window() {
     for id in 1..=20 {
         peer.posts(hello(id));
     }
-    assert_eq!(peer.listens(at(0)).len(), 8);
+    assert_eq!(peer.received(at(0)).len(), 8);
 }
 
 #[test]
@@ -427,7 +431,7 @@ fn long_message_requests_an_acknowledgement_every_64_packets_and_at_its_end() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(200 << 10));
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
-    let received = peer.listens(at(0));
+    let received = peer.received(at(0));
     assert_eq!(received.len(), 200);
     let asking: Vec<usize> = (0..200)
         .filter(|&index| received[index].packet().acknowledge)

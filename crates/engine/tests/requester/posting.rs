@@ -42,7 +42,7 @@ fn receives_are_accepted_from_init_on() {
             state,
             ..Setup::default()
         });
-        peer.receives_by(engine::ReceiveRequest::new(1, []));
+        peer.posts_receive_request(engine::ReceiveRequest::new(1, []));
     }
     let mut peer = Conversation::with(Setup {
         state: State::Reset,
@@ -71,8 +71,8 @@ fn full_send_queue_rejects_requests_until_one_completes() {
     peer.posts(hello(1));
     peer.posts(hello(2));
     assert_eq!(post(&mut peer, hello(3)), Err(PostError::QueueFull));
-    peer.listens(at(0));
-    peer.says(at(1), ack(PSN));
+    peer.received(at(0));
+    peer.sends(at(1), ack(PSN));
     peer.posts(hello(3));
     assert_eq!(post(&mut peer, hello(4)), Err(PostError::QueueFull));
 }
@@ -83,7 +83,7 @@ fn full_receive_queue_rejects_requests() {
         queue_pair: |init| init.max_receives = 1,
         ..Setup::default()
     });
-    peer.receives_by(engine::ReceiveRequest::new(1, []));
+    peer.posts_receive_request(engine::ReceiveRequest::new(1, []));
     let request = engine::ReceiveRequest::new(2, []);
     let rejected = peer.device.post_receive(peer.number, request);
     assert_eq!(rejected, Err(PostError::QueueFull));
@@ -137,7 +137,7 @@ fn read_of_two_to_the_31_bytes_is_sent() {
     let mut peer = Conversation::new();
     peer.posts(SendRequest::new(1, Work::Read(remote(0x9000))).with([bytes(1 << 31)]));
     // Each request packet asks for half of a window of 256 KiB.
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "read-request +0 va=0x9000 len=131072",

@@ -27,7 +27,7 @@ fn hello(id: u64) -> SendRequest {
 /// Passes time in small steps, and returns the first incident with the time of the step in milliseconds.
 fn first_incident(peer: &mut Conversation, times: Range<u64>) -> Option<(u64, Incident)> {
     times.into_iter().find_map(|time| {
-        peer.listens(at_nanos(time * 1_000_000));
+        peer.received(at_nanos(time * 1_000_000));
         Some((time, peer.device.poll_incident()?))
     })
 }
@@ -71,7 +71,7 @@ fn a_loss_that_is_repaired_soon_is_no_incident() {
     let mut peer = recording(7, 7);
     peer.posts(hello(1));
     assert_eq!(first_incident(&mut peer, 0..600), None);
-    peer.says(at_nanos(600_000_000), ack(PSN));
+    peer.sends(at_nanos(600_000_000), ack(PSN));
     peer.posts(hello(2));
     // The second waits for less than a second, too.
     assert_eq!(first_incident(&mut peer, 600..1_500), None);
@@ -85,9 +85,9 @@ fn an_endless_wait_for_a_receive_is_an_incident() {
     let mut told = Vec::new();
     for time in 0..1_500 {
         let now = at_nanos(time * 1_000_000);
-        if !peer.listens(now).is_empty() {
+        if !peer.received(now).is_empty() {
             // Code 12 is 0.64 ms.
-            peer.says(now, rnr_nak(PSN, 12));
+            peer.sends(now, rnr_nak(PSN, 12));
         }
         told.extend(peer.device.poll_incident());
     }

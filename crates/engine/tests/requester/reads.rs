@@ -20,7 +20,7 @@ fn reading() -> (Conversation, Region) {
     let mut peer = Conversation::new();
     let inbox = peer.registers(0x1000, &[0; 4096]);
     peer.posts(read(1, inbox.segment(0, 3500)));
-    peer.hears(at(0), ["read-request +0 va=0x9000 len=3500"]);
+    peer.receives(at(0), ["read-request +0 va=0x9000 len=3500"]);
     (peer, inbox)
 }
 
@@ -32,17 +32,17 @@ fn part(index: usize) -> Vec<u8> {
 #[test]
 fn responses_fill_the_memory_and_the_last_completes() {
     let (mut peer, inbox) = reading();
-    peer.says(at(1), response_first(PSN, &part(0)));
-    peer.says(at(1), response_middle(PSN + 1, &part(1)));
-    peer.says(at(1), response_middle(PSN + 2, &part(2)));
+    peer.sends(at(1), response_first(PSN, &part(0)));
+    peer.sends(at(1), response_middle(PSN + 1, &part(1)));
+    peer.sends(at(1), response_middle(PSN + 2, &part(2)));
     peer.completes([]);
-    peer.says(at(1), response_last(PSN + 3, &part(3)));
+    peer.sends(at(1), response_last(PSN + 3, &part(3)));
     let completion = peer.completion();
     assert_eq!(completion.status, Status::Success);
     assert_eq!((completion.id, completion.length), (1, 3500));
     assert_eq!(inbox.first(3500), pattern(3500));
     assert_eq!(inbox.bytes()[3500..], [0; 596]);
-    peer.hears_nothing(at(1000));
+    peer.receives_nothing(at(1000));
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn read_is_scattered_over_its_segments() {
     let inbox = peer.registers(0x1000, &[0; 64]);
     let segments = [inbox.segment(0, 2), inbox.segment(10, 3)];
     peer.posts(SendRequest::new(1, Work::Read(remote(REMOTE))).with(segments));
-    peer.hears(at(0), ["read-request +0 va=0x9000 len=5"]);
-    peer.says(at(1), response_only(PSN, b"abcde"));
+    peer.receives(at(0), ["read-request +0 va=0x9000 len=5"]);
+    peer.sends(at(1), response_only(PSN, b"abcde"));
     peer.completes([(1, Status::Success)]);
     assert_eq!(inbox.first(13), b"ab\0\0\0\0\0\0\0\0cde");
 }
@@ -61,11 +61,11 @@ fn read_is_scattered_over_its_segments() {
 fn later_response_is_an_implied_nak_and_only_the_missing_part_is_requested_again() {
     let (mut peer, inbox) = reading();
     peer.posts(hello(2));
-    peer.hears(at(0), ["send Only +4 5B ackreq"]);
-    peer.says(at(1), response_first(PSN, &part(0)));
+    peer.receives(at(0), ["send Only +4 5B ackreq"]);
+    peer.sends(at(1), response_first(PSN, &part(0)));
     // Response 1 is lost.
-    peer.says(at(1), response_middle(PSN + 2, &part(2)));
-    peer.hears(
+    peer.sends(at(1), response_middle(PSN + 2, &part(2)));
+    peer.receives(
         at(1),
         [
             "read-request +1 va=0x9400 len=2476",
@@ -73,14 +73,14 @@ fn later_response_is_an_implied_nak_and_only_the_missing_part_is_requested_again
         ],
     );
     // Responses that are still under way arrive, and do not count as another loss.
-    peer.says(at(2), response_last(PSN + 3, &part(3)));
-    peer.says(at(2), ack(PSN + 4));
-    peer.hears_nothing(at(2));
+    peer.sends(at(2), response_last(PSN + 3, &part(3)));
+    peer.sends(at(2), ack(PSN + 4));
+    peer.receives_nothing(at(2));
     peer.completes([]);
-    peer.says(at(3), response_first(PSN + 1, &part(1)));
-    peer.says(at(3), response_middle(PSN + 2, &part(2)));
-    peer.says(at(3), response_last(PSN + 3, &part(3)));
-    peer.says(at(3), ack(PSN + 4));
+    peer.sends(at(3), response_first(PSN + 1, &part(1)));
+    peer.sends(at(3), response_middle(PSN + 2, &part(2)));
+    peer.sends(at(3), response_last(PSN + 3, &part(3)));
+    peer.sends(at(3), ack(PSN + 4));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
     assert_eq!(inbox.first(3500), pattern(3500));
     assert!(peer.counters().implied_naks >= 1);
@@ -91,10 +91,10 @@ fn later_response_is_an_implied_nak_and_only_the_missing_part_is_requested_again
 fn acknowledgement_of_a_request_after_a_read_is_an_implied_nak() {
     let (mut peer, _) = reading();
     peer.posts(hello(2));
-    peer.hears(at(0), ["send Only +4 5B ackreq"]);
-    peer.says(at(1), ack(PSN + 4));
+    peer.receives(at(0), ["send Only +4 5B ackreq"]);
+    peer.sends(at(1), ack(PSN + 4));
     peer.completes([]);
-    peer.hears(
+    peer.receives(
         at(1),
         [
             "read-request +0 va=0x9000 len=3500",
@@ -110,8 +110,8 @@ fn response_acknowledges_earlier_requests() {
     let inbox = peer.registers(0x1000, &[0; 64]);
     peer.posts(hello(1));
     peer.posts(read(2, inbox.segment(0, 4)));
-    assert_eq!(peer.listens(at(0)).len(), 2);
-    peer.says(at(1), response_only(PSN + 1, b"data"));
+    assert_eq!(peer.received(at(0)).len(), 2);
+    peer.sends(at(1), response_only(PSN + 1, b"data"));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
 }
 
@@ -123,10 +123,10 @@ fn later_atomic_response_is_an_implied_nak() {
         add: 1,
     };
     peer.posts(SendRequest::new(2, work).with([inbox.segment(4088, 8)]));
-    peer.hears(at(0), ["fetch-add +4 va=0x9000 add=1"]);
-    peer.says(at(1), atomic_ack(PSN + 4, 7));
+    peer.receives(at(0), ["fetch-add +4 va=0x9000 add=1"]);
+    peer.sends(at(1), atomic_ack(PSN + 4, 7));
     peer.completes([]);
-    peer.hears(
+    peer.receives(
         at(1),
         [
             "read-request +0 va=0x9000 len=3500",
@@ -139,20 +139,20 @@ fn later_atomic_response_is_an_implied_nak() {
 #[test]
 fn timeout_requests_only_the_missing_part() {
     let (mut peer, _) = reading();
-    peer.says(at(1), response_first(PSN, &part(0)));
-    peer.says(at(1), response_middle(PSN + 1, &part(1)));
-    peer.hears(at(70), ["read-request +2 va=0x9800 len=1452"]);
+    peer.sends(at(1), response_first(PSN, &part(0)));
+    peer.sends(at(1), response_middle(PSN + 1, &part(1)));
+    peer.receives(at(70), ["read-request +2 va=0x9800 len=1452"]);
 }
 
 #[test]
 fn duplicate_response_is_dropped() {
     let (mut peer, inbox) = reading();
-    peer.says(at(1), response_first(PSN, &part(0)));
-    peer.says(at(1), response_middle(PSN + 1, &part(1)));
-    peer.says(at(1), response_first(PSN, &[0xff; 1024]));
+    peer.sends(at(1), response_first(PSN, &part(0)));
+    peer.sends(at(1), response_middle(PSN + 1, &part(1)));
+    peer.sends(at(1), response_first(PSN, &[0xff; 1024]));
     assert_eq!(inbox.first(1024), part(0));
     assert_eq!(peer.counters().unexpected_responses, 1);
-    peer.hears_nothing(at(1));
+    peer.receives_nothing(at(1));
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn response_of_the_wrong_length_is_a_bad_response() {
         let (mut peer, _) = reading();
         peer.posts(hello(2));
         for before in 0..index {
-            peer.says(at(1), response_middle(PSN + before, &part(0)));
+            peer.sends(at(1), response_middle(PSN + before, &part(0)));
         }
-        peer.says(at(1), response_middle(PSN + index, &pattern(length)));
+        peer.sends(at(1), response_middle(PSN + index, &pattern(length)));
         peer.completes([(1, Status::BadResponse), (2, Status::Flushed)]);
         assert_eq!(peer.state(), State::Error);
     }
@@ -172,15 +172,15 @@ fn response_of_the_wrong_length_is_a_bad_response() {
 #[test]
 fn response_of_the_wrong_kind_is_a_bad_response() {
     let (mut peer, _) = reading();
-    peer.says(at(1), atomic_ack(PSN, 1));
+    peer.sends(at(1), atomic_ack(PSN, 1));
     peer.completes([(1, Status::BadResponse)]);
 }
 
 #[test]
 fn rejected_read_completes_with_the_status_of_the_nak() {
     let (mut peer, _) = reading();
-    peer.says(at(1), response_first(PSN, &part(0)));
-    peer.says(at(1), nak(PSN + 1, NakCode::RemoteAccess));
+    peer.sends(at(1), response_first(PSN, &part(0)));
+    peer.sends(at(1), nak(PSN + 1, NakCode::RemoteAccess));
     peer.completes([(1, Status::RemoteAccess)]);
 }
 
@@ -190,8 +190,8 @@ fn read_into_read_only_memory_is_a_local_protection_error() {
     let inbox = peer.registers_for(0x1000, &[0; 64], Access::REMOTE_READ);
     peer.posts(read(1, inbox.segment(0, 4)));
     peer.posts(hello(2));
-    peer.listens(at(0));
-    peer.says(at(1), response_only(PSN, b"data"));
+    peer.received(at(0));
+    peer.sends(at(1), response_only(PSN, b"data"));
     peer.completes([(1, Status::LocalProtection), (2, Status::Flushed)]);
     assert_eq!(inbox.bytes(), [0; 64]);
 }
@@ -200,8 +200,8 @@ fn read_into_read_only_memory_is_a_local_protection_error() {
 fn empty_read_completes_with_an_empty_response() {
     let mut peer = Conversation::new();
     peer.posts(SendRequest::new(1, Work::Read(remote(REMOTE))));
-    peer.hears(at(0), ["read-request +0 va=0x9000 len=0"]);
-    peer.says(at(1), response_only(PSN, b""));
+    peer.receives(at(0), ["read-request +0 va=0x9000 len=0"]);
+    peer.sends(at(1), response_only(PSN, b""));
     peer.completes([(1, Status::Success)]);
 }
 
@@ -222,7 +222,7 @@ fn reading_in_parts() -> (Conversation, Region) {
     });
     let inbox = peer.registers(0x1000, &[0; 10240]);
     peer.posts(read(1, inbox.segment(0, 10240)));
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "read-request +0 va=0x9000 len=4096",
@@ -239,11 +239,11 @@ fn large_read_is_requested_in_parts() {
     for index in 0..10_u32 {
         let start = index as usize * 1024;
         let sent = response_middle(PSN + index, &data[start..start + 1024]);
-        peer.says(at(1), sent);
+        peer.sends(at(1), sent);
         match index {
             // Two packets fit the window again: the last part.
-            1 => peer.hears(at(1), ["read-request +8 va=0xb000 len=2048"]),
-            _ => peer.hears_nothing(at(1)),
+            1 => peer.receives(at(1), ["read-request +8 va=0xb000 len=2048"]),
+            _ => peer.receives_nothing(at(1)),
         }
     }
     peer.completes([(1, Status::Success)]);
@@ -254,9 +254,9 @@ fn large_read_is_requested_in_parts() {
 fn part_that_lost_a_response_is_requested_again_to_its_end() {
     let (mut peer, _) = reading_in_parts();
     let data = pattern(1024);
-    peer.says(at(1), response_first(PSN, &data));
-    peer.says(at(1), response_middle(PSN + 2, &data));
-    peer.hears(
+    peer.sends(at(1), response_first(PSN, &data));
+    peer.sends(at(1), response_middle(PSN + 2, &data));
+    peer.receives(
         at(1),
         [
             "read-request +1 va=0x9400 len=3072",

@@ -36,7 +36,7 @@ fn messages_are_divided_at_every_path_mtu() {
             let segment = outbox.segment(0, length as u32);
             peer.posts(SendRequest::new(1, Work::Send).with([segment]));
             peer.posts(SendRequest::new(2, Work::Send));
-            let received = peer.listens(at(0));
+            let received = peer.received(at(0));
             let (after, message) = received.split_last().expect("the empty message");
             assert_segmented(message, mtu, &pattern(4 * 4096)[..length]);
             let expected_after = format!("send Only +{} 0B ackreq", message.len());
@@ -129,7 +129,7 @@ fn every_work_has_its_opcode_and_headers() {
     for (work, length, words) in table {
         let (mut peer, outbox) = with_outbox(2048);
         peer.posts(SendRequest::new(1, work).with([outbox.segment(0, length)]));
-        let received = peer.listens(at(0));
+        let received = peer.received(at(0));
         assert_eq!(received[0].text(), words);
         if let Some(key) = received[0].packet().reth().map(wire::Reth::remote_key) {
             assert_eq!(key, place.key);
@@ -152,7 +152,7 @@ fn headers_of_a_long_message_are_in_its_first_or_last_packet() {
         .with([outbox.segment(0, 2500)])
         .flags(SendFlags::SOLICITED);
     peer.posts(request);
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "write First +0 1024B va=0x9000 len=2500",
@@ -173,7 +173,7 @@ fn only_requests_that_consume_a_receive_are_solicited() {
     peer.posts(solicited(1, Work::Write(remote(0x9000))));
     peer.posts(solicited(2, Work::Read(remote(0x9000))));
     peer.posts(solicited(3, Work::SendInvalidate(Key::new(1))));
-    peer.hears(
+    peer.receives(
         at(0),
         [
             "write Only +0 8B va=0x9000 ackreq",
@@ -188,7 +188,7 @@ fn only_requests_that_consume_a_receive_are_solicited() {
 fn packets_are_addressed_to_the_peer() {
     let (mut peer, outbox) = with_outbox(64);
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
-    let received = peer.listens(at(0));
+    let received = peer.received(at(0));
     let packet = received[0].packet();
     assert_eq!(packet.destination, PEER);
     assert_eq!(packet.partition.value(), 0xffff);
@@ -219,7 +219,7 @@ fn thirty_two_segments_make_one_message() {
         message.extend_from_slice(&pattern(8192)[start..][..segment.length as usize]);
     }
     peer.posts(SendRequest::new(1, Work::Send).with(segments));
-    let received = peer.listens(at(0));
+    let received = peer.received(at(0));
     assert_segmented(&received, 1024, &message);
 }
 
@@ -231,7 +231,7 @@ fn inline_data_is_copied_when_posted_and_registered_memory_read_when_sent() {
     data.copy_from_slice(b"after!");
     peer.posts(SendRequest::new(2, Work::Send).with([outbox.all()]));
     outbox.buffer.write(0, b"changed!");
-    let received = peer.listens(at(0));
+    let received = peer.received(at(0));
     assert_eq!(received[0].payload(), b"before");
     assert_eq!(received[1].payload(), b"changed!");
     assert_eq!(&data, b"after!");
@@ -243,7 +243,7 @@ fn inline_data_needs_no_key_and_is_retransmitted() {
     let request = SendRequest::new(1, Work::Write(remote(0x9000))).inline(b"inline");
     assert!(matches!(request.payload, Payload::Inline(_)));
     peer.posts(request);
-    peer.hears(at(0), ["write Only +0 6B va=0x9000 ackreq"]);
-    let again = peer.listens(at(70));
+    peer.receives(at(0), ["write Only +0 6B va=0x9000 ackreq"]);
+    let again = peer.received(at(70));
     assert_eq!(again[0].payload(), b"inline");
 }

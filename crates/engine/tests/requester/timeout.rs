@@ -31,9 +31,9 @@ fn retransmission_starts_exactly_after_the_timeout() {
         });
         peer.wait_until(at_nanos(5));
         peer.posts(hello(1));
-        peer.hears(at_nanos(5), ["send Only +0 5B ackreq"]);
-        peer.hears_nothing(at_nanos(5 + interval - 1));
-        peer.hears(at_nanos(5 + interval), ["send Only +0 5B ackreq"]);
+        peer.receives(at_nanos(5), ["send Only +0 5B ackreq"]);
+        peer.receives_nothing(at_nanos(5 + interval - 1));
+        peer.receives(at_nanos(5 + interval), ["send Only +0 5B ackreq"]);
         assert_eq!(peer.counters().timeouts, 1);
     }
 }
@@ -46,9 +46,9 @@ fn timeout_of_zero_never_expires() {
         ..Setup::default()
     });
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
     assert_eq!(peer.device.poll_timeout(), None);
-    peer.hears_nothing(at(1 << 40));
+    peer.receives_nothing(at(1 << 40));
     peer.completes([]);
 }
 
@@ -64,9 +64,9 @@ fn timeout_is_at_least_the_minimum_of_the_device() {
         ..setup
     });
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
-    peer.hears_nothing(at(9));
-    peer.hears(at(10), ["send Only +0 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives_nothing(at(9));
+    peer.receives(at(10), ["send Only +0 5B ackreq"]);
 }
 
 // 7 means seven times. With rxe it has no limit.
@@ -75,7 +75,7 @@ fn retries_end_after_the_configured_count() {
     for retry_count in [0, 1, 3, 7] {
         let mut peer = retrying(retry_count);
         peer.posts(hello(1));
-        let sent = peer.listens(at(10_000)).len();
+        let sent = peer.received(at(10_000)).len();
         assert_eq!(sent, 1 + usize::from(retry_count));
         peer.completes([(1, Status::RetriesExhausted)]);
         assert_eq!(peer.state(), State::Error);
@@ -89,10 +89,10 @@ fn retries_end_after_the_configured_count() {
 fn timeout_doubles_up_to_four_intervals() {
     let mut peer = retrying(4);
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
     for intervals in [1, 3, 7, 11] {
-        peer.hears_nothing(at_nanos(intervals * INTERVAL - 1));
-        peer.hears(at_nanos(intervals * INTERVAL), ["send Only +0 5B ackreq"]);
+        peer.receives_nothing(at_nanos(intervals * INTERVAL - 1));
+        peer.receives(at_nanos(intervals * INTERVAL), ["send Only +0 5B ackreq"]);
     }
     peer.wait_until(at_nanos(15 * INTERVAL - 1));
     peer.completes([]);
@@ -109,9 +109,9 @@ fn timeout_of_more_than_a_second_is_not_doubled() {
         ..Setup::default()
     });
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ackreq"]);
+    peer.receives(at(0), ["send Only +0 5B ackreq"]);
     for intervals in 1..4 {
-        peer.hears(at_nanos(intervals * interval), ["send Only +0 5B ackreq"]);
+        peer.receives(at_nanos(intervals * interval), ["send Only +0 5B ackreq"]);
     }
 }
 
@@ -120,10 +120,10 @@ fn progress_resets_the_doubled_timeout() {
     let mut peer = retrying(7);
     peer.posts(hello(1));
     peer.posts(hello(2));
-    assert_eq!(peer.listens(at_nanos(3 * INTERVAL)).len(), 6);
-    peer.says(at_nanos(4 * INTERVAL), ack(PSN));
-    peer.hears_nothing(at_nanos(5 * INTERVAL - 1));
-    peer.hears(at_nanos(5 * INTERVAL), ["send Only +1 5B ackreq"]);
+    assert_eq!(peer.received(at_nanos(3 * INTERVAL)).len(), 6);
+    peer.sends(at_nanos(4 * INTERVAL), ack(PSN));
+    peer.receives_nothing(at_nanos(5 * INTERVAL - 1));
+    peer.receives(at_nanos(5 * INTERVAL), ["send Only +1 5B ackreq"]);
 }
 
 #[test]
@@ -135,8 +135,8 @@ fn end_of_retries_flushes_later_requests_in_order_even_unsignaled() {
     peer.posts(SendRequest::new(3, Work::Read(remote(0x9000))).with([memory.all()]));
     peer.posts(hello(4));
     peer.posts(hello(5).flags(SendFlags::empty()));
-    peer.receives(6, &memory);
-    assert_eq!(peer.listens(at(1000)).len(), 5);
+    peer.posts_receive(6, &memory);
+    assert_eq!(peer.received(at(1000)).len(), 5);
     peer.completes([
         (1, Status::RetriesExhausted),
         (2, Status::Flushed),
@@ -153,13 +153,13 @@ fn timeout_retransmits_all_unacknowledged_packets() {
     for id in 1..=3 {
         peer.posts(hello(id));
     }
-    assert_eq!(peer.listens(at(0)).len(), 3);
-    peer.says(at(0), ack(PSN));
-    peer.hears(
+    assert_eq!(peer.received(at(0)).len(), 3);
+    peer.sends(at(0), ack(PSN));
+    peer.receives(
         at_nanos(INTERVAL),
         ["send Only +1 5B ackreq", "send Only +2 5B ackreq"],
     );
-    peer.says(at(100), ack(PSN + 2));
+    peer.sends(at(100), ack(PSN + 2));
     assert_eq!(peer.completions().len(), 3);
 }
 
@@ -168,10 +168,10 @@ fn progress_restarts_the_timer() {
     let mut peer = retrying(1);
     peer.posts(hello(1));
     peer.posts(hello(2));
-    assert_eq!(peer.listens(at(0)).len(), 2);
-    peer.says(at(50), ack(PSN));
-    peer.hears_nothing(at_nanos(50_000_000 + INTERVAL - 1));
-    peer.hears(at_nanos(50_000_000 + INTERVAL), ["send Only +1 5B ackreq"]);
+    assert_eq!(peer.received(at(0)).len(), 2);
+    peer.sends(at(50), ack(PSN));
+    peer.receives_nothing(at_nanos(50_000_000 + INTERVAL - 1));
+    peer.receives(at_nanos(50_000_000 + INTERVAL), ["send Only +1 5B ackreq"]);
 }
 
 #[test]
@@ -180,12 +180,12 @@ fn progress_renews_the_retries() {
     for id in 1..=4 {
         peer.posts(hello(id));
     }
-    assert_eq!(peer.listens(at(0)).len(), 4);
+    assert_eq!(peer.received(at(0)).len(), 4);
     for round in 0..3_u32 {
         // Each time the only retry is consumed, and then a packet is acknowledged after all.
         let now = at(100 * u64::from(round + 1));
-        assert_eq!(peer.listens(now).len(), 4 - round as usize);
-        peer.says(now, ack(PSN + round));
+        assert_eq!(peer.received(now).len(), 4 - round as usize);
+        peer.sends(now, ack(PSN + round));
         assert_eq!(peer.completion().id, u64::from(round) + 1);
     }
     assert_eq!(peer.state(), State::ReadyToSend);
@@ -196,8 +196,8 @@ fn sequence_nak_consumes_a_retry() {
     let mut peer = retrying(0);
     peer.posts(hello(1));
     peer.posts(hello(2));
-    assert_eq!(peer.listens(at(0)).len(), 2);
-    peer.says(at(1), nak_sequence(PSN));
+    assert_eq!(peer.received(at(0)).len(), 2);
+    peer.sends(at(1), nak_sequence(PSN));
     peer.completes([(1, Status::RetriesExhausted), (2, Status::Flushed)]);
 }
 
@@ -206,7 +206,7 @@ fn unanswered_read_is_retransmitted() {
     let mut peer = retrying(2);
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(SendRequest::new(1, Work::Read(remote(0x9000))).with([memory.all()]));
-    let received = peer.listens(at(10_000));
+    let received = peer.received(at(10_000));
     assert_eq!(received.len(), 3);
     for one in &received {
         assert_eq!(one.text(), "read-request +0 va=0x9000 len=64");
@@ -219,9 +219,9 @@ fn unanswered_read_is_retransmitted() {
 fn no_timer_runs_when_nothing_is_under_way() {
     let mut peer = retrying(0);
     peer.posts(hello(1));
-    assert_eq!(peer.listens(at(0)).len(), 1);
-    peer.says(at(1), ack(PSN));
-    peer.hears_nothing(at(100_000));
+    assert_eq!(peer.received(at(0)).len(), 1);
+    peer.sends(at(1), ack(PSN));
+    peer.receives_nothing(at(100_000));
     peer.completes([(1, Status::Success)]);
     assert_eq!(peer.counters().timeouts, 0);
 }
@@ -230,7 +230,7 @@ fn no_timer_runs_when_nothing_is_under_way() {
 fn early_or_repeated_handle_timeout_has_no_effect() {
     let mut peer = retrying(0);
     peer.posts(hello(1));
-    assert_eq!(peer.listens(at(0)).len(), 1);
+    assert_eq!(peer.received(at(0)).len(), 1);
     for millis in [0, 1, 1, 50, 67] {
         peer.device.handle_timeout(at(millis));
     }
@@ -245,8 +245,8 @@ fn early_or_repeated_handle_timeout_has_no_effect() {
 fn late_acknowledgement_ends_the_retries() {
     let mut peer = retrying(3);
     peer.posts(hello(1));
-    assert_eq!(peer.listens(at(250)).len(), 3);
-    peer.says(at(250), ack(PSN));
+    assert_eq!(peer.received(at(250)).len(), 3);
+    peer.sends(at(250), ack(PSN));
     peer.completes([(1, Status::Success)]);
-    peer.hears_nothing(at(100_000));
+    peer.receives_nothing(at(100_000));
 }

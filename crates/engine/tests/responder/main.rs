@@ -3,12 +3,12 @@
 #[path = "../conversation/mod.rs"]
 mod conversation;
 
-mod access;
+mod access_errors;
 mod atomics;
-mod dropped;
+mod dropped_packets;
 mod duplicates;
-mod invalid;
-mod not_ready;
+mod invalid_requests;
+mod not_ready_incidents;
 mod reads;
 mod receives;
-mod sequence;
+mod request_order;

@@ -15,8 +15,8 @@ fn with_memory(length: usize) -> (Conversation, Region) {
 fn short_read_is_answered_by_one_packet() {
     let (mut peer, memory) = with_memory(100);
     let reth = Reth::new(memory.address(10), memory.key(), 33);
-    peer.says(at(1), read_request(PSN, reth));
-    let received = peer.listens(at(1));
+    peer.sends(at(1), read_request(PSN, reth));
+    let received = peer.received(at(1));
     assert_eq!(received[0].text(), "read-response Only +0 33B");
     assert_eq!(received[0].payload(), &pattern(100)[10..43]);
     assert_eq!(received[0].packet().destination, PEER);
@@ -26,8 +26,8 @@ fn short_read_is_answered_by_one_packet() {
 fn long_read_is_answered_by_first_middles_and_last() {
     let (mut peer, memory) = with_memory(8192);
     let reth = Reth::new(memory.address(1), memory.key(), 3073);
-    peer.says(at(1), read_request(PSN, reth));
-    let received = peer.listens(at(1));
+    peer.sends(at(1), read_request(PSN, reth));
+    let received = peer.received(at(1));
     let words: Vec<&str> = received.iter().map(DevicePacket::text).collect();
     assert_eq!(
         words,
@@ -65,8 +65,8 @@ fn read_takes_one_packet_per_path_mtu() {
         });
         let memory = peer.registers(0x1000, &pattern(1024));
         let reth = Reth::new(memory.address(0), memory.key(), length);
-        peer.says(at(1), read_request(PSN, reth));
-        let received = peer.listens(at(1));
+        peer.sends(at(1), read_request(PSN, reth));
+        let received = peer.received(at(1));
         assert_eq!(received.len(), packets, "{length} bytes");
         let data: Vec<u8> = received
             .iter()
@@ -74,8 +74,8 @@ fn read_takes_one_packet_per_path_mtu() {
             .collect();
         assert_eq!(data, pattern(1024)[..length as usize]);
         // The read takes as many PSNs as it has response packets.
-        peer.says(at(2), read_request(PSN + packets as u32, reth));
-        assert_eq!(peer.listens(at(2)).len(), packets);
+        peer.sends(at(2), read_request(PSN + packets as u32, reth));
+        assert_eq!(peer.received(at(2)).len(), packets);
     }
 }
 
@@ -83,16 +83,16 @@ fn read_takes_one_packet_per_path_mtu() {
 fn read_is_answered_without_a_separate_acknowledgement() {
     let (mut peer, memory) = with_memory(100);
     let reth = Reth::new(memory.address(0), memory.key(), 100);
-    peer.says(at(1), read_request(PSN, reth).ackreq());
-    peer.hears(at(1), ["read-response Only +0 100B"]);
+    peer.sends(at(1), read_request(PSN, reth).ackreq());
+    peer.receives(at(1), ["read-response Only +0 100B"]);
 }
 
 #[test]
 fn responses_keep_the_order_of_the_requests() {
     let (mut peer, memory) = with_memory(4096);
     let reth = Reth::new(memory.address(0), memory.key(), 1500);
-    peer.receives(1, &memory);
-    peer.says_all(
+    peer.posts_receive(1, &memory);
+    peer.sends_all(
         at(1),
         [
             read_request(PSN, reth),
@@ -100,7 +100,7 @@ fn responses_keep_the_order_of_the_requests() {
             read_request(PSN + 3, reth),
         ],
     );
-    peer.hears(
+    peer.receives(
         at(1),
         [
             "read-response First +0 1024B",
@@ -116,10 +116,10 @@ fn responses_keep_the_order_of_the_requests() {
 fn psn_after_a_long_read_follows_its_last_response() {
     let (mut peer, memory) = with_memory(4096);
     let reth = Reth::new(memory.address(0), memory.key(), 3000);
-    peer.receives(1, &memory);
-    peer.says(at(1), read_request(PSN, reth));
-    peer.says(at(1), send_only(PSN + 4, b"one too far").ackreq());
-    let received = peer.listens(at(1));
+    peer.posts_receive(1, &memory);
+    peer.sends(at(1), read_request(PSN, reth));
+    peer.sends(at(1), send_only(PSN + 4, b"one too far").ackreq());
+    let received = peer.received(at(1));
     assert_eq!(received[3].text(), "nak sequence +3");
 }
 
@@ -127,23 +127,23 @@ fn psn_after_a_long_read_follows_its_last_response() {
 fn deregistering_in_the_middle_of_a_read_ends_it_with_a_nak() {
     let (mut peer, memory) = with_memory(65536);
     let reth = Reth::new(memory.address(0), memory.key(), 65536);
-    peer.says(at(1), read_request(PSN, reth));
-    let begun = peer.listens_to_one_batch(at(1)).expect("the first packets");
+    peer.sends(at(1), read_request(PSN, reth));
+    let begun = peer.received_batch(at(1)).expect("the first packets");
     peer.deregisters(&memory);
     let nak = format!("nak access +{}", begun.len());
-    peer.hears(at(1), [&*nak]);
+    peer.receives(at(1), [&*nak]);
     let number = peer.number;
     peer.raises([AsyncEvent::AccessError(number)]);
     assert_eq!(peer.state(), State::Error);
-    peer.hears_nothing(at(2));
+    peer.receives_nothing(at(2));
 }
 
 #[test]
 fn very_long_read_is_answered_in_batches() {
     let (mut peer, memory) = with_memory(1 << 20);
     let reth = Reth::new(memory.address(0), memory.key(), 1 << 20);
-    peer.says(at(1), read_request(PSN, reth));
-    let received = peer.listens(at(1));
+    peer.sends(at(1), read_request(PSN, reth));
+    let received = peer.received(at(1));
     assert_eq!(received.len(), 1024);
     let data: Vec<u8> = received
         .iter()

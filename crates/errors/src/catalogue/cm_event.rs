@@ -28,7 +28,7 @@ super::table! {
     7 "RDMA_CM_EVENT_UNREACHABLE" ("EventKind::Unreachable")
         "The peer did not answer: the status is -110. Or a datagram service rejected: the status is \
          its reason."
-        [PEER_SILENT, NO_PROCESS_AT_ADDRESS];
+        [PEER_SILENT, CLIENT_SILENT, NO_PROCESS_AT_ADDRESS];
     8 "RDMA_CM_EVENT_REJECTED" ("EventKind::Rejected")
         "The peer rejected the request, or timed out. The status is the reason: `roci explain \
          reject STATUS`."

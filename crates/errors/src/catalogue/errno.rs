@@ -71,7 +71,7 @@ super::table! {
         "The kernel has no route to the network of the address."
         [NO_ROUTE];
     110 "ETIMEDOUT"
-        "There was no answer in time."
+        "There was no response in time."
         [PEER_SILENT, NO_ROUTE];
     111 "ECONNREFUSED"
         "The peer rejected, or no program listens on the port."

@@ -146,16 +146,16 @@ impl Serialize for MessageColumns<'_> {
             }),
         )?;
         columns.serialize_field(
-            "answer",
-            &Column::of(messages, |message| number(message.answer)),
+            "response",
+            &Column::of(messages, |message| number(message.response)),
         )?;
         columns.serialize_field(
             "length",
             &Column::of(messages, |message| (message.length as f64).to_le_bytes()),
         )?;
         columns.serialize_field(
-            "repeated",
-            &Column::of(messages, |message| [message.repeated.min(255) as u8]),
+            "retransmitted",
+            &Column::of(messages, |message| [message.retransmitted.min(255) as u8]),
         )?;
         columns.serialize_field(
             "name",
@@ -186,7 +186,7 @@ fn number(packet: Option<PacketId>) -> [u8; 4] {
 
 fn outcome(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Unanswered => "no answer in the capture".to_owned(),
+        Outcome::Unanswered => "no response in the capture".to_owned(),
         Outcome::Done => "done".to_owned(),
         Outcome::Unacknowledged => "sent; this service has no acknowledgements".to_owned(),
         Outcome::Rejected(code) => format!("rejected: {code}"),

@@ -41,13 +41,13 @@ const messages = {
   sent: column(Float64Array, analysis.messages.sent),
   answered: column(Float64Array, analysis.messages.answered),
   first: column(Uint32Array, analysis.messages.first),
-  answer: column(Uint32Array, analysis.messages.answer),
+  response: column(Uint32Array, analysis.messages.response),
   length: column(Float64Array, analysis.messages.length),
   /** An index of `analysis.messages.names` and one of `analysis.messages.outcomes`. */
   name: column(Uint8Array, analysis.messages.name),
   outcome: column(Uint8Array, analysis.messages.outcome),
-  /** How many of its packets were repeated, at most 255. */
-  repeated: column(Uint8Array, analysis.messages.repeated),
+  /** How many of its packets were retransmitted, at most 255. */
+  retransmitted: column(Uint8Array, analysis.messages.retransmitted),
 };
 
 const NONE = 0xffffffff;
@@ -55,14 +55,14 @@ const MARK = analysis.marks;
 const ROLE = analysis.roles;
 
 /** How a packet is coloured and counted. A greater one hides a smaller one. */
-const KIND = { request: 0, answer: 1, manage: 2, odd: 3, bad: 4 };
+const KIND = { request: 0, response: 1, manage: 2, odd: 3, bad: 4 };
 const kindOf = classified();
 
 function classified() {
   const bad = MARK.lost | MARK.damaged;
-  const odd = MARK.repeated | MARK.late;
+  const odd = MARK.retransmitted | MARK.late;
   const byRole = new Uint8Array(16);
-  byRole[ROLE.response] = byRole[ROLE.acknowledge] = KIND.answer;
+  byRole[ROLE.response] = byRole[ROLE.acknowledge] = KIND.response;
   byRole[ROLE.manage] = KIND.manage;
   byRole[ROLE["not-ready"]] = byRole[ROLE.congestion] = KIND.odd;
   byRole[ROLE.reject] = KIND.bad;

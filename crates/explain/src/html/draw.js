@@ -112,7 +112,7 @@ function timeY(time) {
 }
 
 function stateColour(state) {
-  return { connecting: palette.odd, established: palette.answer, error: palette.bad, closed: palette.faint }[state] ?? palette.line;
+  return { connecting: palette.odd, established: palette.response, error: palette.bad, closed: palette.faint }[state] ?? palette.line;
 }
 
 // Arrows, one by one.
@@ -136,7 +136,7 @@ function isOfChosenMessage(packet) {
   return message !== NONE && packets.message[packet] === message;
 }
 
-/** A mark before the row: the rest of a message and its answers are found at a glance. */
+/** A mark before the row: the rest of a message and its responses are found at a glance. */
 function drawBelonging(top, height) {
   context.fillStyle = palette.request;
   context.fillRect(GUTTER - 4, top + 2, 3, height - 2);
@@ -157,7 +157,7 @@ function labelledRows(first, last) {
   }));
 }
 
-const kindColour = (kind) => [palette.request, palette.answer, palette.manage, palette.odd, palette.bad][kind];
+const kindColour = (kind) => [palette.request, palette.response, palette.manage, palette.odd, palette.bad][kind];
 const colourOf = (packet) => kindColour(kindOf[packet]);
 
 function drawArrow(packet, top, height) {
@@ -170,7 +170,7 @@ function drawArrow(packet, top, height) {
   const [endX, endY] = [from + (to - from) * share, start + slope * share];
   context.strokeStyle = context.fillStyle = colourOf(packet);
   context.lineWidth = packet === ladder.selected ? 2.25 : 1.25;
-  context.setLineDash(hasMark(packet, MARK.repeated) ? [6, 3] : []);
+  context.setLineDash(hasMark(packet, MARK.retransmitted) ? [6, 3] : []);
   line(from, start, endX, endY);
   context.setLineDash([]);
   if (lost) drawCross(endX, endY); else drawTip(from, to, endY, height);
@@ -265,7 +265,7 @@ function detailsOf(packet) {
   return [[psn, ...bytes, ...remarks], [psn, ...remarks], [psn]].map((parts) => parts.join("  "));
 }
 
-const SHORT_REMARKS = [[MARK.repeated, "again"], [MARK.lost, "lost"], [MARK.damaged, "bad ICRC"], [MARK.late, "late"], [MARK.faulted, "fault injected"]];
+const SHORT_REMARKS = [[MARK.retransmitted, "again"], [MARK.lost, "lost"], [MARK.damaged, "bad ICRC"], [MARK.late, "late"], [MARK.faulted, "fault injected"]];
 
 function widthOf(text, font) {
   context.font = font;

@@ -2,9 +2,9 @@
 
 const CHOICES = [
   { key: "request", label: "Requests", test: (packet) => packets.role[packet] === ROLE.request },
-  { key: "answer", label: "Answers", test: (packet) => [ROLE.response, ROLE.acknowledge].includes(packets.role[packet]) },
+  { key: "response", label: "Responses", test: (packet) => [ROLE.response, ROLE.acknowledge].includes(packets.role[packet]) },
   { key: "manage", label: "CM", test: (packet) => packets.role[packet] === ROLE.manage },
-  { key: "repeated", label: "Repeated", test: (packet) => hasMark(packet, MARK.repeated) },
+  { key: "retransmitted", label: "Retransmitted", test: (packet) => hasMark(packet, MARK.retransmitted) },
   { key: "lost", label: "Lost", test: (packet) => hasMark(packet, MARK.lost | MARK.damaged) },
   { key: "rejected", label: "NAK and RNR", test: isRejection },
 ];

@@ -45,7 +45,7 @@ let size = { width: 0, height: 0 };
 
 function readPalette() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["paper", "ink", "soft", "faint", "line", "request", "answer", "manage", "odd", "bad", "band", "mark"];
+  const names = ["paper", "ink", "soft", "faint", "line", "request", "response", "manage", "odd", "bad", "band", "mark"];
   palette = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
   palette.sans = style.getPropertyValue("--sans").trim();
   palette.mono = style.getPropertyValue("--mono").trim();

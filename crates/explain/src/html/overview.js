@@ -41,7 +41,7 @@ function drawBar(bar, share) {
 
 /** What is remarkable comes first and is never too short to be seen. */
 function barLengths({ kinds, total }, width) {
-  const lengths = [KIND.bad, KIND.odd, KIND.manage, KIND.answer, KIND.request]
+  const lengths = [KIND.bad, KIND.odd, KIND.manage, KIND.response, KIND.request]
     .filter((kind) => kinds[kind])
     .map((kind) => [kind, Math.max(kind >= KIND.manage ? 5 : 0, (kinds[kind] / total) * width)]);
   const scale = width / lengths.reduce((sum, [, length]) => sum + length, 0);

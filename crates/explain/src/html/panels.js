@@ -181,7 +181,7 @@ function payloadLine(at, bytes) {
 }
 
 const REMARKS = {
-  repeated: ["sent before", "odd"],
+  retransmitted: ["sent before", "odd"],
   lost: ["did not arrive", "bad"],
   damaged: ["ICRC is wrong", "bad"],
   needless: ["already settled", "plain"],
@@ -216,7 +216,7 @@ function messageFields(message) {
     ["Outcome", analysis.messages.outcomes[messages.outcome[message]]],
     ["First packet", packetLink(messages.first[message])],
   ];
-  if (messages.answer[message] !== NONE) fields.push(["Answer", packetLink(messages.answer[message])]);
+  if (messages.response[message] !== NONE) fields.push(["Response", packetLink(messages.response[message])]);
   if (!Number.isNaN(answered)) fields.push(["Answered after", timeText(Math.max(0, answered - messages.sent[message]))]);
   return fields;
 }

@@ -160,8 +160,8 @@ function inLanes(list) {
 
 function messageColour(message) {
   const outcome = analysis.messages.outcomes[messages.outcome[message]];
-  if (messages.repeated[message]) return palette.odd;
-  if (outcome === "done") return palette.answer;
+  if (messages.retransmitted[message]) return palette.odd;
+  if (outcome === "done") return palette.response;
   return outcome.startsWith("sent;") ? palette.request : palette.bad;
 }
 
@@ -220,8 +220,8 @@ function psnPoints(direction) {
   for (const packet of ladder.rows) {
     const role = packets.role[packet];
     const isRequest = directionOf(packet) === direction && role === ROLE.request;
-    const isAnswer = directionOf(packet) === opposite && [ROLE.acknowledge, ROLE.response, ROLE.reject, ROLE["not-ready"]].includes(role);
-    if (!isRequest && !isAnswer) continue;
+    const isResponse = directionOf(packet) === opposite && [ROLE.acknowledge, ROLE.response, ROLE.reject, ROLE["not-ready"]].includes(role);
+    if (!isRequest && !isResponse) continue;
     const psn = psnOf(packet);
     const step = latest === null ? 0 : ((psn - latest + 0x800000) & 0xffffff) - 0x800000;
     const counted = latest === null ? psn : latest + step;
@@ -242,7 +242,7 @@ function drawPsnAxis(lowest, highest, y) {
 
 /** Up to where the peer has acknowledged, as a line of steps. */
 function drawAcknowledged(points, y) {
-  plotContext.strokeStyle = palette.answer;
+  plotContext.strokeStyle = palette.response;
   plotContext.lineWidth = 1;
   plotContext.beginPath();
   let last = null;

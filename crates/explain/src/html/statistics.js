@@ -1,12 +1,12 @@
 // Statistics of the shown packets.
 
 function countShown(rows) {
-  const counted = { packets: rows.length, bytes: 0, repeated: 0, lost: 0, rejected: 0, notReady: 0, first: Infinity, last: 0 };
+  const counted = { packets: rows.length, bytes: 0, retransmitted: 0, lost: 0, rejected: 0, notReady: 0, first: Infinity, last: 0 };
   const opcodes = new Map();
   for (const packet of rows) {
     counted.bytes += packets.length[packet];
     const marks = packets.marks[packet];
-    if (marks & MARK.repeated) counted.repeated++;
+    if (marks & MARK.retransmitted) counted.retransmitted++;
     if (marks & (MARK.lost | MARK.damaged)) counted.lost++;
     if (packets.role[packet] === ROLE.reject) counted.rejected++;
     if (packets.role[packet] === ROLE["not-ready"]) counted.notReady++;
@@ -19,7 +19,7 @@ function countShown(rows) {
   return counted;
 }
 
-/** How long the answers took to the messages that begin in what is shown, counted as the command does. */
+/** How long the responses took to the messages that begin in what is shown, counted as the command does. */
 function roundTrips(rows) {
   const times = [];
   for (const packet of rows) {
@@ -52,7 +52,7 @@ function countFields(counted) {
     ["Payload", scaledText(counted.bytes, "B")],
     ["Duration", counted.packets ? timeText(duration) : "–"],
     ["Rate", duration ? scaledText((counted.bytes * 8e9) / duration, "bit/s") : "–"],
-    ["Repeated", counts(counted.repeated)],
+    ["Retransmitted", counts(counted.retransmitted)],
     ["Lost", counts(counted.lost)],
     ["NAK", counts(counted.rejected)],
     ["RNR NAK", counts(counted.notReady)],
@@ -90,7 +90,7 @@ function chart(title, note, picture, left, right) {
 const BINS = 30;
 
 function roundTripPart(times) {
-  if (!times.length) return element("section", { className: "chart" }, element("h3", {}, "Time to the answer"), element("p", { className: "hint" }, "No message with an answer is shown."));
+  if (!times.length) return element("section", { className: "chart" }, element("h3", {}, "Time to the response"), element("p", { className: "hint" }, "No message with a response is shown."));
   const low = Math.log(Math.max(1, times[0]));
   const high = Math.max(low + 0.01, Math.log(Math.max(1, times[times.length - 1])));
   const bins = new Array(BINS).fill(0);
@@ -99,7 +99,7 @@ function roundTripPart(times) {
   const titles = (index) => `${edge(index)} to ${edge(index + 1)}: ${grouped(bins[index])}`;
   const quantile = (share) => timeText(times[Math.min(times.length - 1, Math.floor(share * times.length))]);
   const note = `median ${quantile(0.5)}, 99 % below ${quantile(0.99)}`;
-  return chart("Time to the answer", note, bars(bins, titles), timeText(times[0]), timeText(times[times.length - 1]));
+  return chart("Time to the response", note, bars(bins, titles), timeText(times[0]), timeText(times[times.length - 1]));
 }
 
 function ratePart(rows, counted) {

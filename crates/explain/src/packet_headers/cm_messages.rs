@@ -104,7 +104,7 @@ fn reject(reject: &Reject) -> Vec<Field> {
 fn receipt(receipt: &ReceiptAcknowledge) -> Vec<Field> {
     let mut fields = ids(receipt.local_id, receipt.remote_id);
     fields.push(Field::new("Received message", receipt.message));
-    fields.push(Field::new("Answer within", receipt.service_timeout));
+    fields.push(Field::new("Response within", receipt.service_timeout));
     with_data(fields, receipt.private_data.bytes())
 }
 

@@ -1,8 +1,8 @@
-//! Pairs lanes by their PSNs.
+//! Pairs tracks by their PSNs.
 //!
-//! PSNs alone do not distinguish queue pairs that all start at the same PSN. So each lane with answers
-//! is compared with every candidate lane: an answer matches a lane that has sent a request with its
-//! PSN. Each lane is paired with the lane that matches best.
+//! PSNs alone do not distinguish queue pairs that all start at the same PSN. So each track with responses
+//! is compared with every candidate track: a response matches a track that has sent a request with its
+//! PSN. Each track is paired with the track that matches best.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,22 +11,22 @@ use wire::{Position, Psn, Transport};
 
 use crate::collect::Collection;
 use crate::id::EndpointId;
-use crate::lane::{Lane, LaneId};
 use crate::packet::{Marks, Packet, Role};
+use crate::track::{Track, TrackId};
 
-/// A lane with this many more matching answers than any other is the right one.
+/// A track with this many more matching responses than any other is the right one.
 const ENOUGH: i64 = 16;
 
-/// An answer is compared with at most this many of the latest lanes, to bound the time.
+/// A response is compared with at most this many of the latest tracks, to bound the time.
 const MAX_CANDIDATES: usize = 64;
 
-/// How many matching answers one mismatch outweighs.
+/// How many matching responses one mismatch outweighs.
 const MISFIT: i64 = 4;
 
-/// How many PSNs an answer may be behind the next request.
+/// How many PSNs a response may be behind the next request.
 const LONGEST_WINDOW: i32 = 1 << 22;
 
-/// The requests of a lane.
+/// The requests of a track.
 #[derive(Clone, Copy)]
 struct Requests {
     first: Psn,
@@ -35,51 +35,51 @@ struct Requests {
     time: u64,
 }
 
-/// A lane that may be answered by another.
+/// A track that may be answered by another.
 struct Candidate {
-    requester: LaneId,
+    requester: TrackId,
     /// The PSN after the last answered request.
     answered: Psn,
     tally: Tally,
 }
 
-/// The evidence that two lanes are one connection.
+/// The evidence that two tracks are one connection.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     fits: i64,
     misfits: i64,
     /// How many answered requests were retransmitted.
-    repeated: u64,
-    /// The time from requests to answers, in nanoseconds.
+    retransmitted: u64,
+    /// The time from requests to responses, in nanoseconds.
     delay: u64,
 }
 
 #[derive(Default)]
 struct Comparison {
     requests: Vec<Option<Requests>>,
-    /// Lanes with requests between two addresses, in the order of their first.
-    requesters: HashMap<(EndpointId, EndpointId), Vec<LaneId>>,
-    /// The candidates of each lane.
+    /// Tracks with requests between two addresses, in the order of their first.
+    requesters: HashMap<(EndpointId, EndpointId), Vec<TrackId>>,
+    /// The candidates of each track.
     candidates: Vec<Vec<Candidate>>,
-    /// The lanes that have this one among their candidates.
-    answerers: Vec<Vec<LaneId>>,
+    /// The tracks that have this one among their candidates.
+    responders: Vec<Vec<TrackId>>,
     settled: Vec<bool>,
-    pairs: Vec<(LaneId, LaneId)>,
+    pairs: Vec<(TrackId, TrackId)>,
 }
 
-/// The pairs with the best evidence, each lane in at most one pair.
+/// The pairs with the best evidence, each track in at most one pair.
 pub(super) fn pairs(
     collection: &Collection,
-    is_open: impl Fn(LaneId) -> bool,
-) -> Vec<(LaneId, LaneId)> {
-    let lanes = &collection.lanes.list;
-    let count = lanes.len();
+    is_open: impl Fn(TrackId) -> bool,
+) -> Vec<(TrackId, TrackId)> {
+    let tracks = &collection.tracks.list;
+    let count = tracks.len();
     let mut ballot = Comparison {
         requests: vec![None; count],
         candidates: (0..count).map(|_| Vec::new()).collect(),
-        answerers: vec![Vec::new(); count],
+        responders: vec![Vec::new(); count],
         settled: (0..count)
-            .map(|id| !is_answered(&lanes[id]) || !is_open(id))
+            .map(|id| !is_answered(&tracks[id]) || !is_open(id))
             .collect(),
         ..Comparison::default()
     };
@@ -87,39 +87,39 @@ pub(super) fn pairs(
         return Vec::new();
     }
     for packet in &collection.packets {
-        let lane = packet.connection.index();
-        if !ballot.settled[lane] && !packet.marks.contains(Marks::DAMAGED) {
-            let way = (lanes[lane].from, lanes[lane].to);
-            ballot.take(lane, way, packet);
+        let track = packet.connection.index();
+        if !ballot.settled[track] && !packet.marks.contains(Marks::DAMAGED) {
+            let way = (tracks[track].from, tracks[track].to);
+            ballot.take(track, way, packet);
         }
     }
     ballot.result()
 }
 
-fn is_answered(lane: &Lane) -> bool {
-    let answered = matches!(lane.transport, Transport::Rc | Transport::Xrc);
-    answered && lane.exchange.is_none()
+fn is_answered(track: &Track) -> bool {
+    let answered = matches!(track.transport, Transport::Rc | Transport::Xrc);
+    answered && track.exchange.is_none()
 }
 
 impl Comparison {
-    fn take(&mut self, lane: LaneId, (from, to): (EndpointId, EndpointId), packet: &Packet) {
+    fn take(&mut self, track: TrackId, (from, to): (EndpointId, EndpointId), packet: &Packet) {
         match packet.role {
-            Role::Request => self.take_request(lane, (from, to), packet),
+            Role::Request => self.take_request(track, (from, to), packet),
             Role::Acknowledge | Role::Response | Role::NotReady | Role::Reject => {
-                self.take_answer(lane, (to, from), packet);
+                self.take_response(track, (to, from), packet);
             }
             Role::Manage | Role::Congestion => {}
         }
     }
 
-    fn take_request(&mut self, lane: LaneId, way: (EndpointId, EndpointId), packet: &Packet) {
-        let Some(requests) = &mut self.requests[lane] else {
-            self.requests[lane] = Some(Requests {
+    fn take_request(&mut self, track: TrackId, way: (EndpointId, EndpointId), packet: &Packet) {
+        let Some(requests) = &mut self.requests[track] else {
+            self.requests[track] = Some(Requests {
                 first: packet.psn,
                 next: packet.psn + 1,
                 time: packet.time,
             });
-            self.requesters.entry(way).or_default().push(lane);
+            self.requesters.entry(way).or_default().push(track);
             return;
         };
         requests.time = packet.time;
@@ -130,28 +130,29 @@ impl Comparison {
             }
             return;
         }
-        for &answerer in &self.answerers[lane] {
-            let candidates = self.candidates[answerer].iter_mut();
-            for candidate in candidates.filter(|candidate| candidate.requester == lane) {
-                candidate.tally.repeated += u64::from(packet.psn.since(candidate.answered) < 0);
+        for &responder in &self.responders[track] {
+            let candidates = self.candidates[responder].iter_mut();
+            for candidate in candidates.filter(|candidate| candidate.requester == track) {
+                candidate.tally.retransmitted +=
+                    u64::from(packet.psn.since(candidate.answered) < 0);
             }
         }
     }
 
-    fn take_answer(&mut self, lane: LaneId, back: (EndpointId, EndpointId), packet: &Packet) {
-        if !self.compare(lane, packet) {
-            self.add_candidates(lane, back, packet);
+    fn take_response(&mut self, track: TrackId, back: (EndpointId, EndpointId), packet: &Packet) {
+        if !self.compare(track, packet) {
+            self.add_candidates(track, back, packet);
         }
-        self.settle(lane);
+        self.settle(track);
     }
 
-    /// Whether an answer matches a request of any candidate.
-    fn compare(&mut self, lane: LaneId, packet: &Packet) -> bool {
+    /// Whether a response matches a request of any candidate.
+    fn compare(&mut self, track: TrackId, packet: &Packet) -> bool {
         let Self {
             requests, settled, ..
         } = self;
         let mut fits = false;
-        for candidate in &mut self.candidates[lane] {
+        for candidate in &mut self.candidates[track] {
             let requests = requests[candidate.requester].as_ref();
             if let Some(requests) = requests.filter(|_| !settled[candidate.requester]) {
                 fits |= candidate.compare(requests, packet);
@@ -160,7 +161,7 @@ impl Comparison {
         fits
     }
 
-    fn add_candidates(&mut self, lane: LaneId, back: (EndpointId, EndpointId), packet: &Packet) {
+    fn add_candidates(&mut self, track: TrackId, back: (EndpointId, EndpointId), packet: &Packet) {
         let Some(requesters) = self.requesters.get_mut(&back) else {
             return;
         };
@@ -171,8 +172,8 @@ impl Comparison {
         }
         let recent = requesters.iter().rev().take(MAX_CANDIDATES);
         for &requester in recent {
-            let known = &mut self.candidates[lane];
-            let requests = self.requests[requester].expect("a lane in this list has requests");
+            let known = &mut self.candidates[track];
+            let requests = self.requests[requester].expect("a track in this list has requests");
             let is_new = known
                 .iter()
                 .all(|candidate| candidate.requester != requester);
@@ -184,15 +185,15 @@ impl Comparison {
                 };
                 candidate.compare(&requests, packet);
                 known.push(candidate);
-                self.answerers[requester].push(lane);
+                self.responders[requester].push(track);
             }
         }
     }
 
     /// Accepts a pair that is far ahead of all others.
-    fn settle(&mut self, lane: LaneId) {
+    fn settle(&mut self, track: TrackId) {
         let settled = &self.settled;
-        let open = self.candidates[lane].iter();
+        let open = self.candidates[track].iter();
         let open = open.filter(|candidate| !settled[candidate.requester]);
         let mut best: Option<&Candidate> = None;
         let mut second = 0;
@@ -210,25 +211,26 @@ impl Comparison {
             return;
         };
         let requester = best.requester;
-        self.pairs.push((lane.min(requester), lane.max(requester)));
-        self.settled[lane] = true;
+        self.pairs
+            .push((track.min(requester), track.max(requester)));
+        self.settled[track] = true;
         self.settled[requester] = true;
     }
 
-    fn result(self) -> Vec<(LaneId, LaneId)> {
+    fn result(self) -> Vec<(TrackId, TrackId)> {
         let Self {
             settled, mut pairs, ..
         } = self;
-        let mut tallies: HashMap<(LaneId, LaneId), Tally> = HashMap::new();
-        for (lane, candidates) in self.candidates.iter().enumerate() {
+        let mut tallies: HashMap<(TrackId, TrackId), Tally> = HashMap::new();
+        for (track, candidates) in self.candidates.iter().enumerate() {
             for candidate in candidates {
                 let requester = candidate.requester;
-                if settled[lane] || settled[requester] {
+                if settled[track] || settled[requester] {
                     continue;
                 }
                 let requests = self.requests[requester].expect("a candidate has requests");
                 let unanswered = candidate.answered.since(requests.next) < 0;
-                let pair = (lane.min(requester), lane.max(requester));
+                let pair = (track.min(requester), track.max(requester));
                 let tally = tallies.entry(pair).or_default();
                 tally.add(&candidate.tally);
                 tally.misfits += i64::from(unanswered);
@@ -236,11 +238,11 @@ impl Comparison {
         }
         let mut tallies: Vec<_> = tallies.into_iter().collect();
         tallies.retain(|(_, tally)| tally.fits > 0);
-        // Lanes are numbered in the order of their first packets, and a device answers in order.
+        // Tracks are numbered in the order of their first packets, and a device answers in order.
         tallies.sort_by_key(|&((one, other), tally)| {
             // A queue pair that is connected to itself is the last possibility.
             let itself = one == other;
-            let against = (tally.repeated, tally.magnitude_of_delay());
+            let against = (tally.retransmitted, tally.magnitude_of_delay());
             (Reverse(tally.score()), itself, against, one, other)
         });
         let mut taken = settled;
@@ -257,32 +259,35 @@ impl Comparison {
 
 impl Requests {
     /// The distance from the first request to the one that a packet answers; none if there is none.
-    fn place(&self, answer: &Packet) -> Option<i32> {
+    fn place(&self, response: &Packet) -> Option<i32> {
         // A NAK may name a lost request, which is the next one.
-        let last = i32::from(answer.role == Role::Reject);
-        let place = answer.psn.since(self.first);
-        (place >= 0 && answer.psn.since(self.next) < last).then_some(place)
+        let last = i32::from(response.role == Role::Reject);
+        let place = response.psn.since(self.first);
+        (place >= 0 && response.psn.since(self.next) < last).then_some(place)
     }
 }
 
 impl Candidate {
-    /// Whether an answer matches the requests of this lane.
-    fn compare(&mut self, requests: &Requests, answer: &Packet) -> bool {
-        let is_more_data = answer.role == Role::Response
-            && matches!(answer.opcode.position(), Position::Middle | Position::Last);
-        let fits = requests.place(answer).is_some();
+    /// Whether a response matches the requests of this track.
+    fn compare(&mut self, requests: &Requests, response: &Packet) -> bool {
+        let is_more_data = response.role == Role::Response
+            && matches!(
+                response.opcode.position(),
+                Position::Middle | Position::Last
+            );
+        let fits = requests.place(response).is_some();
         if fits && !is_more_data {
             self.tally.fits += 1;
-            let delay = answer.time.saturating_sub(requests.time);
+            let delay = response.time.saturating_sub(requests.time);
             self.tally.delay = self.tally.delay.saturating_add(delay);
         }
         // A read uses more PSNs than its request packet.
         if !fits && !is_more_data {
             self.tally.misfits += 1;
         }
-        let answers_it = !matches!(answer.role, Role::Reject | Role::NotReady);
-        if answers_it && (fits || is_more_data) && answer.psn.since(self.answered) >= 0 {
-            self.answered = answer.psn + 1;
+        let answers_it = !matches!(response.role, Role::Reject | Role::NotReady);
+        if answers_it && (fits || is_more_data) && response.psn.since(self.answered) >= 0 {
+            self.answered = response.psn + 1;
         }
         fits || is_more_data
     }
@@ -296,7 +301,7 @@ impl Tally {
     fn add(&mut self, other: &Tally) {
         self.fits += other.fits;
         self.misfits += other.misfits;
-        self.repeated += other.repeated;
+        self.retransmitted += other.retransmitted;
         self.delay = self.delay.saturating_add(other.delay);
     }
 

@@ -6,9 +6,9 @@ use crate::cm_exchanges::{Exchange, ExchangeMessage, Exchanges, Rejection};
 use crate::connection_end::Side;
 use crate::handshake::{Handshake, HandshakeOutcome, Step};
 use crate::id::{ConnectionId, PacketId};
-use crate::lane::Sender;
 use crate::packet::Marks;
 use crate::text_format::{count, duration, times};
+use crate::track::Sender;
 
 /// Adds the handshake to every connection.
 pub(super) fn tell(
@@ -20,8 +20,12 @@ pub(super) fn tell(
         let Some(connection) = *connection else {
             continue;
         };
-        for said in exchange.said.iter().filter(|said| said.repeated) {
-            context.packets[said.packet].marks |= Marks::REPEATED;
+        for message in exchange
+            .messages
+            .iter()
+            .filter(|message| message.retransmitted)
+        {
+            context.packets[message.packet].marks |= Marks::RETRANSMITTED;
         }
         let handshake = handshake(exchange, context);
         report_outcome(exchange, &handshake, connection, context);
@@ -31,8 +35,11 @@ pub(super) fn tell(
 
 fn handshake(exchange: &Exchange, context: &Context<'_>) -> Handshake {
     let time = |name: &str| {
-        let said = exchange.said.iter().find(|said| said.name == name)?;
-        Some(context.packets[said.packet].time)
+        let message = exchange
+            .messages
+            .iter()
+            .find(|message| message.name == name)?;
+        Some(context.packets[message.packet].time)
     };
     let duration = match (time("REQ"), time("RTU")) {
         (Some(begin), Some(end)) => end.checked_sub(begin),
@@ -41,21 +48,21 @@ fn handshake(exchange: &Exchange, context: &Context<'_>) -> Handshake {
     Handshake {
         service: exchange.service,
         active: Side::Left,
-        steps: exchange.said.iter().map(step).collect(),
+        steps: exchange.messages.iter().map(step).collect(),
         outcome: outcome(exchange),
         duration,
     }
 }
 
-fn step(said: &ExchangeMessage) -> Step {
+fn step(message: &ExchangeMessage) -> Step {
     Step {
-        packet: PacketId::new(said.packet),
-        from: side(said.by),
-        name: said.name,
-        says: said.words.clone(),
-        in_short: said.in_short.clone(),
-        private_data: said.private_data.clone(),
-        repeated: said.repeated,
+        packet: PacketId::new(message.packet),
+        from: side(message.by),
+        name: message.name,
+        says: message.words.clone(),
+        in_short: message.in_short.clone(),
+        private_data: message.private_data.clone(),
+        retransmitted: message.retransmitted,
     }
 }
 
@@ -67,16 +74,19 @@ fn side(speaker: Sender) -> Side {
 }
 
 fn outcome(exchange: &Exchange) -> HandshakeOutcome {
-    let answered = exchange.said.iter().any(|said| said.by == Sender::Passive);
+    let answered = exchange
+        .messages
+        .iter()
+        .any(|message| message.by == Sender::Passive);
     // The active side may end its own attempt with a REJ "timeout".
     if !answered && (exchange.has("REQ") || exchange.has("SIDR_REQ")) {
         return HandshakeOutcome::Unanswered;
     }
     let rejection = exchange
-        .said
+        .messages
         .iter()
         .rev()
-        .find_map(|said| said.rejection.clone());
+        .find_map(|message| message.rejection.clone());
     if let Some(rejection) = rejection {
         return HandshakeOutcome::Rejected {
             reason: rejection.reason,
@@ -104,52 +114,52 @@ fn report_outcome(
     match &handshake.outcome {
         HandshakeOutcome::Rejected { reason, words } => {
             let rejection = exchange
-                .said
+                .messages
                 .iter()
                 .rev()
-                .find(|said| said.rejection.is_some());
+                .find(|message| message.rejection.is_some());
             let what = format!("rejected {}: {words} (reason {reason})", request(exchange));
-            let Some(said) = rejection else {
+            let Some(message) = rejection else {
                 return;
             };
-            let kind = match said.rejection {
+            let kind = match message.rejection {
                 Some(Rejection {
                     no_listener: true, ..
                 }) => AnomalyKind::NoListener,
                 _ => AnomalyKind::Rejected,
             };
-            report(kind, said, &what, connection, context);
+            report(kind, message, &what, connection, context);
         }
         HandshakeOutcome::Unanswered => {
-            let marks = |said: &&ExchangeMessage| context.packets[said.packet].marks;
+            let marks = |message: &&ExchangeMessage| context.packets[message.packet].marks;
             let mut arrived = exchange
-                .said
+                .messages
                 .iter()
-                .filter(|said| !marks(said).contains(Marks::DAMAGED));
-            let Some(said) = arrived.next() else {
+                .filter(|message| !marks(message).contains(Marks::DAMAGED));
+            let Some(message) = arrived.next() else {
                 return;
             };
             let asked = exchange
-                .said
+                .messages
                 .iter()
-                .filter(|it| it.name == said.name)
+                .filter(|it| it.name == message.name)
                 .count() as u64;
             let what = format!(
-                "asked for {} {} and got no answer{}",
+                "asked for {} {} and got no response{}",
                 request(exchange),
                 times(asked),
                 spread(exchange, context)
             );
             report(
                 AnomalyKind::HandshakeUnanswered,
-                said,
+                message,
                 &what,
                 connection,
                 context,
             );
         }
         _ => {
-            report_repetitions(exchange, connection, context);
+            report_retransmissions(exchange, connection, context);
             report_disconnects(exchange, connection, context);
         }
     }
@@ -159,9 +169,9 @@ fn report_outcome(
 fn report_disconnects(exchange: &Exchange, connection: ConnectionId, context: &mut Context<'_>) {
     for by in [Sender::Active, Sender::Passive] {
         let mut requests = exchange
-            .said
+            .messages
             .iter()
-            .filter(|said| said.name == "DREQ" && said.by == by && !said.repeated);
+            .filter(|message| message.name == "DREQ" && message.by == by && !message.retransmitted);
         let first = requests.next();
         let (Some(first), number @ 1..) = (first, requests.count() as u64) else {
             continue;
@@ -181,19 +191,28 @@ fn report_disconnects(exchange: &Exchange, connection: ConnectionId, context: &m
 }
 
 /// Reports retransmitted messages.
-fn report_repetitions(exchange: &Exchange, connection: ConnectionId, context: &mut Context<'_>) {
-    let mut repeated = exchange.said.iter().filter(|said| said.repeated);
-    let Some(first) = repeated.next() else {
+fn report_retransmissions(
+    exchange: &Exchange,
+    connection: ConnectionId,
+    context: &mut Context<'_>,
+) {
+    let mut retransmitted = exchange
+        .messages
+        .iter()
+        .filter(|message| message.retransmitted);
+    let Some(first) = retransmitted.next() else {
         return;
     };
-    let number = 1 + repeated.filter(|said| said.name == first.name).count() as u64;
+    let number = 1 + retransmitted
+        .filter(|message| message.name == first.name)
+        .count() as u64;
     let what = format!(
-        "repeated its {} {} before it got an answer",
+        "retransmitted its {} {} before it got a response",
         first.name,
         times(number)
     );
     report(
-        AnomalyKind::HandshakeRepeated,
+        AnomalyKind::HandshakeRetransmitted,
         first,
         &what,
         connection,
@@ -203,7 +222,7 @@ fn report_repetitions(exchange: &Exchange, connection: ConnectionId, context: &m
 
 /// The time span of the retransmissions.
 fn spread(exchange: &Exchange, context: &Context<'_>) -> String {
-    match exchange.said.as_slice() {
+    match exchange.messages.as_slice() {
         [first, .., last] => {
             let time = context.packets[last.packet].time - context.packets[first.packet].time;
             format!(" within {}", duration(time))
@@ -221,19 +240,19 @@ fn request(exchange: &Exchange) -> String {
 
 fn report(
     kind: AnomalyKind,
-    said: &ExchangeMessage,
+    message: &ExchangeMessage,
     what: &str,
     connection: ConnectionId,
     context: &mut Context<'_>,
 ) {
-    let end = &context.connections[connection.index()].ends[side(said.by).index()];
+    let end = &context.connections[connection.index()].ends[side(message.by).index()];
     let who = context.endpoints[end.endpoint.index()].address;
     context.report(Anomaly {
         kind,
-        time: context.packets[said.packet].time,
+        time: context.packets[message.packet].time,
         sentence: format!("{who} {what}."),
         connection: Some(connection),
         message: None,
-        packet: Some(PacketId::new(said.packet)),
+        packet: Some(PacketId::new(message.packet)),
     });
 }

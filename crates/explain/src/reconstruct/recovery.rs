@@ -16,19 +16,19 @@ pub(super) enum Cause {
         /// The requested delay, in nanoseconds.
         delay: u64,
     },
-    /// Answers with data are missing.
+    /// Responses with data are missing.
     DataLost {
         /// How many packets.
         missing: u64,
     },
-    /// The answer is in the capture, but the request is repeated.
-    AnswerLost {
-        /// The answer.
-        answer: Option<PacketId>,
+    /// The response is in the capture, but the request is retransmitted.
+    ResponseLost {
+        /// The response.
+        response: Option<PacketId>,
         /// How long the requester waited, in nanoseconds.
         waited: u64,
     },
-    /// There was no answer.
+    /// There was no response.
     Timeout {
         /// How long the requester waited, in nanoseconds.
         waited: u64,
@@ -57,9 +57,9 @@ pub(super) struct Recovery {
     /// How many times the oldest position was sent again.
     pub(super) rounds: u64,
     /// How many packets were sent again.
-    pub(super) repeated: u64,
+    pub(super) retransmitted: u64,
     /// When the first packet was sent again.
-    pub(super) first_repeat: Option<u64>,
+    pub(super) first_retransmission: Option<u64>,
     /// The time of the last event.
     pub(super) last: u64,
     /// When the oldest position was last sent.
@@ -86,13 +86,13 @@ impl Recovery {
             time,
             naks: 1,
             rounds: 0,
-            repeated: 0,
-            first_repeat: None,
+            retransmitted: 0,
+            first_retransmission: None,
             last: time,
             attempt: None,
             longest_pause: match cause {
                 Cause::NotReady { delay } => delay,
-                Cause::AnswerLost { waited, .. } | Cause::Timeout { waited } => waited,
+                Cause::ResponseLost { waited, .. } | Cause::Timeout { waited } => waited,
                 Cause::Sequence { .. } | Cause::DataLost { .. } => 0,
             },
             overcome: None,
@@ -106,15 +106,15 @@ impl Recovery {
     }
 
     /// A packet was sent again.
-    pub(super) fn repeat(&mut self, position: StreamPosition, time: u64) {
-        self.repeated += 1;
+    pub(super) fn count_retransmission(&mut self, position: StreamPosition, time: u64) {
+        self.retransmitted += 1;
         if position == self.at {
             self.rounds += 1;
             let pause = self.attempt.map_or(0, |last| time.saturating_sub(last));
             self.longest_pause = self.longest_pause.max(pause);
             self.attempt = Some(time);
         }
-        self.first_repeat.get_or_insert(time);
+        self.first_retransmission.get_or_insert(time);
         self.last = time;
     }
 

@@ -87,23 +87,23 @@ pub(super) fn overcome(stream: &Stream, recovery: &Recovery, time: u64, context:
             let end = format!("{again}, and the data came {took} later");
             (AnomalyKind::WentBack, format!("{beginning}; {end}."))
         }
-        Cause::AnswerLost { answer, waited } => {
-            let beginning = answer_lost(stream, recovery, answer, waited, context);
-            let end = format!("the next answer came {took} later");
-            let kind = answer_kind(recovery, context);
+        Cause::ResponseLost { response, waited } => {
+            let beginning = response_lost(stream, recovery, response, waited, context);
+            let end = format!("the next response came {took} later");
+            let kind = response_kind(recovery, context);
             (kind, format!("{beginning}; {end}."))
         }
         Cause::Timeout { waited } => {
             let beginning = timed_out(stream, recovery, waited, context);
-            let end = format!("the answer came {took} after the first repetition");
+            let end = format!("the response came {took} after the first retransmission");
             (AnomalyKind::TimedOut, format!("{beginning}; {end}."))
         }
     };
     report(kind, sentence, stream, recovery, context);
 }
 
-/// How long an answer takes at most without faults, in nanoseconds.
-const ANSWER_TIME: u64 = 100_000_000;
+/// How long a response takes at most without faults, in nanoseconds.
+const RESPONSE_TIME: u64 = 100_000_000;
 
 impl Stream {
     /// Reports what is unfinished at the end of the capture.
@@ -115,12 +115,12 @@ impl Stream {
         }
         self.report_holes(context);
         self.report_count(
-            self.unknown_answers,
+            self.unknown_responses,
             AnomalyKind::UnexpectedAcknowledge,
             context,
             |number, asker, peer| {
-                let answers = count(number, "answer", "answers");
-                format!("{answers} to {asker} by {peer} for sequence numbers that were not sent")
+                let responses = count(number, "response", "responses");
+                format!("{responses} to {asker} by {peer} for sequence numbers that were not sent")
             },
         );
         self.report_count(
@@ -128,8 +128,8 @@ impl Stream {
             AnomalyKind::NeverSeen,
             context,
             |number, asker, peer| {
-                let answers = count(number, "answer", "answers");
-                format!("{answers} to {asker} by {peer}, but the requests are not in the capture")
+                let responses = count(number, "response", "responses");
+                format!("{responses} to {asker} by {peer}, but the requests are not in the capture")
             },
         );
         self.report_count(
@@ -147,7 +147,7 @@ impl Stream {
     /// Reports recoveries that do not end in the capture.
     fn report_lasting(&mut self, context: &mut Context<'_>) {
         for recovery in std::mem::take(&mut self.recoveries) {
-            if recovery.is_data_lost() && recovery.repeated == 0 {
+            if recovery.is_data_lost() && recovery.retransmitted == 0 {
                 not_captured(self, &recovery, context);
             } else {
                 lasting(self, &recovery, context);
@@ -156,7 +156,7 @@ impl Stream {
         }
     }
 
-    /// Reports the last messages if they have no answer.
+    /// Reports the last messages if they have no response.
     fn report_unanswered(&self, context: &mut Context<'_>) {
         let left = self.messages.range(self.settled..).map(|(_, &id)| id);
         let mut left = left.filter(|id| {
@@ -168,16 +168,16 @@ impl Stream {
         };
         let number = 1 + left.count() as u64;
         let message = context.messages[first.index()];
-        // The answer may be in the part of the file that is missing.
-        if context.cut_off && context.end.saturating_sub(message.begun) < ANSWER_TIME {
+        // The response may be in the part of the file that is missing.
+        if context.cut_off && context.end.saturating_sub(message.begun) < RESPONSE_TIME {
             return;
         }
         let asker = context.name(self.connection, self.side);
         let messages = count(number, "message", "messages");
         let psn = message.first_psn;
         let heard = match self.last_heard {
-            Some(_) => "the capture contains no answer to it",
-            None => "the capture contains no answer",
+            Some(_) => "the capture contains no response to it",
+            None => "the capture contains no response",
         };
         context.report(Anomaly {
             kind: AnomalyKind::Unanswered,
@@ -255,7 +255,7 @@ pub(super) fn not_captured(stream: &Stream, recovery: &Recovery, context: &mut C
     let asker = context.name(stream.connection, stream.side);
     let range = psn_range(stream.psn_at(recovery.at), missing);
     let sentence = format!(
-        "{range} of the answer to a READ of {asker} is not in the capture, but was not requested again: only the capture missed it."
+        "{range} of the response to a READ of {asker} is not in the capture, but was not requested again: only the capture missed it."
     );
     report(AnomalyKind::NeverSeen, sentence, stream, recovery, context);
     if let Some(message) = recovery.message {
@@ -287,7 +287,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
         }
         Cause::Sequence { .. } => {
             let beginning = missed(stream, recovery, context);
-            let end = format!("{again}, and the capture has no answer after that");
+            let end = format!("{again}, and the capture has no response after that");
             (
                 AnomalyKind::SequenceError,
                 Outcome::Unanswered,
@@ -313,15 +313,15 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
                 format!("{beginning}; {end}."),
             )
         }
-        Cause::AnswerLost { answer, waited } => {
-            let beginning = answer_lost(stream, recovery, answer, waited, context);
-            let end = "the capture has no answer after that";
-            let kind = answer_kind(recovery, context);
+        Cause::ResponseLost { response, waited } => {
+            let beginning = response_lost(stream, recovery, response, waited, context);
+            let end = "the capture has no response after that";
+            let kind = response_kind(recovery, context);
             (kind, Outcome::Done, format!("{beginning}; {end}."))
         }
         Cause::Timeout { waited } => {
             let beginning = timed_out(stream, recovery, waited, context);
-            let end = format!("there was no answer, and the capture ends {silence} later");
+            let end = format!("there was no response, and the capture ends {silence} later");
             (
                 AnomalyKind::RetriesExhausted,
                 Outcome::GivenUp,
@@ -415,25 +415,25 @@ fn data_lost(stream: &Stream, recovery: &Recovery, missing: u64, context: &Conte
     let asker = context.name(stream.connection, stream.side);
     let range = psn_range(stream.psn_at(recovery.at), missing);
     let packets = count(missing, "packet", "packets");
-    format!("{packets} of the answer to a READ of {asker} did not arrive ({range})")
+    format!("{packets} of the response to a READ of {asker} did not arrive ({range})")
 }
 
-fn answer_lost(
+fn response_lost(
     stream: &Stream,
     recovery: &Recovery,
-    answer: Option<PacketId>,
+    response: Option<PacketId>,
     waited: u64,
     context: &Context<'_>,
 ) -> String {
     let asker = context.name(stream.connection, stream.side);
     let what = what(recovery.message, context);
     let psn = stream.psn_at(recovery.at);
-    let frame = match answer {
-        Some(answer) => format!(" in frame {}", context.packets[answer.index()].frame),
+    let frame = match response {
+        Some(response) => format!(" in frame {}", context.packets[response.index()].frame),
         None => String::new(),
     };
     format!(
-        "{asker} sent {what} at PSN {psn} again after {}, although its answer is in the capture{frame}: that was lost after the capture point, or came too late",
+        "{asker} sent {what} at PSN {psn} again after {}, although its response is in the capture{frame}: that was lost after the capture point, or came too late",
         duration(waited)
     )
 }
@@ -443,11 +443,11 @@ fn timed_out(stream: &Stream, recovery: &Recovery, waited: u64, context: &Contex
     let what = what(recovery.message, context);
     let psn = stream.psn_at(recovery.at);
     let mut text = format!(
-        "{asker} had no answer to {what} at PSN {psn} and sent it again {}, first after {}",
+        "{asker} had no response to {what} at PSN {psn} and sent it again {}, first after {}",
         times(recovery.rounds),
         duration(waited)
     );
-    let more = recovery.repeated - recovery.rounds.min(recovery.repeated);
+    let more = recovery.retransmitted - recovery.rounds.min(recovery.retransmitted);
     if more > 0 {
         let more = count(more, "packet", "packets");
         text.push_str(&format!(", followed by {more}"));
@@ -456,7 +456,7 @@ fn timed_out(stream: &Stream, recovery: &Recovery, waited: u64, context: &Contex
 }
 
 /// Data that is requested again at once is not a timeout.
-fn answer_kind(recovery: &Recovery, context: &Context<'_>) -> AnomalyKind {
+fn response_kind(recovery: &Recovery, context: &Context<'_>) -> AnomalyKind {
     match recovery
         .message
         .map(|id| context.messages[id.index()].operation)
@@ -467,7 +467,7 @@ fn answer_kind(recovery: &Recovery, context: &Context<'_>) -> AnomalyKind {
 }
 
 fn sent_again(recovery: &Recovery) -> String {
-    match (recovery.repeated, recovery.first_repeat) {
+    match (recovery.retransmitted, recovery.first_retransmission) {
         (0, _) | (_, None) => "nothing was sent again".to_owned(),
         (number, Some(time)) => {
             let packets = count(number, "packet was", "packets were");

@@ -34,7 +34,7 @@ impl Stream {
         if self.cuts_short(position, &packet, context) {
             return self.take_new(position, id, context);
         }
-        self.take_repeated(position, id, context);
+        self.take_retransmitted(position, id, context);
     }
 
     /// Handles a datagram. It is a complete message.
@@ -199,7 +199,7 @@ impl Stream {
     fn take_late(&mut self, position: StreamPosition, id: PacketId, context: &mut Context<'_>) {
         let packet = context.packets[id.index()];
         self.under_way.push_back((position, id));
-        self.count_repeat(position, position + 1, packet.time);
+        self.count_retransmission(position, position + 1, packet.time);
         let found = self
             .message_at(position, context)
             .or_else(|| self.grow_back(position, id, context))
@@ -258,29 +258,34 @@ impl Stream {
         })
     }
 
-    fn take_repeated(&mut self, position: StreamPosition, id: PacketId, context: &mut Context<'_>) {
+    fn take_retransmitted(
+        &mut self,
+        position: StreamPosition,
+        id: PacketId,
+        context: &mut Context<'_>,
+    ) {
         let packet = context.packets[id.index()];
         let found = self.message_at(position, context);
         let marks = &mut context.packets[id.index()].marks;
-        *marks |= Marks::REPEATED;
+        *marks |= Marks::RETRANSMITTED;
         marks.set(Marks::NEEDLESS, position < self.acknowledged);
         context.packets[id.index()].message = found.map(|found| found.id);
         let mut end = position + 1;
         if let Some(found) = found {
             let message = &mut context.messages[found.id.index()];
             message.packets += 1;
-            message.repeated += 1;
+            message.retransmitted += 1;
             message.last = id;
             if message.operation == Operation::ReadRequest {
                 end = found.end;
             }
         }
-        if !self.count_repeat(position, end, packet.time) {
-            let cause = self.cause_of_repeat(position, id, context);
+        if !self.count_retransmission(position, end, packet.time) {
+            let cause = self.cause_of_retransmission(position, id, context);
             let message = found.map(|found| found.id);
             let mut recovery = Recovery::new(cause, position, message, id, packet.time);
             recovery.naks = 0;
-            recovery.repeat(position, packet.time);
+            recovery.count_retransmission(position, packet.time);
             self.report_overcome(context);
             self.recoveries.push(recovery);
         }
@@ -288,7 +293,12 @@ impl Stream {
     }
 
     /// Adds a retransmission to its recovery; returns whether there is one.
-    fn count_repeat(&mut self, position: StreamPosition, end: StreamPosition, time: u64) -> bool {
+    fn count_retransmission(
+        &mut self,
+        position: StreamPosition,
+        end: StreamPosition,
+        time: u64,
+    ) -> bool {
         // Some of them may be lost again before the capture point.
         const SKIPPED: StreamPosition = 32;
         let goes_on = self
@@ -300,16 +310,18 @@ impl Stream {
                 recovery.at <= position && (recovery.overcome.is_none() || goes_on)
             });
         match current {
-            Some(recovery) => recovery.repeat(position, time),
+            Some(recovery) => recovery.count_retransmission(position, time),
             None => {
-                return goes_on || self.joins_the_last(|recovery| recovery.repeat(position, time));
+                return goes_on
+                    || self
+                        .joins_the_last(|recovery| recovery.count_retransmission(position, time));
             }
         }
         true
     }
 
     /// The cause of a retransmission without a NAK.
-    fn cause_of_repeat(
+    fn cause_of_retransmission(
         &self,
         position: StreamPosition,
         id: PacketId,
@@ -321,15 +333,15 @@ impl Stream {
         if position >= self.acknowledged {
             return Cause::Timeout { waited };
         }
-        let answer = self.answer_to(position, id, context);
-        if let Some(answer) = answer {
-            context.packets[answer.index()].marks |= Marks::LOST;
+        let response = self.response_to(position, id, context);
+        if let Some(response) = response {
+            context.packets[response.index()].marks |= Marks::LOST;
         }
-        Cause::AnswerLost { answer, waited }
+        Cause::ResponseLost { response, waited }
     }
 
-    /// The captured answer to the request at a position.
-    fn answer_to(
+    /// The captured response to the request at a position.
+    fn response_to(
         &self,
         position: StreamPosition,
         before: PacketId,
@@ -338,7 +350,7 @@ impl Stream {
         let found = self.message_at(position, context)?;
         let message = &context.messages[found.id.index()];
         if message.operation != Operation::ReadRequest {
-            return message.answer;
+            return message.response;
         }
         let psn = self.psn_at(position);
         let candidates = (message.first.index()..before.index()).rev().take(FAR);
@@ -355,7 +367,7 @@ impl Stream {
         Some(context.packets[id.index()].time)
     }
 
-    /// How many PSNs a request uses. A read uses one for each packet of its answer.
+    /// How many PSNs a request uses. A read uses one for each packet of its response.
     fn span(&self, packet: &Packet, context: &Context<'_>) -> u64 {
         if packet.opcode.operation() != Operation::ReadRequest || self.path_mtu == 0 {
             return 1;
@@ -419,10 +431,10 @@ fn new_message(id: PacketId, packet: &Packet, span: u32) -> Message {
         answered: None,
         first: id,
         last: id,
-        answer: None,
+        response: None,
         packets: 1,
-        answers: 0,
-        repeated: 0,
+        responses: 0,
+        retransmitted: 0,
         not_ready: 0,
     }
 }

@@ -83,8 +83,10 @@ fn of_traffic(packets: &[Packet], messages: &[Message], paired: &Paired) -> Vec<
     let mut seen = vec![[false; 2]; paired.connections.len()];
     let mut changes = Vec::new();
     for message in messages {
-        let answer = message.answer.map(|answer| (message.from.other(), answer));
-        for (side, packet) in [Some((message.from, message.first)), answer]
+        let response = message
+            .response
+            .map(|response| (message.from.other(), response));
+        for (side, packet) in [Some((message.from, message.first)), response]
             .into_iter()
             .flatten()
         {

@@ -1,4 +1,4 @@
-//! The requests of one end of a connection, and their answers.
+//! The requests of one end of a connection, and their responses.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,7 +42,7 @@ pub(super) struct Stream {
     pub(super) holes: BTreeMap<StreamPosition, Hole>,
     /// Packets that are not acknowledged yet.
     pub(super) under_way: VecDeque<(StreamPosition, PacketId)>,
-    /// The position after the last answer.
+    /// The position after the last response.
     pub(super) answered: StreamPosition,
     /// The position after the last retransmission.
     pub(super) replayed: Option<StreamPosition>,
@@ -51,7 +51,7 @@ pub(super) struct Stream {
     pub(super) last_heard: Option<u64>,
     /// A request was rejected with a fatal NAK.
     pub(super) rejected: bool,
-    pub(super) unknown_answers: PacketCount,
+    pub(super) unknown_responses: PacketCount,
     pub(super) orphans: PacketCount,
     pub(super) wrong_sizes: PacketCount,
 }
@@ -106,7 +106,7 @@ impl Stream {
             recoveries: Vec::new(),
             last_heard: None,
             rejected: false,
-            unknown_answers: PacketCount::default(),
+            unknown_responses: PacketCount::default(),
             orphans: PacketCount::default(),
             wrong_sizes: PacketCount::default(),
         }
@@ -160,7 +160,7 @@ impl Stream {
         too_many
     }
 
-    /// Whether the answers of the last message use PSNs.
+    /// Whether the responses of the last message use PSNs.
     pub(super) fn ends_with_read(&self, context: &Context<'_>) -> bool {
         self.messages
             .last_key_value()

@@ -9,7 +9,7 @@ pub(super) struct Run {
     pub(super) rounds: usize,
 }
 
-/// The longest round: request, answer, request of the other side, answer.
+/// The longest round: request, response, request of the other side, response.
 const LONGEST_PERIOD: usize = 4;
 
 /// The repeated sequence at the start of `shapes` that covers most packets.

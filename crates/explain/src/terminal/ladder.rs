@@ -142,7 +142,7 @@ fn packets(analysis: &Analysis, view: &View, connection: ConnectionId) -> Vec<Pa
 }
 
 fn shape(analysis: &Analysis, id: PacketId) -> Shape {
-    let visible = Marks::REPEATED
+    let visible = Marks::RETRANSMITTED
         | Marks::LOST
         | Marks::DAMAGED
         | Marks::STRAY
@@ -258,7 +258,7 @@ impl Drawing<'_> {
         let mut remarks = String::new();
         let fault = self.analysis.fault(id);
         for (mark, word) in [
-            (Marks::REPEATED, "again"),
+            (Marks::RETRANSMITTED, "again"),
             (Marks::LATE, "late"),
             (Marks::LOST, "lost"),
             (Marks::DAMAGED, "bad ICRC"),
@@ -372,7 +372,7 @@ fn style(packet: &Packet) -> Option<Style> {
         Role::NotReady => Some(WARNING),
         _ if packet
             .marks
-            .intersects(Marks::REPEATED | Marks::STRAY | Marks::LATE) =>
+            .intersects(Marks::RETRANSMITTED | Marks::STRAY | Marks::LATE) =>
         {
             Some(WARNING)
         }

@@ -104,7 +104,7 @@ fn known_by(connection: &Connection) -> String {
             Some(service) => format!("handshake for {service}"),
             None => "handshake".to_owned(),
         },
-        (None, Pairing::SequenceNumbers) => "answers with the same PSNs".to_owned(),
+        (None, Pairing::SequenceNumbers) => "responses with the same PSNs".to_owned(),
         (None, Pairing::OnlyChoice) => "the only other end".to_owned(),
         (None, Pairing::Datagram) => "named in datagrams".to_owned(),
         (None, Pairing::Comment) => "named in comments".to_owned(),
@@ -139,7 +139,7 @@ fn steps(analysis: &Analysis, view: &View, id: ConnectionId, handshake: &Handsha
     let said = paragraph(&said, &first, "    ", view.width());
     let mut text = painted(style, &said);
     for step in &handshake.steps {
-        if step.private_data.is_empty() || step.repeated {
+        if step.private_data.is_empty() || step.retransmitted {
             continue;
         }
         let data = described(&step.private_data);
@@ -163,7 +163,7 @@ fn outcome(handshake: &Handshake) -> (Style, String) {
         None => String::new(),
     };
     match &handshake.outcome {
-        HandshakeOutcome::Unanswered => (BAD, "no answer".to_owned()),
+        HandshakeOutcome::Unanswered => (BAD, "no response".to_owned()),
         HandshakeOutcome::Unfinished => (plain, "not finished in this capture".to_owned()),
         HandshakeOutcome::Established => (plain, format!("established{within}")),
         HandshakeOutcome::Closed => (plain, format!("established{within}, then closed")),
@@ -189,7 +189,7 @@ pub(super) fn messages(analysis: &Analysis, view: &View) -> String {
         ("", Edge::Left),
         ("message", Edge::Left),
         ("size", Edge::Right),
-        ("answer after", Edge::Right),
+        ("response in", Edge::Right),
         ("packets", Edge::Left),
         ("PSN", Edge::Left),
         // Last, because a narrow terminal cuts the last column: a cut text can still be understood, a cut number can't.
@@ -212,7 +212,7 @@ pub(super) fn messages(analysis: &Analysis, view: &View) -> String {
 /// One message as a line of its own.
 pub(super) fn line(message: &Message, width: usize) -> String {
     let (style, outcome) = outcome_of(message);
-    let answer = message.answer_time().map_or(String::new(), |time| {
+    let response = message.response_time().map_or(String::new(), |time| {
         format!(", answered after {}", duration(time))
     });
     let arrow = match message.from {
@@ -220,7 +220,7 @@ pub(super) fn line(message: &Message, width: usize) -> String {
         Side::Right => "←",
     };
     let said = format!(
-        "{:>10}  {} {arrow} {} {}, PSN {}{answer}: ",
+        "{:>10}  {} {arrow} {} {}, PSN {}{response}: ",
         moment(message.begun),
         message.connection.index() + 1,
         message.name(),
@@ -241,10 +241,10 @@ fn row(message: &Message) -> Vec<Cell> {
         _ => format!("{}–{}", message.first_psn, message.last_psn()),
     };
     let mut packets = grouped(message.packets.into());
-    if message.answers > 0 {
-        let _ = write!(packets, " + {}", grouped(message.answers.into()));
+    if message.responses > 0 {
+        let _ = write!(packets, " + {}", grouped(message.responses.into()));
     }
-    let answer = message.answer_time().map_or(String::new(), duration);
+    let response = message.response_time().map_or(String::new(), duration);
     let (style, outcome) = outcome_of(message);
     vec![
         Cell::styled(FAINT, moment(message.begun)),
@@ -252,7 +252,7 @@ fn row(message: &Message) -> Vec<Cell> {
         Cell::new(arrow),
         Cell::new(message.name()),
         Cell::new(bytes(message.length)),
-        Cell::new(answer),
+        Cell::new(response),
         Cell::new(packets),
         Cell::new(psn),
         Cell::styled(style, outcome),
@@ -264,19 +264,19 @@ fn outcome_of(message: &Message) -> (Style, String) {
     let (style, mut text) = match message.outcome {
         Outcome::Done => (GOOD, "done".to_owned()),
         Outcome::Unacknowledged => (FAINT, "sent".to_owned()),
-        Outcome::Unanswered => (WARNING, "no answer".to_owned()),
+        Outcome::Unanswered => (WARNING, "no response".to_owned()),
         Outcome::Incomplete => (WARNING, "incomplete".to_owned()),
         Outcome::NotReady => (BAD, "receiver not ready".to_owned()),
         Outcome::GivenUp => (BAD, "given up".to_owned()),
         Outcome::Rejected(code) => (BAD, format!("rejected: {code}")),
     };
-    let style = if message.repeated > 0 && style == GOOD {
+    let style = if message.retransmitted > 0 && style == GOOD {
         WARNING
     } else {
         style
     };
-    if message.repeated > 0 {
-        let _ = write!(text, ", {} repeated", message.repeated);
+    if message.retransmitted > 0 {
+        let _ = write!(text, ", {} retransmitted", message.retransmitted);
     }
     if message.not_ready > 0 {
         let _ = write!(text, ", {}× not ready", message.not_ready);

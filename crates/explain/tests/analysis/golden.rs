@@ -50,7 +50,7 @@ fn lost_requests() {
 }
 
 #[test]
-fn lost_answers() {
+fn lost_responses() {
     let view = View {
         ladder: 60,
         messages: 12,
@@ -131,7 +131,7 @@ fn each_lost_request_is_recovered() {
 }
 
 #[test]
-fn each_lost_answer_is_requested_again() {
+fn each_lost_response_is_requested_again() {
     let analysis = analysis("loss5-responses-read");
     assert_eq!(analysis.messages.len(), 5);
     assert!(
@@ -175,7 +175,7 @@ fn opcode_counts_equal_those_of_tshark() {
 #[test]
 fn truncated_file_is_read_up_to_the_last_complete_record() {
     let frames = crate::kernel_captures::frames("rping");
-    let pcapng = crate::formats::pcapng(&frames, 9, &[(0, 0)]);
+    let pcapng = crate::file_formats::pcapng(&frames, 9, &[(0, 0)]);
     for whole in [bytes("rping"), pcapng] {
         let all = Analysis::read(whole.as_slice()).expect("a capture");
         let mut cut_off = 0;
@@ -206,18 +206,20 @@ fn truncated_file_is_read_up_to_the_last_complete_record() {
 }
 
 #[test]
-fn truncated_answer_is_not_reported_as_missing() {
+fn truncated_response_is_not_reported_as_missing() {
     const FILE_HEADER: usize = 24;
     const RECORD_HEADER: usize = 16;
     let frames = crate::kernel_captures::frames("gold-send");
     let all = analysis("gold-send");
-    let answer = all.packets.iter();
-    let answer = answer.take_while(|it| it.role != Role::Acknowledge).count();
-    let records = frames[..=answer].iter();
+    let response = all.packets.iter();
+    let response = response
+        .take_while(|it| it.role != Role::Acknowledge)
+        .count();
+    let records = frames[..=response].iter();
     let length: usize = records.map(|it| RECORD_HEADER + it.ethernet.len()).sum();
     let cut = FILE_HEADER + length - 10;
     let analysis = Analysis::read(&bytes("gold-send")[..cut]).expect("the rest");
-    assert_eq!(analysis.packets.len(), answer);
+    assert_eq!(analysis.packets.len(), response);
     assert_eq!(analysis.messages.len(), 1);
     assert_eq!(analysis.anomalies.len(), 0, "{:?}", analysis.anomalies);
 }

@@ -124,7 +124,7 @@ fn many_interfaces_take_linear_time() {
 }
 
 #[test]
-fn repeated_connection_requests_take_linear_time() {
+fn retransmitted_connection_requests_take_linear_time() {
     assert_linear_time(DataLink::RAW, |many| {
         (0..many).map(|number| {
             let request = ConnectRequest {

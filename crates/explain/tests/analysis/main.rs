@@ -3,9 +3,9 @@
 // The fuzz crate needs libFuzzer and a nightly compiler. Its functions do not.
 #[path = "../../../../fuzz/src/captures.rs"]
 mod captures;
-mod damage;
-mod formats;
+mod file_formats;
 mod golden;
+mod hostile_captures;
 mod kernel_captures;
 mod linear_time;
 mod own_captures;

@@ -43,15 +43,15 @@ impl Setup {
             ..OpenOptions::default()
         };
         let context = Context::open_with(address, &options).expect("a loopback address");
-        let domain = context.protection_domain().expect("room");
-        let completions = context.completion_queue(64).expect("room");
+        let domain = context.allocate_protection_domain().expect("room");
+        let completions = context.create_completion_queue(64).expect("room");
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let memory = domain.register(2 * LENGTH, rights).expect("room");
+        let memory = domain.allocate_memory(2 * LENGTH, rights).expect("room");
         let prepare = || -> PreparedQueuePair {
             let builder = domain
-                .queue_pair(&completions)
+                .queue_pair_builder(&completions)
                 .connect_options(connect_options());
-            builder.reliable().expect("room")
+            builder.create_reliable().expect("room")
         };
         let (left, right) = (prepare(), prepare());
         let (ours, theirs) = (left.endpoint(), right.endpoint());
@@ -66,7 +66,7 @@ impl Setup {
     }
 
     fn ends_with(&self, request: Request, status: Status) {
-        self.left.post(request).expect("room");
+        self.left.post_send(request).expect("room");
         let completion = self.completions.wait_for(DEADLINE).expect("it completes");
         assert_eq!(completion.status, status);
     }
@@ -139,7 +139,7 @@ fn lost_packet_is_reported() {
         !lost.is_empty() && lost[0].role == Role::Request,
         "{lost:?}"
     );
-    assert!(analysis.statistics.repeated > 0);
+    assert!(analysis.statistics.retransmitted > 0);
     assert_eq!(analysis.messages[0].outcome, Outcome::Done);
 }
 
@@ -158,7 +158,7 @@ fn missing_access_right_is_reported() {
     let setup = Setup::set("127.58.4.1", None);
     let theirs = setup
         .domain
-        .register(64, Access::LOCAL_WRITE)
+        .allocate_memory(64, Access::LOCAL_WRITE)
         .expect("room");
     let request = Request::write(theirs.remote(0)).inline(b"may I?");
     setup.ends_with(request, Status::RemoteAccess);
@@ -169,11 +169,11 @@ fn missing_access_right_is_reported() {
 }
 
 #[test]
-fn missing_answers_are_reported() {
+fn missing_responses_are_reported() {
     let setup = Setup::set("127.58.5.1", Some("drop:opcode=RC_ACKNOWLEDGE"));
     setup.ends_with(setup.write(), Status::RetriesExhausted);
     let analysis = setup.analysis();
-    assert!(analysis.statistics.repeated > 0);
+    assert!(analysis.statistics.retransmitted > 0);
     let acknowledgements = analysis
         .packets
         .iter()
@@ -196,8 +196,8 @@ fn requests_in_both_directions_recover_from_faults() {
     let setup = Setup::set("127.58.6.1", Some("loss=2%,dup=2%,reorder=2%,seed=11"));
     for _ in 0..8 {
         let back = Request::write(setup.memory.remote(0)).data(setup.memory.slice(0..LENGTH));
-        setup.left.post(setup.write()).expect("room");
-        setup.right.post(back).expect("room");
+        setup.left.post_send(setup.write()).expect("room");
+        setup.right.post_send(back).expect("room");
     }
     for _ in 0..16 {
         let completion = setup.completions.wait_for(DEADLINE).expect("it completes");

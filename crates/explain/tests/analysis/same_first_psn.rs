@@ -75,11 +75,16 @@ fn open(address: &str) -> (Host, Vec<rocinante::PreparedQueuePair>) {
         ..OpenOptions::default()
     };
     let context = Context::open_with(address, &options).expect("a loopback address");
-    let domain = context.protection_domain().expect("room");
-    let completions = context.completion_queue(64).expect("room");
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(64).expect("room");
     let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let memory = domain.register(2 * LENGTH, rights).expect("room");
-    let prepare = || domain.queue_pair(&completions).reliable().expect("room");
+    let memory = domain.allocate_memory(2 * LENGTH, rights).expect("room");
+    let prepare = || {
+        domain
+            .queue_pair_builder(&completions)
+            .create_reliable()
+            .expect("room")
+    };
     let prepared = (0..QUEUE_PAIRS).map(|_| prepare()).collect();
     let host = Host {
         path,
@@ -103,11 +108,11 @@ fn post(from: &Host, to: &Host) {
         for queue_pair in &from.queue_pairs[round..] {
             let (there, here) = (to.memory.remote(0), from.memory.slice(LENGTH..2 * LENGTH));
             queue_pair
-                .post(Request::read(there).data(here))
+                .post_send(Request::read(there).data(here))
                 .expect("room");
             let here = from.memory.slice(0..LENGTH);
             queue_pair
-                .post(Request::write(there).data(here))
+                .post_send(Request::write(there).data(here))
                 .expect("room");
             posted += 2;
         }
@@ -214,7 +219,7 @@ fn comments_distinguish_queue_pairs_with_the_same_first_psn() {
 }
 
 #[test]
-fn answers_distinguish_queue_pairs_with_the_same_first_psn() {
+fn responses_distinguish_queue_pairs_with_the_same_first_psn() {
     let (ends, files) = captures("127.58.8.1", "127.58.8.2");
     for file in &files {
         let analysis = Analysis::read(plain(file).as_slice()).expect("a capture");

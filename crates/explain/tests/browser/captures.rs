@@ -77,8 +77,8 @@ impl CaptureBuilder {
         self.captures(CLIENT, &head, data, None);
     }
 
-    /// An answer of the server.
-    pub(crate) fn answers(&mut self, syndrome: Syndrome, psn: u32) {
+    /// A response of the server.
+    pub(crate) fn responds(&mut self, syndrome: Syndrome, psn: u32) {
         let head = PacketHead::new(Opcode::RcAcknowledge, CLIENT.number, Psn::new(psn));
         self.captures(SERVER, &head.push(&Aeth::new(syndrome, psn)), &[], None);
     }
@@ -152,13 +152,13 @@ pub(crate) fn many_packets(at_least: usize) -> Vec<u8> {
             .for_each(|&(opcode, psn)| capture.sends(opcode, psn, &[7; 256]));
         written += parts.len() + 1;
         if message % 100 == 99 {
-            capture.answers(Syndrome::Negative(NakCode::SequenceError), psn + 4);
+            capture.responds(Syndrome::Negative(NakCode::SequenceError), psn + 4);
             parts[4..]
                 .iter()
                 .for_each(|&(opcode, psn)| capture.sends(opcode, psn, &[7; 256]));
             written += parts.len() - 4 + 1;
         }
-        capture.answers(Syndrome::Acknowledge { credits: None }, psn + PARTS - 1);
+        capture.responds(Syndrome::Acknowledge { credits: None }, psn + PARTS - 1);
         capture.pause(Duration::from_micros(20));
         psn += PARTS;
     }

@@ -53,11 +53,11 @@ impl Browser {
             directory,
             _output: output,
         };
-        let answer = browser.post(
+        let response = browser.post(
             "",
             &json!({ "capabilities": capabilities(&browser.directory) }),
         );
-        let id = answer["sessionId"].as_str().expect("a session has an id");
+        let id = response["sessionId"].as_str().expect("a session has an id");
         browser.session = format!("{address}/session/{id}");
         browser
     }
@@ -181,8 +181,8 @@ impl Browser {
 
     fn post(&self, path: &str, body: &Value) -> Value {
         let address = format!("{}{path}", self.session);
-        let answer = self.agent.post(&address).send_json(body);
-        value_of(path, answer)
+        let response = self.agent.post(&address).send_json(body);
+        value_of(path, response)
     }
 
     fn get(&self, path: &str) -> Value {
@@ -234,10 +234,10 @@ fn port_of(output: &mut impl BufRead) -> u16 {
     port.unwrap_or_else(|| panic!("{DRIVER} ended before it was ready"))
 }
 
-fn value_of(path: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Value {
-    let mut answer = answer.unwrap_or_else(|error| panic!("{path}: {error}"));
-    let status = answer.status();
-    let mut body: Value = answer
+fn value_of(path: &str, response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Value {
+    let mut response = response.unwrap_or_else(|error| panic!("{path}: {error}"));
+    let status = response.status();
+    let mut body: Value = response
         .body_mut()
         .with_config()
         .limit(u64::MAX)

@@ -68,9 +68,9 @@ fn send_with_a_loss(capture: &mut CaptureBuilder) {
     ];
     let send = |capture: &mut CaptureBuilder, (opcode, psn)| capture.sends(opcode, psn, &DATA);
     parts.into_iter().for_each(|part| send(capture, part));
-    capture.answers(Syndrome::Negative(NakCode::SequenceError), FIRST + 2);
+    capture.responds(Syndrome::Negative(NakCode::SequenceError), FIRST + 2);
     parts[2..].iter().for_each(|&part| send(capture, part));
-    capture.answers(ACKNOWLEDGE, FIRST + 4);
+    capture.responds(ACKNOWLEDGE, FIRST + 4);
     capture.pause(Duration::from_micros(15));
 }
 
@@ -78,10 +78,10 @@ fn send_before_the_receive(capture: &mut CaptureBuilder) {
     let psn = FIRST + 5;
     let timer = RnrTimer::new(12).expect("a code has five bits");
     capture.sends(Opcode::RcSendOnly, psn, &DATA[..64]);
-    capture.answers(Syndrome::ReceiverNotReady(timer), psn);
+    capture.responds(Syndrome::ReceiverNotReady(timer), psn);
     capture.pause(Duration::from_micros(650));
     capture.sends(Opcode::RcSendOnly, psn, &DATA[..64]);
-    capture.answers(ACKNOWLEDGE, psn);
+    capture.responds(ACKNOWLEDGE, psn);
     capture.pause(Duration::from_micros(15));
 }
 

@@ -370,7 +370,7 @@ fn messages_are_bars_and_a_click_selects_their_first_packet() {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn the_sequence_graph_has_each_request_and_answer_once() {
+fn the_sequence_graph_has_each_request_and_response_once() {
     let analysis = analysis_of(&golden("loss5-requests-send.pcap"));
     let (browser, _) = opened("loss5-requests-send.pcap", &analysis);
     browser.press("q");

@@ -12,18 +12,32 @@ use super::gid::{self, GidEntry, InterfaceId};
 pub struct Device {
     /// The name that programs ask for.
     pub name: String,
+    /// Whether it is ours or the system's.
+    pub kind: DeviceKind,
     /// Its interface; `None` if its addresses are on several.
     pub interface: Option<InterfaceId>,
     /// The length in bytes of the longest IP packet that all its interfaces carry.
     pub mtu: u32,
     /// The largest payload of a packet that fits.
     pub active_mtu: PathMtu,
-    /// The entries of the GID table that are not empty, from index 0 on. All are RoCEv2.
+    /// The entries of the GID table that are not empty and RoCEv2. Those of our devices begin at index 0.
     pub gids: Vec<GidEntry>,
     /// Its own number, never 0 and always the same.
     pub guid: u64,
     /// Whether packets can pass.
     pub state: LinkState,
+}
+
+/// Whether a device is ours or the system's.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum DeviceKind {
+    /// A device of this project, in user space.
+    Software,
+    /// A device of the system: a NIC, or one that the kernel makes.
+    System {
+        /// The driver, such as `mlx5` or `rxe`.
+        driver: String,
+    },
 }
 
 /// The state of a device's only port.
@@ -49,7 +63,7 @@ impl Device {
 
     /// The entry at an index of the table; `None` if it is empty.
     pub fn gid(&self, index: usize) -> Option<&GidEntry> {
-        self.gids.get(index)
+        self.gids.iter().find(|entry| entry.index == index)
     }
 
     /// The entry of an address. The same link-local address may exist on another interface.
@@ -74,6 +88,7 @@ impl Device {
         let mtu = interfaces().map(|interface| interface.mtu).min()?;
         let gids = gid::table(addresses);
         Some(Device {
+            kind: DeviceKind::Software,
             interface: alone.then(|| InterfaceId::of(first)),
             mtu,
             active_mtu: active_mtu(mtu)?,

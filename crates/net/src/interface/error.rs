@@ -85,6 +85,14 @@ pub enum DeviceError {
         /// What is wrong.
         problem: String,
     },
+    /// A list asks for the automatic devices and for another one.
+    #[error(
+        "the list of devices has `software`, which stands for all interfaces, and `{entry}`; remove one of them"
+    )]
+    SoftwareTwice {
+        /// The other entry.
+        entry: String,
+    },
     /// A name that programs can't handle.
     #[error(
         "`{name}` cannot be the name of a device; use up to 63 letters, digits, `_`, `-` and `.`"

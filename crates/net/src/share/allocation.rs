@@ -80,7 +80,7 @@ mod tests {
         Entry {
             block,
             process: Identity { pid: 7, start: 9 },
-            place: None,
+            socket_index: None,
             round: 0,
             withdrawn: false,
         }

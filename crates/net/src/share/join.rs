@@ -95,8 +95,8 @@ impl Member {
             generator: IcrcGenerator::new(),
             copies: CopyLimit::default(),
         };
-        let place_known = !someone_died && table.may_fill_all_places();
-        let entered = member.enter(&locked, table, place_known);
+        let index_known = !someone_died && table.may_fill_all_indices();
+        let entered = member.enter(&locked, table, index_known);
         // A member that could not enter leaves when it is dropped, which needs the lock.
         drop(locked);
         entered.map(|()| member)
@@ -354,7 +354,7 @@ mod tests {
             table.add(Entry {
                 block: block.unwrap(),
                 process: Identity::current(),
-                place: None,
+                socket_index: None,
                 round: 0,
                 withdrawn: false,
             });

@@ -129,7 +129,7 @@ mod tests {
                 start: living.start + 1,
                 ..living
             },
-            place: None,
+            socket_index: None,
             round: 0,
             withdrawn: false,
         };

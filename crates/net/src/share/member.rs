@@ -141,7 +141,7 @@ impl Member {
     }
 
     /// Releases the sockets that a fork copied, so that they are closed when the parent closes
-    /// them. Otherwise the parent's place in the group stays taken after its death, and packets
+    /// them. Otherwise the parent's index in the group stays taken after its death, and packets
     /// that are steered there are lost.
     ///
     /// Call it in the child directly after the fork: it allocates nothing and takes no lock. In the

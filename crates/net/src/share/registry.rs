@@ -276,7 +276,7 @@ impl Locked {
         fs::rename(&new, path)
     }
 
-    /// The last line, if it records a member's place.
+    /// The last line, if it records a member's index.
     pub(super) fn last_seen(&self) -> Result<Option<Seen>, RegistryError> {
         let tail = self.registry.read_part(|file| {
             let length = file.metadata()?.len();
@@ -285,7 +285,7 @@ impl Locked {
         Ok(tail.lines().last().and_then(Seen::parse))
     }
 
-    /// Appends a member's place, without writing the whole table again.
+    /// Appends a member's index, without writing the whole table again.
     pub(super) fn append(&self, seen: &Seen) -> Result<(), RegistryError> {
         let registry = &self.registry;
         let file = OpenOptions::new().append(true).open(&registry.path);
@@ -360,7 +360,7 @@ mod tests {
             table.add(Entry {
                 block,
                 process,
-                place: None,
+                socket_index: None,
                 round: 0,
                 withdrawn: false,
             });

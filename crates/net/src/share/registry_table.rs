@@ -19,11 +19,11 @@ const MAX_RETIRED_BLOCKS: usize = 64;
 pub(super) struct Entry {
     pub(super) block: NumberBlock,
     pub(super) process: Identity,
-    /// Its last known place in the group of sockets.
-    pub(super) place: Option<u32>,
-    /// The round of probes in which the place was recorded.
+    /// Its last known index in the group of sockets.
+    pub(super) socket_index: Option<u32>,
+    /// The round of probes in which the index was recorded.
     pub(super) round: u64,
-    /// Whether it is leaving: it still has its place, but no packets are steered to it.
+    /// Whether it is leaving: it still has its index, but no packets are steered to it.
     pub(super) withdrawn: bool,
 }
 
@@ -47,13 +47,13 @@ pub(super) struct Table {
     pub(super) retired: Vec<NumberBlock>,
 }
 
-/// The place of a member, as it is appended to the registry during a round of probes.
+/// The index of a member, as it is appended to the registry during a round of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) block: NumberBlock,
     pub(super) round: u64,
-    pub(super) place: u32,
-    /// How many members have recorded their place in this round, including this one.
+    pub(super) socket_index: u32,
+    /// How many members have recorded their index in this round, including this one.
     pub(super) count: usize,
     /// How many members there are.
     pub(super) members: usize,
@@ -65,9 +65,13 @@ impl Seen {
 
     /// Formats the line.
     pub(super) fn print(&self) -> String {
-        let Self { block, place, .. } = self;
+        let Self {
+            block,
+            socket_index,
+            ..
+        } = self;
         let (round, count, members) = (self.round, self.count, self.members);
-        format!("seen {block} round {round:016x} place {place} count {count} of {members}\n")
+        format!("seen {block} round {round:016x} index {socket_index} count {count} of {members}\n")
     }
 
     /// Parses a line; `None` if it is of another kind.
@@ -76,7 +80,7 @@ impl Seen {
         Some(Self {
             block: words.next()?.parse().ok()?,
             round: u64::from_str_radix(words.nth(1)?, 16).ok()?,
-            place: words.nth(1)?.parse().ok()?,
+            socket_index: words.nth(1)?.parse().ok()?,
             count: words.nth(1)?.parse().ok()?,
             members: words.nth(1)?.parse().ok()?,
         })
@@ -135,20 +139,20 @@ impl Table {
         (self.listeners).retain(|listener| !blocks.contains(&listener.block));
     }
 
-    /// Removes a member whose socket is about to be closed. The last member moves into its place.
-    /// Returns that member, or `None` if the places are not known.
+    /// Removes a member whose socket is about to be closed. The last member takes its index.
+    /// Returns that member, or `None` if the indices are not known.
     pub(super) fn close_gap(&mut self, leaver: NumberBlock) -> Option<Moved> {
         let settled = self.is_settled();
-        let gap = self.member(leaver).and_then(|entry| entry.place);
+        let gap = self.member(leaver).and_then(|entry| entry.socket_index);
         self.remove(leaver);
         let (true, Some(gap)) = (settled, gap) else {
             return None;
         };
         let last = self.members.len() as u32;
         let mut members = self.members.iter_mut();
-        let moved = members.find(|entry| entry.place == Some(last));
+        let moved = members.find(|entry| entry.socket_index == Some(last));
         Some(Moved(moved.map(|entry| {
-            entry.place = Some(gap);
+            entry.socket_index = Some(gap);
             (entry.block, gap)
         })))
     }
@@ -192,31 +196,31 @@ impl Table {
             .chain(one_of_all.and_then(|at| others.clone().nth(at)))
     }
 
-    /// Whether every member has recorded its place in the latest round, and the places have no gap.
+    /// Whether every member has recorded its index in the latest round, and the indices have no gap.
     pub(super) fn is_settled(&self) -> bool {
-        self.members.iter().all(|entry| entry.round == self.round) && self.fills_all_places()
+        self.members.iter().all(|entry| entry.round == self.round) && self.fills_all_indices()
     }
 
-    /// Whether the members' places are 0, 1, 2… without a gap.
-    pub(super) fn fills_all_places(&self) -> bool {
-        self.fill_places(|_| true) == Some(self.members.len())
+    /// Whether the members' indices are 0, 1, 2… without a gap.
+    pub(super) fn fills_all_indices(&self) -> bool {
+        self.fill_indices(|_| true) == Some(self.members.len())
     }
 
-    /// Whether a new socket gets the place after those of all members, as far as is known: no place
+    /// Whether a new socket gets the index after those of all members, as far as is known: no index
     /// of the latest round contradicts it.
-    pub(super) fn may_fill_all_places(&self) -> bool {
-        self.fill_places(|entry| entry.round == self.round)
+    pub(super) fn may_fill_all_indices(&self) -> bool {
+        self.fill_indices(|entry| entry.round == self.round)
             .is_some()
     }
 
-    /// How many members `which` selects, if their places are distinct and below the number of all
+    /// How many members `which` selects, if their indices are distinct and below the number of all
     /// members; otherwise `None`.
-    fn fill_places(&self, which: impl Fn(&Entry) -> bool) -> Option<usize> {
+    fn fill_indices(&self, which: impl Fn(&Entry) -> bool) -> Option<usize> {
         let mut filled = vec![false; self.members.len()];
         let mut count = 0;
         for entry in self.members.iter().filter(|entry| which(entry)) {
-            let place = filled.get_mut(entry.place? as usize)?;
-            if std::mem::replace(place, true) {
+            let taken = filled.get_mut(entry.socket_index? as usize)?;
+            if std::mem::replace(taken, true) {
                 return None;
             }
             count += 1;
@@ -245,8 +249,8 @@ impl Table {
             let Identity { pid, start } = entry.process;
             let kind = if entry.withdrawn { "leaver" } else { "member" };
             write!(text, "{kind} {} pid {pid} start {start}", entry.block)?;
-            match entry.place {
-                Some(place) => writeln!(text, " round {:016x} place {place}", entry.round)?,
+            match entry.socket_index {
+                Some(index) => writeln!(text, " round {:016x} index {index}", entry.round)?,
                 None => writeln!(text, " round {:016x}", entry.round)?,
             }
         }
@@ -303,7 +307,7 @@ impl Table {
                     start: words.nth(1)?.parse().ok()?,
                 },
                 round: u64::from_str_radix(words.nth(1)?, 16).ok()?,
-                place: words.nth(1).and_then(|place| place.parse().ok()),
+                socket_index: words.nth(1).and_then(|index| index.parse().ok()),
                 withdrawn: kind == "leaver",
             }),
             "listener" => self.listeners.push(Listener {
@@ -317,7 +321,7 @@ impl Table {
             "seen" => {
                 let seen = Seen::parse(line)?;
                 let entry = self.member_mut(seen.block)?;
-                (entry.place, entry.round) = (Some(seen.place), seen.round);
+                (entry.socket_index, entry.round) = (Some(seen.socket_index), seen.round);
             }
             _ => {}
         }
@@ -325,7 +329,7 @@ impl Table {
     }
 }
 
-/// Which member moved to which place when another one left; `None` if no member moved.
+/// Which member moved to which index when another one left; `None` if no member moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moved(pub(super) Option<(NumberBlock, u32)>);
 
@@ -337,14 +341,14 @@ mod tests {
         NumberBlock::new(number << 12, 12).unwrap()
     }
 
-    fn entry(number: u32, place: Option<u32>) -> Entry {
+    fn entry(number: u32, socket_index: Option<u32>) -> Entry {
         Entry {
             block: block(number),
             process: Identity {
                 pid: number,
                 start: 99,
             },
-            place,
+            socket_index,
             round: 5,
             withdrawn: false,
         }
@@ -375,7 +379,7 @@ mod tests {
         let seen = Seen {
             block: block(62),
             round: 6,
-            place: 17,
+            socket_index: 17,
             count: 1,
             members: 3,
         };
@@ -383,7 +387,7 @@ mod tests {
         assert!(seen.print().len() < Seen::LONGEST);
         text.push_str(&seen.print());
         println!("{text}");
-        (table.members[2].place, table.members[2].round) = (Some(17), 6);
+        (table.members[2].socket_index, table.members[2].round) = (Some(17), 6);
         assert_eq!(Table::parse(&text, "this-boot"), Some(table));
         assert_eq!(Table::parse("", "this-boot"), Some(Table::EMPTY));
         assert_eq!(Table::parse("something else", "this-boot"), None);
@@ -407,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn settled_means_that_all_places_are_known_and_taken() {
+    fn settled_means_that_all_indices_are_known_and_taken() {
         assert!(table(&[]).is_settled());
         assert!(table(&[entry(9, Some(1)), entry(4, Some(0))]).is_settled());
         assert!(!table(&[entry(9, Some(2)), entry(4, Some(0))]).is_settled());
@@ -415,19 +419,19 @@ mod tests {
         assert!(!table(&[entry(9, None), entry(4, Some(0))]).is_settled());
         let mut late = table(&[entry(9, Some(0))]);
         late.round += 1;
-        assert!(!late.is_settled() && late.fills_all_places());
+        assert!(!late.is_settled() && late.fills_all_indices());
     }
 
     #[test]
-    fn only_a_place_of_the_latest_round_can_be_beyond_the_last() {
+    fn only_an_index_of_the_latest_round_can_be_beyond_the_last() {
         let mut table = table(&[entry(9, Some(5)), entry(4, Some(0))]);
-        assert!(!table.may_fill_all_places());
+        assert!(!table.may_fill_all_indices());
         table.members[1].round = 4;
-        assert!(table.may_fill_all_places() && !table.fills_all_places());
+        assert!(table.may_fill_all_indices() && !table.fills_all_indices());
     }
 
     #[test]
-    fn the_last_member_moves_into_the_place_of_a_leaving_one() {
+    fn the_last_member_takes_the_index_of_a_leaving_one() {
         let entries = [entry(1, Some(2)), entry(2, Some(0)), entry(3, Some(1))];
         let mut settled = table(&entries);
         assert_eq!(

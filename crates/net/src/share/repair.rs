@@ -1,4 +1,4 @@
-//! How the members determine their socket places again after a member joins, leaves or dies.
+//! How the members determine their socket indices again after a member joins, leaves or dies.
 
 use std::io;
 use std::net::IpAddr;
@@ -31,14 +31,14 @@ const STRAY_CHECK_INTERVAL_AFTER_PROBES: Duration = Duration::from_millis(200);
 /// its mailbox in less.
 const OUTBOX_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a member collects the places of others before it installs the new program, and how soon
-/// a member tries again that could not record its own place.
+/// How long a member collects the indices of others before it installs the new program, and how soon
+/// a member tries again that could not record its own index.
 const PUBLISH_DELAY: Duration = Duration::from_millis(10);
 const RECORD_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How many places a round probes when the group contains sockets of no member. A higher place
+/// How many indices a round probes when the group contains sockets of no member. A higher index
 /// would look like a queue pair number in a probe.
-fn all_places(members: usize) -> u32 {
+fn all_indices(members: usize) -> u32 {
     (2 * members as u32 + 64).min(NumberBlock::SPACE.start - 1)
 }
 
@@ -73,8 +73,8 @@ impl Member {
         let Some(entry) = table.member(self.block) else {
             return self.enter_again();
         };
-        let moved = entry.round == table.round && entry.place != self.repair.place;
-        if table.round != self.repair.round || self.repair.place.is_some() && moved {
+        let moved = entry.round == table.round && entry.socket_index != self.repair.socket_index;
+        if table.round != self.repair.round || self.repair.socket_index.is_some() && moved {
             self.repair.expect(table.round);
         }
         if self.repair.unrecorded {
@@ -116,12 +116,12 @@ impl Member {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
         let someone_died = locked.remove_dead_members(&mut table);
-        // A member whose place was not recorded in this round still gets a probe, so its strays are
+        // A member whose index was not recorded in this round still gets a probe, so its strays are
         // expected.
         let owner = table.member(owner);
         let misplaced = owner.is_some_and(|entry| entry.round == table.round);
         if misplaced && !someone_died && self.repair.installed != self.registry.stamp() {
-            // The member that left has recorded which member takes its place, but could not install
+            // The member that left has recorded which member takes its index, but could not install
             // the program for it.
             return self.steer(&table);
         }
@@ -134,33 +134,33 @@ impl Member {
     }
 
     /// Adds this member to the registry. Unless a member has died or a socket of no member is in
-    /// the group, its place is the last one, and the others need no new probes.
+    /// the group, its index is the last one, and the others need no new probes.
     pub(super) fn enter(
         &mut self,
         locked: &Locked,
         mut table: Table,
-        place_known: bool,
+        index_known: bool,
     ) -> Result<(), JoinError> {
-        let place = table.members.len() as u32;
-        if place == 0 {
+        let index = table.members.len() as u32;
+        if index == 0 {
             table.round = new_round(table.round);
         }
         table.add(Entry {
             block: self.block,
             process: self.process,
-            place: place_known.then_some(place),
+            socket_index: index_known.then_some(index),
             round: table.round,
             withdrawn: false,
         });
-        if !place_known {
-            return self.start_round(locked, table, place + 1);
+        if !index_known {
+            return self.start_round(locked, table, index + 1);
         }
         locked.write(&table)?;
         self.steer(&table)?;
         self.repair.expect(table.round);
-        self.repair.entered = Some((table.round, place));
-        // This probe only confirms the place.
-        self.send_probe(place);
+        self.repair.entered = Some((table.round, index));
+        // This probe only confirms the index.
+        self.send_probe(index);
         Ok(())
     }
 
@@ -199,8 +199,8 @@ impl Member {
         }
     }
 
-    /// Removes this member from the registry and closes its socket. If all places are known, the
-    /// last member moves into its place and gets a probe. Otherwise a round of probes starts.
+    /// Removes this member from the registry and closes its socket. If all indices are known, the
+    /// last member takes its index and gets a probe. Otherwise a round of probes starts.
     pub(super) fn leave(&mut self) {
         let Ok(locked) = self.registry.lock() else {
             return;
@@ -217,12 +217,12 @@ impl Member {
         self.repair.round = table.round;
         match gap_closed {
             Some(Moved(None)) => {}
-            Some(Moved(Some((block, place)))) => {
-                self.send_probe(place);
+            Some(Moved(Some((block, index)))) => {
+                self.send_probe(index);
                 // If a forked child has kept this socket, the probe reaches no member.
                 let _ = self.mailbox.send(&self.registry.mailbox(block), &INSPECT);
             }
-            None => (0..table.members.len() as u32).for_each(|place| self.send_probe(place)),
+            None => (0..table.members.len() as u32).for_each(|index| self.send_probe(index)),
         }
     }
 
@@ -235,10 +235,10 @@ impl Member {
             }
             self.repair.expect(probe.round);
         }
-        if !self.repair.note(probe.place) {
+        if !self.repair.note(probe.socket_index) {
             return;
         }
-        if self.repair.entered == Some((probe.round, probe.place)) {
+        if self.repair.entered == Some((probe.round, probe.socket_index)) {
             self.repair.unrecorded = false;
             return;
         }
@@ -248,10 +248,10 @@ impl Member {
         }
     }
 
-    /// Records this member's place in the registry. The last member to do so installs the program.
+    /// Records this member's index in the registry. The last member to do so installs the program.
     /// If the last one does not come, a member that notices this installs it.
     fn record(&mut self, now: Instant) -> Result<(), JoinError> {
-        let Some(place) = self.repair.place else {
+        let Some(socket_index) = self.repair.socket_index else {
             return Ok(());
         };
         let locked = self.registry.lock_briefly()?;
@@ -265,7 +265,7 @@ impl Member {
                     self.repair.unrecorded = false;
                     return Ok(());
                 };
-                if (entry.place, entry.round) == (Some(place), round) {
+                if (entry.socket_index, entry.round) == (Some(socket_index), round) {
                     self.repair.unrecorded = false;
                     return self.steer(&table);
                 }
@@ -276,7 +276,7 @@ impl Member {
         locked.append(&Seen {
             block: self.block,
             round,
-            place,
+            socket_index,
             count: seen + 1,
             members,
         })?;
@@ -288,7 +288,7 @@ impl Member {
         Ok(())
     }
 
-    /// Installs the program if places were recorded since it was last installed.
+    /// Installs the program if indices were recorded since it was last installed.
     fn publish_if_needed(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         match locked.last_seen()? {
@@ -297,7 +297,7 @@ impl Member {
         }
     }
 
-    /// Installs the program for the recorded places.
+    /// Installs the program for the recorded indices.
     fn publish(&mut self, locked: &Locked) -> Result<(), JoinError> {
         self.repair.publish_at = None;
         let table = locked.read()?;
@@ -317,17 +317,17 @@ impl Member {
         Ok(())
     }
 
-    /// Probes more places than there are members. This member got no probe, so its place is beyond
+    /// Probes more indices than there are members. This member got no probe, so its index is beyond
     /// the number of members, and the group contains a socket of no member.
     fn probe_everywhere(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let table = locked.read()?;
-        // While other members still record their places, the probe for this one may still arrive.
+        // While other members still record their indices, the probe for this one may still arrive.
         let goes_on = locked.last_seen()?.is_some() && self.registry.is_younger_than(PROBE_TIMEOUT);
         if table.round != self.repair.round || goes_on {
             return Ok(());
         }
-        let reach = all_places(table.members.len());
+        let reach = all_indices(table.members.len());
         self.start_round(&locked, table, reach)
     }
 
@@ -339,11 +339,11 @@ impl Member {
     ) -> Result<(), JoinError> {
         table.round = new_round(table.round);
         locked.write(&table)?;
-        // Until its place is recorded in this round, a member is assumed to be at its last place.
+        // Until its index is recorded in this round, a member is assumed to be at its last index.
         self.steer(&table)?;
         self.repair.expect(table.round);
         self.counters.rounds += 1;
-        (0..reach).for_each(|place| self.send_probe(place));
+        (0..reach).for_each(|index| self.send_probe(index));
         Ok(())
     }
 
@@ -360,11 +360,15 @@ impl Member {
         }
     }
 
-    fn send_probe(&self, place: u32) {
+    fn send_probe(&self, socket_index: u32) {
         let round = self.repair.round;
         let route = Route::new(self.sender.flow_to(self.address));
         // If a probe is lost, its receiver times out and starts another round.
-        let mut bytes = Probe { place, round }.bytes();
+        let mut bytes = Probe {
+            socket_index,
+            round,
+        }
+        .bytes();
         let _ = self.sender.send(&route, probe::LENGTH, &mut bytes);
     }
 }
@@ -390,10 +394,10 @@ mod tests {
     use crate::share::RuntimeDirectory;
 
     #[test]
-    fn a_place_in_a_probe_is_never_a_number_of_a_member() {
-        assert_eq!(all_places(1), 66);
+    fn an_index_in_a_probe_is_never_a_number_of_a_member() {
+        assert_eq!(all_indices(1), 66);
         for members in [1000, 2000, 1 << 20] {
-            let highest = all_places(members) - 1;
+            let highest = all_indices(members) - 1;
             assert!(NumberBlock::is_shared(wire::Qpn::new(highest)), "{members}");
         }
     }
@@ -413,11 +417,14 @@ mod tests {
     fn a_probe_of_a_round_that_the_registry_does_not_know_is_ignored() {
         let (path, mut members) = members(10);
         let repair = &members[0].repair;
-        let before = (repair.round, repair.place);
+        let before = (repair.round, repair.socket_index);
         let round = !repair.round;
-        members[0].note_probe(Probe { place: 7, round });
+        members[0].note_probe(Probe {
+            socket_index: 7,
+            round,
+        });
         let repair = &members[0].repair;
-        assert_eq!((repair.round, repair.place), before);
+        assert_eq!((repair.round, repair.socket_index), before);
         drop(members);
         std::fs::remove_dir_all(path).unwrap();
     }

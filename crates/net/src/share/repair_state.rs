@@ -13,16 +13,16 @@ const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Additional probe timeout per member, because the probes arrive one after the other.
 const PROBE_TIMEOUT_PER_MEMBER: Duration = Duration::from_micros(200);
 
-/// What a member knows about its own place, and when its next checks are due.
+/// What a member knows about its own index, and when its next checks are due.
 #[derive(Debug)]
 pub(super) struct RepairState {
     /// The latest known round of probes.
     pub(super) round: u64,
-    /// The lowest place at which a probe of this round arrived; `None` until one arrives.
-    pub(super) place: Option<u32>,
-    /// Whether the place is not in the registry yet.
+    /// The lowest index at which a probe of this round arrived; `None` until one arrives.
+    pub(super) socket_index: Option<u32>,
+    /// Whether the index is not in the registry yet.
     pub(super) unrecorded: bool,
-    /// The round and the place with which this member entered the registry.
+    /// The round and the index with which this member entered the registry.
     pub(super) entered: Option<(u64, u32)>,
     /// When to install the program, unless another member has done so before.
     pub(super) publish_at: Option<Instant>,
@@ -47,7 +47,7 @@ impl RepairState {
     pub(super) fn new() -> Self {
         Self {
             round: 0,
-            place: None,
+            socket_index: None,
             unrecorded: false,
             entered: None,
             publish_at: None,
@@ -71,17 +71,17 @@ impl RepairState {
     /// Starts to wait for a probe of this round.
     pub(super) fn expect(&mut self, round: u64) {
         self.round = round;
-        self.place = None;
+        self.socket_index = None;
         self.unrecorded = false;
         self.probe_deadline = None;
     }
 
-    /// Records a probe of the current round. Returns whether its place is lower than the known one.
-    pub(super) fn note(&mut self, place: u32) -> bool {
-        if self.place.is_some_and(|known| known <= place) {
+    /// Records a probe of the current round. Returns whether its index is lower than the known one.
+    pub(super) fn note(&mut self, socket_index: u32) -> bool {
+        if self.socket_index.is_some_and(|known| known <= socket_index) {
             return false;
         }
-        self.place = Some(place);
+        self.socket_index = Some(socket_index);
         self.unrecorded = true;
         self.probe_timeout = PROBE_TIMEOUT;
         self.probe_deadline = None;
@@ -90,7 +90,7 @@ impl RepairState {
 
     /// Whether the wait for a probe has timed out. The first call starts the clock.
     pub(super) fn probe_timed_out(&mut self, now: Instant, members: usize) -> bool {
-        if self.place.is_some() {
+        if self.socket_index.is_some() {
             return false;
         }
         let all = PROBE_TIMEOUT_PER_MEMBER * members as u32;
@@ -117,14 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_place_of_a_round_counts() {
+    fn the_lowest_index_of_a_round_counts() {
         let mut repair = RepairState::new();
         repair.expect(7);
         assert!(repair.note(5));
         assert!(!repair.note(5) && !repair.note(6));
-        assert_eq!(repair.place, Some(5));
+        assert_eq!(repair.socket_index, Some(5));
         assert!(repair.note(2));
-        assert_eq!(repair.place, Some(2));
+        assert_eq!(repair.socket_index, Some(2));
     }
 
     #[test]

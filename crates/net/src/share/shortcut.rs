@@ -549,7 +549,7 @@ mod tests {
         Entry {
             block: NumberBlock::new(0x1000, 12).unwrap(),
             process: Identity::current(),
-            place: None,
+            socket_index: None,
             round: 0,
             withdrawn: false,
         }

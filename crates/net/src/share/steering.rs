@@ -6,7 +6,7 @@ use super::number_block::NumberBlock;
 use super::probe;
 use super::registry_table::Table;
 
-/// A place that no socket has. The kernel then chooses by the packet's addresses and ports.
+/// An index that no socket has. The kernel then chooses by the packet's addresses and ports.
 const ANY: u32 = u32::MAX;
 
 const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -32,7 +32,7 @@ const BODY: u32 = 12 + 8 + 24;
 const ATTRIBUTE: u32 = 12 + 8 + 16;
 
 /// The attribute of a reply to a request for a datagram service. It begins with the requester's id.
-/// All other answers have this id as their second word, where requests have a number that all
+/// All other responses have this id as their second word, where requests have a number that all
 /// members share.
 const SERVICE_REPLY: u32 = 0x18;
 
@@ -52,10 +52,10 @@ pub(crate) fn accepts_everything() -> [Instruction; 1] {
     [plain(RETURN, ANY)]
 }
 
-/// Steers each packet to the member that owns its destination, and answers of the connection
-/// manager to the member that chose the id in them, as far as the members' places are known. Other
+/// Steers each packet to the member that owns its destination, and responses of the connection
+/// manager to the member that chose the id in them, as far as the members' indices are known. Other
 /// packets go to any member. A number without an owner goes to the member with the next lower
-/// block, because one member must get it. A probe goes to the place that it names.
+/// block, because one member must get it. A probe goes to the index that it names.
 ///
 /// Each doubling of the number of members costs a packet one more comparison.
 pub(super) fn program(table: &Table) -> Vec<Instruction> {
@@ -69,7 +69,7 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
         plain(AND, QPN_MASK),
         jump_equal(wire::Qpn::GSI.value(), 9),
         plain(LOAD_LENGTH, 0),
-        // A load beyond the end of a packet would steer it to the first place.
+        // A load beyond the end of a packet would steer it to the first index.
         jump_unless(JUMP_AT_LEAST, BODY + 8, 4),
         plain(LOAD_HALF, ATTRIBUTE),
         jump_equal(SERVICE_REPLY, 3),
@@ -87,7 +87,12 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
         .members
         .iter()
         .filter(|member| !member.withdrawn)
-        .map(|member| (member.block.first(), member.place.unwrap_or(fallback)))
+        .map(|member| {
+            (
+                member.block.first(),
+                member.socket_index.unwrap_or(fallback),
+            )
+        })
         .collect();
     if leaves.is_empty() {
         program.push(plain(RETURN, fallback));
@@ -96,14 +101,14 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
     program
 }
 
-/// Finds the last block that begins at or below the number, and returns its place.
+/// Finds the last block that begins at or below the number, and returns its index.
 fn search(leaves: &[(u32, u32)], program: &mut Vec<Instruction>) {
     let (lower, upper) = leaves.split_at(leaves.len() / 2);
-    let Some((first_of_upper, place)) = upper.first() else {
+    let Some((first_of_upper, index)) = upper.first() else {
         return;
     };
     if lower.is_empty() {
-        program.push(plain(RETURN, *place));
+        program.push(plain(RETURN, *index));
         return;
     }
     let mut below = Vec::new();
@@ -124,15 +129,15 @@ fn search(leaves: &[(u32, u32)], program: &mut Vec<Instruction>) {
     search(upper, program);
 }
 
-/// The place for packets that are not for one member. If the group contains sockets of no member,
+/// The index for packets that are not for one member. If the group contains sockets of no member,
 /// or of one that is leaving, the kernel must not choose: packets that reach these sockets are
 /// lost.
 fn any_member(table: &Table) -> u32 {
     let staying = || table.members.iter().filter(|member| !member.withdrawn);
-    if table.fills_all_places() && staying().count() == table.members.len() {
+    if table.fills_all_indices() && staying().count() == table.members.len() {
         return ANY;
     }
-    let known = staying().find_map(|member| member.place);
+    let known = staying().find_map(|member| member.socket_index);
     known.unwrap_or(ANY)
 }
 
@@ -197,13 +202,13 @@ mod tests {
 
     fn members(count: u32) -> Table {
         let mut table = Table::EMPTY;
-        for place in 0..count {
-            // With gaps, and with places in another order than blocks.
-            let block = NumberBlock::new(0x1000 + place * 0x1000 * (4000 / count), 11).unwrap();
+        for index in 0..count {
+            // With gaps, and with indices in another order than blocks.
+            let block = NumberBlock::new(0x1000 + index * 0x1000 * (4000 / count), 11).unwrap();
             table.add(Entry {
                 block,
                 process: Identity { pid: 1, start: 1 },
-                place: Some(count - 1 - place),
+                socket_index: Some(count - 1 - index),
                 round: 0,
                 withdrawn: false,
             });
@@ -235,17 +240,17 @@ mod tests {
             let program = program(&table);
             assert!(program.len() <= MAX_INSTRUCTIONS, "{}", program.len());
             for member in &table.members {
-                let place = member.place.unwrap();
+                let index = member.socket_index.unwrap();
                 let numbers = member.block.qpn_range();
                 for number in [numbers.start, numbers.end - 1] {
                     let (found, steps) = run(&program, &packet(number));
-                    assert_eq!(found, place);
+                    assert_eq!(found, index);
                     assert!(steps <= 10 + 2 * count.ilog2() as usize + 2, "{steps}");
                 }
                 let ids = member.block.communication_ids();
                 for id in [ids.start, ids.end - 1] {
-                    assert_eq!(run(&program, &message(0x14, [5, id])).0, place);
-                    assert_eq!(run(&program, &message(0x18, [id, 5])).0, place);
+                    assert_eq!(run(&program, &message(0x14, [5, id])).0, index);
+                    assert_eq!(run(&program, &message(0x18, [id, 5])).0, index);
                 }
             }
         }
@@ -264,7 +269,7 @@ mod tests {
             ANY
         );
         let probe = probe::Probe {
-            place: 77,
+            socket_index: 77,
             round: 3,
         };
         assert_eq!(run(&program, &probe.bytes()).0, 77);
@@ -276,9 +281,9 @@ mod tests {
         let leaving = table.members[1];
         table.members[1].withdrawn = true;
         let left = run(&program(&table), &packet(leaving.block.first())).0;
-        assert_ne!(Some(left), leaving.place);
+        assert_ne!(Some(left), leaving.socket_index);
         let request = run(&program(&table), &message(0x10, [7, 0])).0;
-        assert_eq!(Some(request), table.members[0].place);
+        assert_eq!(Some(request), table.members[0].socket_index);
     }
 
     #[test]
@@ -288,7 +293,11 @@ mod tests {
         for member in &table.members {
             for marks in [0x8000_0000, 0x4000_0000, 0xff00_0000] {
                 let marked = packet(member.block.first() | marks);
-                assert_eq!(Some(run(&program, &marked).0), member.place, "{marks:x}");
+                assert_eq!(
+                    Some(run(&program, &marked).0),
+                    member.socket_index,
+                    "{marks:x}"
+                );
             }
         }
     }
@@ -296,10 +305,13 @@ mod tests {
     #[test]
     fn requests_go_to_a_known_member_while_the_group_has_other_sockets() {
         let mut table = members(3);
-        // A socket that belongs to no member has place 1.
-        let moved = table.members.iter_mut().find(|it| it.place == Some(1));
-        moved.unwrap().place = Some(3);
+        // A socket that belongs to no member has index 1.
+        let moved = table
+            .members
+            .iter_mut()
+            .find(|it| it.socket_index == Some(1));
+        moved.unwrap().socket_index = Some(3);
         let request = run(&program(&table), &message(0x10, [7, 0])).0;
-        assert_eq!(Some(request), table.members[0].place);
+        assert_eq!(Some(request), table.members[0].socket_index);
     }
 }

@@ -57,7 +57,7 @@ fn a_leaving_member_releases_its_services() {
 }
 
 #[test]
-fn answers_reach_the_member_that_chose_their_id() {
+fn responses_reach_the_member_that_chose_their_id() {
     let site = Site::new(43);
     let address = site.address;
     let mut members = [(); 3].map(|()| Member::join(address).unwrap());

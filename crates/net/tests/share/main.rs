@@ -5,7 +5,7 @@
 mod child;
 mod forks;
 mod listeners;
-mod many;
+mod many_members;
 mod one_process;
 mod processes;
 mod shortcuts;

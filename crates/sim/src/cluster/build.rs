@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use engine::{
     Access, BatchLimits, Bug, CompletionQueue, Config, Device, Id, ProtectionDomain, QpnRange,
-    SharedReceiveInit, SharedReceiveQueue, SourcePort, WindowLimits, XrcDomain,
+    SharedReceiveInit, SourcePort, WindowLimits, XrcDomain,
 };
 use wire::{Gid, Key, PathMtu};
 
@@ -12,6 +12,7 @@ use super::connection_end::Target;
 use super::receive_queues::{Owner, Pool};
 use super::{Cluster, Profile, Queue, Service};
 use crate::CheckError;
+use crate::machine::Machine;
 use crate::model_memory::ModelMemory;
 use crate::network::Network;
 use crate::rng::Rng;
@@ -76,9 +77,17 @@ impl Cluster {
                 // The address is not always the first GID.
                 config.gids.insert(0, Gid::default());
             }
-            let host = self.world.add_host(address, config);
-            if let (Some(bug), Some(device)) = (bug, self.world.device_mut(host)) {
-                device.plant(bug);
+            let machine = if self.rng.percent(30) {
+                Machine::with_two_lanes(config)
+            } else {
+                config.into()
+            };
+            let host = self.world.add_host(address, machine);
+            if let (Some(bug), Some(machine)) = (bug, self.world.machine(host)) {
+                machine
+                    .devices_mut()
+                    .iter_mut()
+                    .for_each(|it| it.plant(bug));
             }
             objects.push(self.add_objects_of(host)?);
         }
@@ -124,8 +133,18 @@ impl Cluster {
 
     /// The device of a host, while everything is built.
     pub(super) fn device(&mut self, host: usize) -> Result<&mut Device, CheckError> {
-        let device = self.world.device_mut(host);
-        device.ok_or_else(|| CheckError::new("a host is down during the setup"))
+        self.world.device_mut(host).ok_or_else(is_down)
+    }
+
+    /// One of the devices of a host that share its objects.
+    pub(super) fn some_lane(&mut self, host: usize) -> Result<&mut Device, CheckError> {
+        let machine = self.world.machine(host).ok_or_else(is_down)?;
+        let devices = machine.devices_mut();
+        let lane = match devices.len() {
+            1 => 0,
+            count => self.rng.below(count),
+        };
+        Ok(&mut devices[lane])
     }
 
     /// Registers memory of a host in a domain; returns its index and its key.
@@ -182,7 +201,7 @@ impl Cluster {
             xrc,
         })?;
         let made = device.shared_receive_queue(queue);
-        let number = made.and_then(SharedReceiveQueue::number);
+        let number = made.and_then(|queue| queue.number());
         let pool = self.add_pool(objects, Owner::Shared(queue), max_segments as usize)?;
         self.pools[pool].number = number;
         self.pools[pool].completions = xrc.map(|(_, completions)| completions);
@@ -218,6 +237,10 @@ impl Cluster {
         self.pools.push(pool);
         Ok(self.pools.len() - 1)
     }
+}
+
+pub(super) fn is_down() -> CheckError {
+    CheckError::new("a host is down during the setup")
 }
 
 fn address_of(number: usize, over_ipv6: bool) -> IpAddr {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::{Access, Address, Attributes, QueuePairInit, QueuePairType, State};
 use wire::{AckTimeout, PathMtu, Psn, RnrTimer};
 
-use super::build::HostObjects;
+use super::build::{HostObjects, is_down};
 use super::connection_end::{End, Limits};
 use super::receive_queues::Owner;
 use super::{Cluster, Service};
@@ -102,7 +102,7 @@ impl Cluster {
             kind == QueuePairType::Rc && !objects.shared.is_empty() && self.rng.percent(70);
         let shared = shares.then(|| *self.rng.pick(&objects.shared));
         let init = self.draw_init(objects, kind, &limits, shared);
-        let number = self.device(objects.host)?.create_queue_pair(init)?;
+        let number = self.some_lane(objects.host)?.create_queue_pair(init)?;
         let index = self.ends.len();
         let pools = match (kind, shared) {
             (QueuePairType::XrcInitiator, _) => Vec::new(),
@@ -223,7 +223,8 @@ impl Cluster {
         ];
         let (host, number) = (self.ends[local].host, self.ends[local].number);
         for attributes in steps {
-            self.device(host)?.modify(number, &attributes)?;
+            let device = self.world.device_of(host, number).ok_or_else(is_down)?;
+            device.modify(number, &attributes)?;
         }
         Ok(())
     }
@@ -252,7 +253,7 @@ impl Cluster {
         let last = device.map_or(0, |device| device.gids().len() - 1);
         let mut path = Address::new(gid, last as u8);
         path.flow_label = self.rng.below(1 << 20) as u32;
-        let answers = matches!(
+        let responds = matches!(
             self.ends[local].kind,
             QueuePairType::Rc | QueuePairType::XrcTarget
         );
@@ -263,8 +264,8 @@ impl Cluster {
             path_mtu: Some(agreement.mtu),
             destination: Some(peer.number),
             receive_psn: Some(expected),
-            responder_resources: answers.then_some(agreement.resources[side]),
-            rnr_timer: rnr_timer.filter(|_| answers),
+            responder_resources: responds.then_some(agreement.resources[side]),
+            rnr_timer: rnr_timer.filter(|_| responds),
             ..Attributes::default()
         }
     }

@@ -85,7 +85,7 @@ impl Cluster {
             drain_event,
             ..Attributes::default()
         };
-        match self.world.device_mut(host) {
+        match self.world.device_of(host, number) {
             Some(device) => Ok(device.modify(number, &attributes)?),
             None => Ok(()),
         }

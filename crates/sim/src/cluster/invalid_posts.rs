@@ -22,7 +22,7 @@ impl Cluster {
         if self.ends[end].kind == QueuePairType::XrcInitiator {
             request.remote_srqn = Some(wire::Srqn::new(number.value()));
         }
-        let Some(device) = self.world.device_mut(host) else {
+        let Some(device) = self.world.device_of(host, number) else {
             return Ok(());
         };
         let found = device.post_send(number, request);

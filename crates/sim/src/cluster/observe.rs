@@ -49,11 +49,8 @@ impl Cluster {
     }
 
     pub(super) fn drain_events(&mut self, host: usize) -> Result<(), CheckError> {
-        while let Some(device) = self.world.hosts[host]
-            .machine
-            .as_mut()
-            .map(Machine::device_mut)
-            && let Some(event) = device.poll_event()
+        while let Some(machine) = &mut self.world.hosts[host].machine
+            && let Some(event) = machine.poll_event()
         {
             match event {
                 Event::Completion(id) => {
@@ -188,7 +185,7 @@ impl Cluster {
             }
             AsyncEvent::SharedReceiveLimit(queue) => self.limit_reached(host, queue),
             AsyncEvent::CommunicationEstablished(_) => Ok(()),
-            AsyncEvent::PortError | AsyncEvent::PortActive => {
+            AsyncEvent::PortError | AsyncEvent::PortActive | AsyncEvent::Other(_) => {
                 Err(CheckError::new(format!("a port of host {host} changes")))
             }
             AsyncEvent::CompletionQueueError(queue) => Err(CheckError::new(format!(
@@ -199,14 +196,15 @@ impl Cluster {
 
     /// A queue pair is in ERROR exactly when there is a reason for it.
     fn check_states(&self, host: usize) -> Result<(), CheckError> {
-        let Some(device) = self.world.device(host) else {
+        if self.world.device(host).is_none() {
             return Ok(());
-        };
+        }
         for (index, end) in self.ends.iter().enumerate() {
             if end.host != host {
                 continue;
             }
-            let state = device.queue_pair(end.number).map(engine::QueuePair::state);
+            let queue_pair = self.world.queue_pair(host, end.number);
+            let state = queue_pair.map(engine::QueuePair::state);
             let broken = state == Some(State::Error);
             if broken && end.is_alive() {
                 return Err(self.error_at(index, "is in ERROR without a reason"));

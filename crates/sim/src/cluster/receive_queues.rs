@@ -142,10 +142,11 @@ impl Cluster {
         self.pools[pool].posts += 1;
         let id = (pool as u64) << POOL_SHIFT | self.pools[pool].posts;
         let request = ReceiveRequest::new(id, self.segments(memory, key, &block));
-        let device = self
-            .world
-            .device_mut(host)
-            .expect("the caller checked that the host is up");
+        let device = match owner {
+            Owner::End(end) => self.world.device_of(host, self.ends[end].number),
+            Owner::Shared(_) => self.world.device_mut(host),
+        };
+        let device = device.expect("the caller checked that the host is up");
         let posted = match owner {
             Owner::End(end) => device.post_receive(self.ends[end].number, request),
             Owner::Shared(queue) => device.post_shared_receive(queue, request),
@@ -202,7 +203,7 @@ impl Cluster {
             };
             let left = device
                 .shared_receive_queue(queue)
-                .map_or(0, SharedReceiveQueue::len);
+                .map_or(0, |queue| queue.len());
             if pool.used && left < limit as usize {
                 return Err(CheckError::new(format!(
                     "shared receive queue {queue:?} of host {host} has {left} receives left and \

@@ -102,7 +102,7 @@ impl Cluster {
         self.note_posted(end, &draft);
         let (host, number) = (self.ends[end].host, self.ends[end].number);
         let work = draft.request.work;
-        let posted = match self.world.device_mut(host) {
+        let posted = match self.world.device_of(host, number) {
             Some(device) => device.post_send(number, draft.request),
             None => Ok(()),
         };

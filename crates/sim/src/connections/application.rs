@@ -65,21 +65,21 @@ impl Connections {
         let step = self.event_log.note(key, kind)?;
         self.event_counts.note(format!("{step:?}"));
         if *kind == (EventKind::Disconnected { timed_out: true }) {
-            self.event_counts.note("DREQ without an answer");
+            self.event_counts.note("DREQ without a response");
         }
         if matches!(step, Step::Disconnected | Step::Rejected) {
             self.event_log.record(key).over = Some(self.world.now());
         }
         let after = pause(&mut self.rng);
         match (step, kind) {
-            (Step::Request, _) => self.answer_request(host, id, after),
+            (Step::Request, _) => self.respond_to_request(host, id, after),
             (Step::Resolved, EventKind::AddressResolved) => {
                 self.plan_action(host, after, Action::ResolveRoute(id));
             }
             (Step::Resolved, _) => self.plan_action(host, after, Action::Connect(id)),
             (Step::Response, EventKind::ConnectResponse(offer)) => {
                 self.check_private_data(host, id, &offer.private_data)?;
-                self.answer_response(host, id, after);
+                self.handle_response(host, id, after);
             }
             (Step::Established, _) => {
                 self.maybe_die(key);
@@ -131,7 +131,7 @@ impl Connections {
     fn check_private_data(&mut self, host: usize, id: Id, data: &[u8]) -> Result<(), CheckError> {
         let key = self.key(host, id);
         let record = self.event_log.record(key);
-        let capacity = answer_capacity(record.service);
+        let capacity = response_capacity(record.service);
         if self
             .script
             .is_private_data(record.number, Side::Server, capacity, data)
@@ -144,7 +144,7 @@ impl Connections {
         }
     }
 
-    fn answer_request(&mut self, host: usize, id: Id, after: Duration) {
+    fn respond_to_request(&mut self, host: usize, id: Id, after: Duration) {
         let action = self.rng.weighted(&[
             (80, Action::Accept(id)),
             (12, Action::Reject(id)),
@@ -153,7 +153,7 @@ impl Connections {
         self.plan_action(host, after, action);
     }
 
-    fn answer_response(&mut self, host: usize, id: Id, after: Duration) {
+    fn handle_response(&mut self, host: usize, id: Id, after: Duration) {
         let action = self.rng.weighted(&[
             (90, Action::Establish(id)),
             (4, Action::Fail(id)),
@@ -299,7 +299,7 @@ impl Connections {
     }
 }
 
-pub(super) fn answer_capacity(service: Service) -> usize {
+pub(super) fn response_capacity(service: Service) -> usize {
     match service {
         Service::Datagram => private_data::SERVICE_REPLY,
         _ => private_data::REPLY,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cm::{ExchangeState, Id, Parameters, private_data};
 
 use super::Connections;
-use super::application::{Action, LONG_DELAY, answer_capacity, pause};
+use super::application::{Action, LONG_DELAY, pause, response_capacity};
 use super::data_queue_pair::DataQueuePair;
 use super::event_log::Ends;
 use super::process_config::Service;
@@ -87,7 +87,7 @@ impl Connections {
             self.event_log.record(key).number,
             self.event_log.record(key).service,
         );
-        let capacity = answer_capacity(service);
+        let capacity = response_capacity(service);
         let welcome = self.script.private_data(number, Side::Server, capacity);
         let now = self.world.instant();
         let (responder_resources, initiator_depth) = self.draw_depths();

@@ -59,14 +59,14 @@ fn cases(event_log: &EventLog) -> Result<Vec<Case<'_>>, CheckError> {
     Ok(cases.into_values().collect())
 }
 
-type Verdict = Result<(), &'static str>;
+type CheckResult = Result<(), &'static str>;
 
-fn demand(is_right: bool, otherwise: &'static str) -> Verdict {
+fn demand(is_right: bool, otherwise: &'static str) -> CheckResult {
     is_right.then_some(()).ok_or(otherwise)
 }
 
 impl Case<'_> {
-    fn check(&self, conditions: &Conditions<'_>) -> Verdict {
+    fn check(&self, conditions: &Conditions<'_>) -> CheckResult {
         self.request_is_delivered_once()?;
         self.pairs_fit()?;
         let (key, client) = self.client;
@@ -88,7 +88,7 @@ impl Case<'_> {
     }
 
     /// A request is delivered once to each incarnation of a process.
-    fn request_is_delivered_once(&self) -> Verdict {
+    fn request_is_delivered_once(&self) -> CheckResult {
         let counted = self.servers.iter().filter(|(_, server)| !server.is_stale());
         let incarnations: Vec<u32> = counted.map(|(key, _)| key.incarnation).collect();
         let once = incarnations.is_sorted_by(|one, next| one < next);
@@ -96,7 +96,7 @@ impl Case<'_> {
     }
 
     /// These hold in every run. A restarted server may have received the request twice.
-    fn pairs_fit(&self) -> Verdict {
+    fn pairs_fit(&self) -> CheckResult {
         let (_, client) = self.client;
         let mirrored = |server: &Record| server.ends.map(Ends::reversed);
         for (_, server) in &self.servers {
@@ -119,7 +119,7 @@ impl Case<'_> {
     }
 
     /// The network never loses everything for minutes.
-    fn is_reachable(&self) -> Verdict {
+    fn is_reachable(&self) -> CheckResult {
         let (_, client) = self.client;
         let rejected = self.servers.iter().any(|(_, server)| server.gave_up);
         demand(
@@ -128,7 +128,7 @@ impl Case<'_> {
         )
     }
 
-    fn is_rejected_for_a_reason(&self) -> Verdict {
+    fn is_rejected_for_a_reason(&self) -> CheckResult {
         let (_, client) = self.client;
         let by_server = self.servers.iter().any(|(_, server)| server.gave_up);
         let fits = match client.reject_reason {
@@ -150,7 +150,7 @@ impl Case<'_> {
 }
 
 /// These hold when both processes are alive and neither application gives up.
-fn both_ended(client: &Record, server: &Record) -> Verdict {
+fn both_ended(client: &Record, server: &Record) -> CheckResult {
     if client.ends.is_some() {
         demand(
             server.has(Step::Disconnected) && client.has(Step::Disconnected),
@@ -174,7 +174,11 @@ fn both_ended(client: &Record, server: &Record) -> Verdict {
 }
 
 /// Two sides that stay connected receive all messages, whatever the network loses.
-fn all_messages_arrived(client: &Record, server: &Record, conditions: &Conditions<'_>) -> Verdict {
+fn all_messages_arrived(
+    client: &Record,
+    server: &Record,
+    conditions: &Conditions<'_>,
+) -> CheckResult {
     let (number, script) = (client.number, conditions.script);
     let said = |record: &Record| script.count(number, record.side.other());
     let all = client.received == said(client) && server.received == said(server);

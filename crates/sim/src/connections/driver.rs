@@ -158,9 +158,9 @@ impl Connections {
             Instruction::ResolveRoute { id, .. } => {
                 manager.route_resolved(id, Ok(ResolvedRoute::new(mtu)));
             }
-            Instruction::JoinMulticast { .. }
-            | Instruction::LeaveMulticast { .. }
-            | Instruction::MoveToError { .. } => {
+            // The queue pair was destroyed.
+            Instruction::MoveToError { .. } => {}
+            Instruction::JoinMulticast { .. } | Instruction::LeaveMulticast { .. } => {
                 return Err(CheckError::new(format!(
                     "unexpected instruction {instruction:?}"
                 )));

@@ -23,7 +23,7 @@ impl EventCounts {
     pub(crate) fn take(&mut self, counters: &Counters) {
         let received = &counters.received;
         for (what, count) in [
-            ("message retransmitted", counters.repeated.total()),
+            ("message retransmitted", counters.retransmitted.total()),
             ("duplicate", counters.duplicates.total()),
             ("message without an exchange", counters.unmatched),
             ("stale connection", counters.stale),

@@ -50,7 +50,7 @@ impl Script {
         rng.bytes(length)
     }
 
-    /// The private data of a request or an answer: the connection number, and random bytes.
+    /// The private data of a request or a response: the connection number, and random bytes.
     pub(super) fn private_data(self, number: u32, side: Side, capacity: usize) -> Vec<u8> {
         let mut rng = self.rng(number, side, 100);
         let length = rng.below(capacity - 3);

@@ -1,21 +1,21 @@
-//! The answer that the specification requires, as far as it follows from the message alone.
+//! The response that the specification requires, as far as it follows from the message alone.
 
 use cm::IdRange;
 use wire::cm::{AlternatePathStatus, Message, RejectReason, ServiceStatus};
 
-/// The required immediate answer.
+/// The required immediate response.
 pub(super) enum Expected {
-    /// No answer.
+    /// No response.
     Silence,
-    /// Exactly this answer.
+    /// Exactly this response.
     One(fn(&Message, &Message) -> bool),
-    /// This answer. A DREQ for a stale connection may follow.
+    /// This response. A DREQ for a stale connection may follow.
     First(fn(&Message, &Message) -> bool),
     /// It depends on previous messages.
     Anything,
 }
 
-/// The required answer to a message. Communication ids outside of `id_range` belong to no exchange.
+/// The required response to a message. Communication ids outside of `id_range` belong to no exchange.
 /// `is_listened` tells whether the service ever had a listener, `is_new` whether the peer uses this
 /// communication id for the first time.
 pub(super) fn expected(
@@ -55,26 +55,26 @@ fn silence_unless(is_ours: bool) -> Expected {
 }
 
 /// IBA 12.9.8.2: a DREQ for an unknown connection is answered with a DREP.
-fn is_drep_to(asked: &Message, answer: &Message) -> bool {
-    let (Message::DisconnectRequest(asked), Message::DisconnectReply(answer)) = (asked, answer)
+fn is_drep_to(asked: &Message, response: &Message) -> bool {
+    let (Message::DisconnectRequest(asked), Message::DisconnectReply(response)) = (asked, response)
     else {
         return false;
     };
-    (answer.local_id, answer.remote_id) == (asked.remote_id, asked.local_id)
+    (response.local_id, response.remote_id) == (asked.remote_id, asked.local_id)
 }
 
-fn is_invalid_id_apr_to(asked: &Message, answer: &Message) -> bool {
-    let (Message::LoadAlternatePath(asked), Message::AlternatePathResponse(answer)) =
-        (asked, answer)
+fn is_invalid_id_apr_to(asked: &Message, response: &Message) -> bool {
+    let (Message::LoadAlternatePath(asked), Message::AlternatePathResponse(response)) =
+        (asked, response)
     else {
         return false;
     };
-    answer.remote_id == asked.local_id
-        && answer.status == AlternatePathStatus::InvalidCommunicationId
+    response.remote_id == asked.local_id
+        && response.status == AlternatePathStatus::InvalidCommunicationId
 }
 
-fn is_reject_of(asked: &Message, answer: &Message) -> bool {
-    let (Message::ConnectRequest(asked), Message::Reject(answer)) = (asked, answer) else {
+fn is_reject_of(asked: &Message, response: &Message) -> bool {
+    let (Message::ConnectRequest(asked), Message::Reject(response)) = (asked, response) else {
         return false;
     };
     // A REQ of a connected queue pair is rejected as stale first.
@@ -82,12 +82,13 @@ fn is_reject_of(asked: &Message, answer: &Message) -> bool {
         RejectReason::InvalidServiceId,
         RejectReason::StaleConnection,
     ];
-    answer.remote_id == asked.local_id && reasons.contains(&answer.reason)
+    response.remote_id == asked.local_id && reasons.contains(&response.reason)
 }
 
-fn is_not_supported_sidr_to(asked: &Message, answer: &Message) -> bool {
-    let (Message::ServiceRequest(asked), Message::ServiceReply(answer)) = (asked, answer) else {
+fn is_not_supported_sidr_to(asked: &Message, response: &Message) -> bool {
+    let (Message::ServiceRequest(asked), Message::ServiceReply(response)) = (asked, response)
+    else {
         return false;
     };
-    answer.request_id == asked.request_id && answer.status == ServiceStatus::NotSupported
+    response.request_id == asked.request_id && response.status == ServiceStatus::NotSupported
 }

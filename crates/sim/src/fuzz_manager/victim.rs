@@ -21,8 +21,8 @@ pub(super) const THEIR_GUID: u64 = 0x0a00_00ff_fe00_0002;
 /// Few, so that the limits are reached.
 const MAX_IDS: usize = 48;
 
-/// The limits of remembered answers and of datagrams that wait to be sent.
-const MAX_ANSWERS: usize = 1024;
+/// The limits of remembered responses and of datagrams that wait to be sent.
+const MAX_RESPONSES: usize = 1024;
 const MAX_OUTBOX: usize = 4096;
 
 /// Bounds the events and instructions of one id.
@@ -127,7 +127,7 @@ impl Victim {
         assert_eq!(before, after, "an invalid message has no effect");
     }
 
-    /// Receives a message. Its answer must follow the specification.
+    /// Receives a message. Its response must follow the specification.
     pub(super) fn receive_message(
         &mut self,
         addresses: Addresses,
@@ -145,8 +145,9 @@ impl Victim {
         if self.late_for > 0 {
             return;
         }
-        let answers: Vec<Transmit> = std::iter::from_fn(|| self.manager.poll_transmit()).collect();
-        let messages: Vec<Message> = answers.iter().map(|sent| self.learn(sent)).collect();
+        let responses: Vec<Transmit> =
+            std::iter::from_fn(|| self.manager.poll_transmit()).collect();
+        let messages: Vec<Message> = responses.iter().map(|sent| self.learn(sent)).collect();
         match expected(message, self.id_range, is_listened, is_new) {
             Expected::Silence => {
                 assert!(messages.is_empty(), "{message} is answered: {messages:?}");
@@ -298,7 +299,7 @@ impl Victim {
     /// The tables stay within their limits.
     pub(super) fn check_load(&self) {
         let load = self.manager.table_sizes();
-        // As many again are destroyed and wait for the answer to their DREQ.
+        // As many again are destroyed and wait for the response to their DREQ.
         assert!(load.ids <= 2 * MAX_IDS, "{load:?}");
         for count in [
             load.communication_ids,
@@ -311,7 +312,7 @@ impl Victim {
         }
         assert!(load.peers <= 2 * load.ids, "{load:?}");
         assert!(load.time_wait <= MAX_IDS, "{load:?}");
-        assert!(load.answers <= MAX_ANSWERS, "{load:?}");
+        assert!(load.responses <= MAX_RESPONSES, "{load:?}");
         let most = MAX_OUTBOX + MAX_WAITING_OF_ID * MAX_IDS + MAX_IDS * self.calls;
         assert!(load.waiting <= most, "{load:?}");
         for (listener, &backlog) in &self.backlogs {

@@ -20,8 +20,8 @@ impl Client {
         let context = Context::open("127.62.0.1").expect("a loopback address");
         Self {
             server,
-            domain: context.protection_domain().expect("room"),
-            completions: context.completion_queue(1 << 16).expect("room"),
+            domain: context.allocate_protection_domain().expect("room"),
+            completions: context.create_completion_queue(1 << 16).expect("room"),
             context,
         }
     }
@@ -39,7 +39,10 @@ impl Client {
 
     fn connect(&self) -> Connection {
         let connector = Connector::resolve_on(&self.context, self.server).expect("a way");
-        let builder = self.domain.queue_pair(&self.completions).depth(4, 4);
+        let builder = self
+            .domain
+            .queue_pair_builder(&self.completions)
+            .depth(4, 4);
         let prepared = connector.timeout(TIMEOUT).prepare(builder).expect("room");
         prepared.connect(b"").expect("a server")
     }

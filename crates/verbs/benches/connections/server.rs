@@ -104,10 +104,10 @@ struct Clients {
 
 impl Clients {
     fn new(listener: &CmId) -> Self {
-        let context = rocinante::Context::of(listener).expect("a bound id is at a device");
+        let context = rocinante::Context::from_id(listener).expect("a bound id is at a device");
         Self {
-            domain: context.protection_domain().expect("room"),
-            completions: context.completion_queue(1 << 16).expect("room"),
+            domain: context.allocate_protection_domain().expect("room"),
+            completions: context.create_completion_queue(1 << 16).expect("room"),
             connected: HashMap::new(),
         }
     }
@@ -129,8 +129,11 @@ impl Clients {
     }
 
     fn accept(&mut self, id: CmId) {
-        let builder = self.domain.queue_pair(&self.completions).depth(4, 4);
-        let prepared = builder.reliable().expect("room");
+        let builder = self
+            .domain
+            .queue_pair_builder(&self.completions)
+            .depth(4, 4);
+        let prepared = builder.create_reliable().expect("room");
         let parameters = prepared.parameters(b"");
         let queue_pair = prepared.connect_by(&id).expect("a client");
         id.accept(&parameters).expect("a client");

@@ -59,7 +59,8 @@ fn rdma(peer: &mut Peer, name: &str, size: usize) -> f64 {
                 "read" => Request::read(peer.remote),
                 _ => Request::send(),
             };
-            peer.end.post(request.data(peer.end.memory.slice(0..size)));
+            peer.end
+                .post_send(request.data(peer.end.memory.slice(0..size)));
             posted += 1;
         }
         while let Some(completion) = peer.end.completions.poll() {

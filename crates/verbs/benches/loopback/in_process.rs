@@ -33,12 +33,17 @@ impl Loop {
             ..OpenOptions::default()
         };
         let context = Context::open_with(address, &options).expect("a loopback address");
-        let domain = context.protection_domain().expect("room");
-        let completions = context.completion_queue(16).expect("room");
+        let domain = context.allocate_protection_domain().expect("room");
+        let completions = context.create_completion_queue(16).expect("room");
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let register = || domain.register(LARGE, access).expect("room");
-        let (source, target) = (register(), register());
-        let make = || domain.queue_pair(&completions).reliable().expect("room");
+        let allocate = || domain.allocate_memory(LARGE, access).expect("room");
+        let (source, target) = (allocate(), allocate());
+        let make = || {
+            domain
+                .queue_pair_builder(&completions)
+                .create_reliable()
+                .expect("room")
+        };
         let (left, right) = (make(), make());
         let (here, there) = (left.endpoint(), right.endpoint());
         Self {
@@ -55,7 +60,7 @@ impl Loop {
         let start = Instant::now();
         for _ in 0..times {
             let request = Request::write(self.target.remote(0)).data(self.source.slice(..length));
-            self.left.post(request).expect("room");
+            self.left.post_send(request).expect("room");
             let done = loop {
                 if let Some(done) = self.completions.poll() {
                     break done;

@@ -126,7 +126,8 @@ fn read(peer: &mut Peer, wait: Wait) -> f64 {
     let start = Instant::now();
     for _ in 0..BUSY_TRIPS {
         let request = Request::read(peer.remote);
-        peer.end.post(request.data(peer.end.memory.slice(0..64)));
+        peer.end
+            .post_send(request.data(peer.end.memory.slice(0..64)));
         wait(&peer.end);
     }
     start.elapsed().as_secs_f64() * 1e6 / BUSY_TRIPS as f64

@@ -8,17 +8,19 @@ const DEPTH: u32 = 16;
 /// Makes a thousand connected queue pairs in this process, and uses each once to its full depth.
 pub(crate) fn run() {
     let context = Context::open("127.61.0.3").expect("a loopback address");
-    let domain = context.protection_domain().expect("room");
-    let completions = context.completion_queue(1 << 16).expect("room");
-    let memory = domain.register(4096, Access::LOCAL_WRITE).expect("room");
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(1 << 16).expect("room");
+    let memory = domain
+        .allocate_memory(4096, Access::LOCAL_WRITE)
+        .expect("room");
     let before = resident_kib();
     let mut kept = Vec::new();
     for _ in 0..PAIRS {
         let make = || {
             domain
-                .queue_pair(&completions)
+                .queue_pair_builder(&completions)
                 .depth(DEPTH, DEPTH)
-                .reliable()
+                .create_reliable()
         };
         let (one, two) = (make().expect("room"), make().expect("room"));
         let (first, second) = (one.endpoint(), two.endpoint());
@@ -30,7 +32,9 @@ pub(crate) fn run() {
             pair.1.post_receive(0, [memory.all()]).expect("room");
         }
         for _ in 0..DEPTH {
-            pair.0.post(Request::send().inline(&[1; 64])).expect("room");
+            pair.0
+                .post_send(Request::send().inline(&[1; 64]))
+                .expect("room");
         }
         for _ in 0..2 * DEPTH {
             assert_eq!(completions.wait().status, Status::Success);

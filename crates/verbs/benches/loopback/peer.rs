@@ -51,14 +51,14 @@ pub(crate) struct End {
 impl End {
     pub(crate) fn open(address: &str, options: &OpenOptions) -> Self {
         let context = Context::open_with(address, options).expect("a loopback address");
-        let domain = context.protection_domain().expect("room");
-        let channel = context.completion_channel().expect("room");
-        let completions = channel.completion_queue(4 * DEPTH).expect("room");
+        let domain = context.allocate_protection_domain().expect("room");
+        let channel = context.create_completion_channel().expect("room");
+        let completions = channel.create_completion_queue(4 * DEPTH).expect("room");
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let memory = domain.register(MEMORY, access).expect("room");
-        let builder = domain.queue_pair(&completions).depth(DEPTH, DEPTH);
+        let memory = domain.allocate_memory(MEMORY, access).expect("room");
+        let builder = domain.queue_pair_builder(&completions).depth(DEPTH, DEPTH);
         Self {
-            prepared: Some(builder.reliable().expect("room")),
+            prepared: Some(builder.create_reliable().expect("room")),
             channel,
             completions,
             memory,
@@ -78,9 +78,9 @@ impl End {
         self.queue_pair = Some(prepared.connect(peer).expect("a peer"));
     }
 
-    pub(crate) fn post(&self, request: Request) {
+    pub(crate) fn post_send(&self, request: Request) {
         let queue_pair = self.queue_pair.as_ref().expect("connected");
-        queue_pair.post(request).expect("room");
+        queue_pair.post_send(request).expect("room");
     }
 
     pub(crate) fn post_receive(&self, length: usize) {
@@ -95,7 +95,7 @@ impl End {
             0..=64 => Request::send().inline(&[1; 64][..length]),
             _ => Request::send().data(self.memory.slice(0..length)),
         };
-        self.post(request.unsignaled());
+        self.post_send(request.unsignaled());
     }
 
     /// Spins for the next receive; sends in between only have to be good.
@@ -127,7 +127,7 @@ impl End {
     /// Sleeps for the next receive.
     pub(crate) fn sleep_for_receive(&self) {
         loop {
-            self.completions.notify(Notify::Any);
+            self.completions.arm(Notify::Any);
             while let Some(completion) = self.completions.poll() {
                 assert_eq!(completion.status, Status::Success);
                 if completion.work.is_receive() {
@@ -141,7 +141,7 @@ impl End {
     /// Waits for the next receive at the descriptor of the channel.
     pub(crate) fn await_descriptor(&self) {
         loop {
-            self.completions.notify(Notify::Any);
+            self.completions.arm(Notify::Any);
             while let Some(completion) = self.completions.poll() {
                 assert_eq!(completion.status, Status::Success);
                 if completion.work.is_receive() {
@@ -165,19 +165,22 @@ impl End {
                 }
             }
             wait_readable(&events.expose());
-            let driver = self.context.driver();
+            let driver = self.context.driver().expect("ours");
             let event = driver.take_notification(events);
             event.expect("the descriptor was readable");
             driver.promise_packet_wakeups(events, || true);
-            self.completions.notify(Notify::Any);
+            self.completions.arm(Notify::Any);
         }
     }
 
     fn route_events(&self) -> Arc<Notifier> {
         let events = Arc::new(Notifier::new().expect("a descriptor"));
-        let queue = self.completions.id();
-        self.context.driver().set_notifier(queue, &events, 0);
-        self.completions.notify(Notify::Any);
+        let queue = self.completions.id().expect("ours");
+        self.context
+            .driver()
+            .expect("ours")
+            .set_notifier(queue, &events, 0);
+        self.completions.arm(Notify::Any);
         events
     }
 }

@@ -97,7 +97,7 @@ impl Writer {
             open = open && Instant::now() < until;
             while open && under_way < DEPTH {
                 let request = Request::write(self.target).data(self.source.slice(..LENGTH));
-                self.queue_pair.post(request).expect("room");
+                self.queue_pair.post_send(request).expect("room");
                 under_way += 1;
             }
             while let Some(completion) = self.completions.poll() {
@@ -120,20 +120,22 @@ fn open(address: &str, count: usize, shared: bool) -> Vec<Unconnected> {
     let options = OpenOptions::default();
     let context = || Context::open_with(address, &options).expect("a loopback address");
     let one = context();
-    let end = |_| {
+    let end = || {
         let context = if shared { one.clone() } else { context() };
-        let domain = context.protection_domain().expect("room");
-        let completions = context.completion_queue(2 * DEPTH).expect("room");
+        let domain = context.allocate_protection_domain().expect("room");
+        let completions = context.create_completion_queue(2 * DEPTH).expect("room");
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let memory = domain.register(LENGTH, access).expect("room");
-        let builder = domain.queue_pair(&completions).depth(DEPTH, DEPTH);
+        let memory = domain.allocate_memory(LENGTH, access).expect("room");
+        let builder = domain.queue_pair_builder(&completions).depth(DEPTH, DEPTH);
         Unconnected {
-            prepared: builder.reliable().expect("room"),
+            prepared: builder.create_reliable().expect("room"),
             completions,
             memory,
         }
     };
-    (0..count).map(end).collect()
+    // Each thread creates its own queues, as servers do.
+    let in_thread = |_| thread::scope(|scope| scope.spawn(end).join().expect("no panic"));
+    (0..count).map(in_thread).collect()
 }
 
 /// The process that is written to. It never polls.

@@ -13,7 +13,7 @@ use rocinante::{
 
 use crate::{Failure, RECEIVES, block, record};
 
-/// Numbers under way at once.
+/// How many numbers are outstanding at once.
 const WINDOW: u64 = RECEIVES as u64 / 2;
 
 /// Between two numbers: a storm has many clients.
@@ -35,7 +35,7 @@ const BACK: usize = NUMBERS + block::SLOTS * NUMBER;
 pub(crate) fn run(server: SocketAddr, id: u64, count: u64, file: &str) -> Result<(), Failure> {
     let mut client = Client::connect(server, id, record(file)?)?;
     for number in 1..=count {
-        client.post(number)?;
+        client.post_block(number)?;
         sleep(PAUSE);
         client.settle(WINDOW)?;
     }
@@ -61,10 +61,10 @@ impl Client {
     fn connect(server: SocketAddr, id: u64, acknowledged: File) -> Result<Self, Failure> {
         let connector = Connector::resolve(server)?;
         let context = connector.context().clone();
-        let domain = context.protection_domain()?;
-        let completions = context.completion_queue(128)?;
-        let memory = domain.register(2 * BACK, Access::LOCAL_WRITE)?;
-        let builder = domain.queue_pair(&completions).depth(64, 1);
+        let domain = context.allocate_protection_domain()?;
+        let completions = context.create_completion_queue(128)?;
+        let memory = domain.allocate_memory(2 * BACK, Access::LOCAL_WRITE)?;
+        let builder = domain.queue_pair_builder(&completions).depth(64, 1);
         let connection = connector.prepare(builder)?.connect(&id.to_be_bytes())?;
         let blocks = remote(connection.private_data()).ok_or("the server named no memory")?;
         Ok(Self {
@@ -78,7 +78,7 @@ impl Client {
         })
     }
 
-    fn post(&mut self, number: u64) -> Result<(), Failure> {
+    fn post_block(&mut self, number: u64) -> Result<(), Failure> {
         let offset = block::offset(number);
         let place = NUMBERS + offset / block::LENGTH * NUMBER;
         self.memory.write(offset, &block::content(self.id, number));
@@ -97,7 +97,7 @@ impl Client {
             requests.push(Request::read(theirs).data(back).id(READ | number));
         }
         self.outstanding += requests.len() as u64 - 1;
-        self.connection.post_many(requests)?;
+        self.connection.post_send_many(requests)?;
         Ok(())
     }
 

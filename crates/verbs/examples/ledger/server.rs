@@ -49,11 +49,13 @@ fn client_of(request: &ConnectionRequest) -> u64 {
 
 fn serve(request: ConnectionRequest, client: u64, received: &File) -> Result<(), Failure> {
     let context = request.context().clone();
-    let domain = context.protection_domain()?;
-    let completions = context.completion_queue(2 * RECEIVES as u32)?;
+    let domain = context.allocate_protection_domain()?;
+    let completions = context.create_completion_queue(2 * RECEIVES as u32)?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let memory = domain.register(NUMBERS + RECEIVES * NUMBER, access)?;
-    let builder = domain.queue_pair(&completions).depth(1, RECEIVES as u32);
+    let memory = domain.allocate_memory(NUMBERS + RECEIVES * NUMBER, access)?;
+    let builder = domain
+        .queue_pair_builder(&completions)
+        .depth(1, RECEIVES as u32);
     let prepared = request.prepare(builder)?;
     for receive in 0..RECEIVES {
         prepared.post_receive(receive as u64, [memory.slice(place(receive))])?;

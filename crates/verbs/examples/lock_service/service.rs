@@ -51,13 +51,13 @@ pub(crate) struct Job {
 /// Offers one word of memory to a number of clients, until all of them have disconnected.
 pub(crate) async fn serve(listener: Listener, clients: usize) -> Outcome {
     let mut request = listener.next().await;
-    let domain = request.context().protection_domain()?;
+    let domain = request.context().allocate_protection_domain()?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-    let word = domain.register(WORD, access | Access::REMOTE_ATOMIC)?;
+    let word = domain.allocate_memory(WORD, access | Access::REMOTE_ATOMIC)?;
     let mut connections = Vec::new();
     for number in 1..=clients {
-        let completions = request.context().completion_queue(1)?;
-        let prepared = request.prepare(domain.queue_pair(&completions))?;
+        let completions = request.context().create_completion_queue(1)?;
+        let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
         let place = word.remote(0).to_string();
         // A client may have done its work and gone before its confirmation arrives. That is no error of the server.
         connections.extend(prepared.accept_async(place.as_bytes()).await.ok());
@@ -115,10 +115,10 @@ impl Word {
         let connector = Connector::resolve_from_async(own, server).await?;
         // A server accepts one client after the other, and a lost confirmation is repeated after four seconds.
         let connector = connector.timeout(Duration::from_secs(30));
-        let domain = connector.context().protection_domain()?;
-        let completions = connector.context().completion_queue(4)?;
-        let local = domain.register(WORD, Access::LOCAL_WRITE)?;
-        let prepared = connector.prepare(domain.queue_pair(&completions))?;
+        let domain = connector.context().allocate_protection_domain()?;
+        let completions = connector.context().create_completion_queue(4)?;
+        let local = domain.allocate_memory(WORD, Access::LOCAL_WRITE)?;
+        let prepared = connector.prepare(domain.queue_pair_builder(&completions))?;
         let connection = prepared.connect_async(b"").await?;
         let place = std::str::from_utf8(connection.private_data())?;
         let place = place.trim_end_matches('\0').parse()?;
@@ -141,7 +141,7 @@ impl Word {
     }
 
     async fn fetch(&self, request: Request) -> Outcome<u64> {
-        self.connection.post(request)?;
+        self.connection.post_send(request)?;
         self.completions.next().await.ok()?;
         let bytes = self.local.to_vec(..);
         Ok(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
@@ -149,6 +149,6 @@ impl Word {
 
     fn post_write(&self, value: u64) -> Outcome {
         let request = Request::write(self.place).inline(&value.to_ne_bytes());
-        Ok(self.connection.post(request)?)
+        Ok(self.connection.post_send(request)?)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use engine::{PostError, Segment};
 use wire::cm::PortSpace;
 
-use super::{Connection, failure, prepare};
+use super::{Connection, driver_of, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePairBuilder};
@@ -17,8 +17,8 @@ use driver::rdma_cm::{CmId, Event, EventChannel, EventKind, PeerParameters};
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the server may take to respond by default. The request is sent again after 1, 3 and 6 seconds, and
-/// so is a reply that is lost, so two or three messages may be lost. Linux repeats a request after 6 seconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// so is a reply that is lost, so two or three messages may be lost. Linux retransmits a request after 6 seconds.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A resolved route to a server.
 #[derive(Debug)]
@@ -49,7 +49,11 @@ impl Connector {
         context: &Context,
         peer: impl ToSocketAddrs + ToString,
     ) -> Result<Self, ConnectError> {
-        Resolution::start(resolve(peer)?, None, |id| id.choose(context))?.finish()
+        let driver = driver_of(context)?;
+        Resolution::start(resolve(peer)?, None, |id| {
+            let Ok(()) = id.choose(driver);
+        })?
+        .finish()
     }
 
     /// As [`resolve`](Self::resolve), for tasks. It takes an address, because looking up a name blocks: use the
@@ -75,7 +79,10 @@ impl Connector {
         context: &Context,
         peer: SocketAddr,
     ) -> Result<Self, ConnectError> {
-        let resolution = Resolution::start(peer, None, |id| id.choose(context))?;
+        let driver = driver_of(context)?;
+        let resolution = Resolution::start(peer, None, |id| {
+            let Ok(()) = id.choose(driver);
+        })?;
         resolution.finish_async().await
     }
 
@@ -145,11 +152,11 @@ impl Resolution {
 
     fn into_connector(self) -> Result<Connector, ConnectError> {
         Ok(Connector {
-            context: Context::of(&self.id).ok_or(ConnectError::Gone)?,
+            context: Context::from_id(&self.id).ok_or(ConnectError::Gone)?,
             id: self.id,
             channel: self.channel,
             peer: self.peer,
-            timeout: ANSWER_TIMEOUT,
+            timeout: RESPONSE_TIMEOUT,
         })
     }
 }
@@ -192,7 +199,8 @@ impl PreparedConnect {
             let Connector {
                 channel, context, ..
             } = &self.connector;
-            let Some(event) = channel.next_until(context.driver(), Some(deadline)).await else {
+            let driver = driver_of(context)?;
+            let Some(event) = channel.next_until(&driver, Some(deadline)).await else {
                 return Err(ConnectError::Unreachable(self.connector.peer));
             };
             if let Some(answer) = self.answer(event) {

@@ -7,7 +7,7 @@ use engine::{PostError, Segment};
 use wire::cm::{PortSpace, RejectReason};
 
 use super::connector::resolve;
-use super::{Connection, failure, prepare};
+use super::{Connection, driver_of, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
@@ -37,7 +37,10 @@ impl Listener {
 
     /// Listens at the addresses of one open device.
     pub fn bind_on(context: &Context, address: SocketAddr) -> Result<Self, ConnectError> {
-        Self::bind_id(address, |id| id.choose(context))
+        let driver = driver_of(context)?;
+        Self::bind_id(address, |id| {
+            let Ok(()) = id.choose(driver);
+        })
     }
 
     fn bind_id(address: SocketAddr, choose: impl FnOnce(&CmId)) -> Result<Self, ConnectError> {
@@ -128,7 +131,7 @@ impl ConnectionRequest {
         let channel = EventChannel::private();
         id.migrate(&channel);
         Some(Self {
-            context: Context::of(&id)?,
+            context: Context::from_id(&id)?,
             peer: id.peer_address()?,
             id,
             channel,
@@ -219,9 +222,8 @@ impl PreparedAccept {
         let (request, queue_pair) = self.answer(private_data)?;
         let deadline = now().checked_add(timeout);
         loop {
-            let next = request
-                .channel
-                .next_until(request.context.driver(), deadline);
+            let driver = driver_of(&request.context)?;
+            let next = request.channel.next_until(&driver, deadline);
             let Some(event) = next.await else {
                 return Err(not_confirmed(&request, timeout));
             };

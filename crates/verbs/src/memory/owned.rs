@@ -25,8 +25,8 @@ impl ProtectionDomain {
     /// # use rocinante::{Access, Context};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let context = Context::open("127.0.0.1")?;
-    /// let domain = context.protection_domain()?;
-    /// let message = domain.register_owned(b"to be sent".to_vec(), Access::empty())?;
+    /// let domain = context.allocate_protection_domain()?;
+    /// let message = domain.register(b"to be sent".to_vec(), Access::empty())?;
     /// // Post requests with `message.all()`, and wait for their completions.
     /// let message: Vec<u8> = message.into_inner().expect("this is no forked child");
     /// # assert_eq!(message, b"to be sent");
@@ -35,7 +35,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// The reason, and the memory itself.
-    pub fn register_owned<M: OwnedMemory>(
+    pub fn register<M: OwnedMemory>(
         &self,
         memory: M,
         access: Access,
@@ -63,13 +63,12 @@ impl<M: OwnedMemory> OwnedRegion<M> {
         }
     }
 
-    /// Deregisters the region and gives its memory back. Work requests under way that still need it fail.
+    /// Deregisters the region and gives its memory back. Outstanding work requests that still need it fail.
     ///
     /// # Errors
     /// The region itself in a forked child, where the device and its memory belong to the parent.
     pub fn into_inner(self) -> Result<M, Self> {
-        let driver = self.region.domain.driver();
-        if driver.is_inherited() {
+        if self.region.system.is_none() && self.region.domain.driver().is_inherited() {
             return Err(self);
         }
         let buffer = Arc::clone(&self.region.buffer);

@@ -1,7 +1,11 @@
 //! The description of a queue pair before it is created.
 
-use engine::{Attributes, Id, ObjectError, QueuePairInit, QueuePairType, State};
+use std::sync::Arc;
 
+use engine::{Attributes, Id, ObjectError, QueuePairInit, QueuePairType, State};
+use system::verbs;
+
+use super::handle::Object;
 use super::{ConnectOptions, Handle, PreparedQueuePair};
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
@@ -15,21 +19,39 @@ pub struct QueuePairBuilder {
     completions: CompletionQueue,
     receive_completions: CompletionQueue,
     shared: Option<SharedReceiveQueue>,
+    xrc_domain: Option<Id<engine::XrcDomain>>,
     options: ConnectOptions,
-    init: QueuePairInit,
+    kind: QueuePairType,
+    sizes: Sizes,
+}
+
+/// How much a queue pair can hold.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    sends: u32,
+    receives: u32,
+    segments: u32,
+    inline: u32,
 }
 
 impl ProtectionDomain {
     /// A builder for a queue pair whose requests complete in `completions`.
     #[must_use]
-    pub fn queue_pair(&self, completions: &CompletionQueue) -> QueuePairBuilder {
+    pub fn queue_pair_builder(&self, completions: &CompletionQueue) -> QueuePairBuilder {
         QueuePairBuilder {
             domain: self.clone(),
             completions: completions.clone(),
             receive_completions: completions.clone(),
             shared: None,
+            xrc_domain: None,
             options: ConnectOptions::default(),
-            init: QueuePairInit::new(QueuePairType::Rc, self.id(), completions.id()),
+            kind: QueuePairType::Rc,
+            sizes: Sizes {
+                sends: 128,
+                receives: 128,
+                segments: 4,
+                inline: 256,
+            },
         }
     }
 }
@@ -39,14 +61,12 @@ impl QueuePairBuilder {
     #[must_use]
     pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
         self.receive_completions = queue.clone();
-        self.init.receive_completions = queue.id();
         self
     }
 
     /// Takes receives from a shared receive queue.
     #[must_use]
-    pub fn shared_receive(mut self, queue: &SharedReceiveQueue) -> Self {
-        self.init.shared_receive = Some(queue.id());
+    pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue) -> Self {
         self.shared = Some(queue.clone());
         self
     }
@@ -54,23 +74,22 @@ impl QueuePairBuilder {
     /// Sets how many sends and receives may be outstanding. The default is 128 each.
     #[must_use]
     pub fn depth(mut self, sends: u32, receives: u32) -> Self {
-        self.init.max_sends = sends;
-        self.init.max_receives = receives;
+        self.sizes.sends = sends;
+        self.sizes.receives = receives;
         self
     }
 
     /// Sets how many segments a request may have. The default is 4.
     #[must_use]
-    pub fn segments(mut self, max: u32) -> Self {
-        self.init.max_send_segments = max;
-        self.init.max_receive_segments = max;
+    pub fn max_segments(mut self, max: u32) -> Self {
+        self.sizes.segments = max;
         self
     }
 
     /// Sets how many bytes a request may carry inline. The default is 256.
     #[must_use]
-    pub fn inline(mut self, max: u32) -> Self {
-        self.init.max_inline = max;
+    pub fn max_inline(mut self, max: u32) -> Self {
+        self.sizes.inline = max;
         self
     }
 
@@ -82,22 +101,22 @@ impl QueuePairBuilder {
     }
 
     /// Creates a queue pair for a reliable connection: every message arrives once and in order.
-    pub fn reliable(self) -> Result<PreparedQueuePair, SetupError> {
+    pub fn create_reliable(self) -> Result<PreparedQueuePair, SetupError> {
         self.prepare(QueuePairType::Rc)
     }
 
     /// Creates a queue pair for an unreliable connection: messages may be lost.
-    pub fn unreliable(self) -> Result<PreparedQueuePair, SetupError> {
+    pub fn create_unreliable(self) -> Result<PreparedQueuePair, SetupError> {
         self.prepare(QueuePairType::Uc)
     }
 
     pub(crate) fn prepare(mut self, kind: QueuePairType) -> Result<PreparedQueuePair, SetupError> {
-        self.init.kind = kind;
+        self.kind = kind;
         let (handle, options) = self.create()?;
         let endpoint = handle.endpoint(options.gid_index)?;
         handle.modify(&Attributes {
             state: Some(State::Initialized),
-            port: Some(1),
+            port: Some(handle.port()),
             partition_index: Some(0),
             access: Some(options.access),
             ..Attributes::default()
@@ -112,23 +131,64 @@ impl QueuePairBuilder {
 
     /// Sets the XRC domain whose shared receive queues the peer addresses.
     pub(crate) fn xrc_domain(mut self, domain: Id<engine::XrcDomain>) -> Self {
-        self.init.xrc_domain = Some(domain);
+        self.xrc_domain = Some(domain);
         self
     }
 
     pub(crate) fn kind(mut self, kind: QueuePairType) -> Self {
-        self.init.kind = kind;
+        self.kind = kind;
         self
     }
 
     pub(crate) fn create(self) -> Result<(Handle, ConnectOptions), ObjectError> {
-        let init = self.init;
-        let number = self
-            .domain
-            .driver()
-            .call(|device| device.create_queue_pair(init))?;
+        let object = match self.domain.system() {
+            Some(domain) => Object::System(self.create_in_system(domain)?),
+            None => self.create_in_software()?,
+        };
         let completions = [self.completions, self.receive_completions];
-        let handle = Handle::new(number, self.domain, completions, self.shared);
+        let handle = Handle::new(object, self.domain, completions, self.shared);
         Ok((handle, self.options))
     }
+
+    fn create_in_software(&self) -> Result<Object, ObjectError> {
+        let (first, domain) = self.domain.software("queue pairs")?;
+        let driver = first.lane_for_queue_pair(self.completions.driver().ok_or(OTHER_DEVICE)?);
+        let id = |queue: &CompletionQueue| queue.id().ok_or(OTHER_DEVICE);
+        let init = QueuePairInit {
+            receive_completions: id(&self.receive_completions)?,
+            shared_receive: self.shared.as_ref().map(SharedReceiveQueue::id),
+            xrc_domain: self.xrc_domain,
+            max_sends: self.sizes.sends,
+            max_receives: self.sizes.receives,
+            max_send_segments: self.sizes.segments,
+            max_receive_segments: self.sizes.segments,
+            max_inline: self.sizes.inline,
+            ..QueuePairInit::new(self.kind, domain, id(&self.completions)?)
+        };
+        let number = driver.call(|device| device.create_queue_pair(init))?;
+        Ok(Object::Software { driver, number })
+    }
+
+    fn create_in_system(
+        &self,
+        domain: &Arc<verbs::Domain>,
+    ) -> Result<verbs::QueuePair, ObjectError> {
+        if self.shared.is_some() {
+            return Err(OTHER_DEVICE);
+        }
+        let queue = |queue: &CompletionQueue| queue.system().map(Arc::clone).ok_or(OTHER_DEVICE);
+        let init = verbs::QueuePairInit {
+            kind: self.kind,
+            send_completions: &queue(&self.completions)?,
+            receive_completions: &queue(&self.receive_completions)?,
+            max_sends: self.sizes.sends,
+            max_receives: self.sizes.receives,
+            max_segments: self.sizes.segments,
+            max_inline: self.sizes.inline,
+        };
+        Ok(verbs::QueuePair::create(domain, &init)?)
+    }
 }
+
+const OTHER_DEVICE: ObjectError =
+    ObjectError::Mismatch("a completion queue or a shared receive queue belongs to another device");

@@ -6,8 +6,9 @@ use wire::{AckTimeout, PathMtu, RnrTimer};
 /// The options of a connection: address, access rights, timeouts and retries.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectOptions {
-    /// The index of the local GID.
-    pub gid_index: u8,
+    /// The index of the local GID. `None`: the first one of our devices, and at devices of the system a RoCEv2 GID, with an
+    /// IPv4 address if there is one.
+    pub gid_index: Option<u8>,
     /// The access rights of the peer.
     pub access: Access,
     /// The largest payload of a packet; `None` for the MTU of the device.
@@ -29,7 +30,7 @@ pub struct ConnectOptions {
 impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
-            gid_index: 0,
+            gid_index: None,
             access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
             path_mtu: None,
             // 134 ms, longer at each retry, four seconds in all: a peer in user space may have to

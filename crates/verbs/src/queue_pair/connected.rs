@@ -28,15 +28,18 @@ impl QueuePair {
     }
 
     /// Posts a send request. This thread transmits it before this returns.
-    pub fn post(&self, request: Request) -> Result<(), PostError> {
+    pub fn post_send(&self, request: Request) -> Result<(), PostError> {
         self.handle.post_send(request)
     }
 
     /// Posts several send requests at once. Small messages then share one system call.
     ///
     /// If one is rejected, those before it are posted.
-    pub fn post_many(&self, requests: impl IntoIterator<Item = Request>) -> Result<(), PostError> {
-        self.handle.post_sends(requests)
+    pub fn post_send_many(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), PostError> {
+        self.handle.post_send_many(requests)
     }
 
     /// Posts a receive.

@@ -1,11 +1,18 @@
 //! The common part of all queue pair types of this crate.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use driver::Driver;
+
 use engine::{Attributes, ModifyError, PostError, ReceiveRequest, Segment, SendRequest, State};
 use smallvec::SmallVec;
+use system::verbs;
 use wire::{Psn, Qpn};
 
 use super::Endpoint;
 use crate::completion::CompletionQueue;
+use crate::context::Opened;
 use crate::domain::ProtectionDomain;
 use crate::error::SetupError;
 use crate::request::Request;
@@ -18,20 +25,42 @@ const LARGEST_BATCH: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) number: Qpn,
+    object: Object,
     pub(crate) domain: ProtectionDomain,
     _completions: [CompletionQueue; 2],
     shared: Option<SharedReceiveQueue>,
 }
 
+/// The queue pair at its device.
+#[derive(Debug)]
+pub(super) enum Object {
+    Software {
+        /// The lane that it lives in.
+        driver: Arc<Driver>,
+        number: Qpn,
+    },
+    System(verbs::QueuePair),
+}
+
+impl Object {
+    fn number(&self) -> Qpn {
+        match self {
+            Self::Software { number, .. } => *number,
+            Self::System(queue_pair) => queue_pair.number(),
+        }
+    }
+}
+
 impl Handle {
     pub(super) fn new(
-        number: Qpn,
+        object: Object,
         domain: ProtectionDomain,
         completions: [CompletionQueue; 2],
         shared: Option<SharedReceiveQueue>,
     ) -> Self {
         Self {
-            number,
+            number: object.number(),
+            object,
             domain,
             _completions: completions,
             shared,
@@ -45,9 +74,12 @@ impl Handle {
 
     pub(crate) fn modify(&self, attributes: &Attributes) -> Result<(), ModifyError> {
         let number = self.number;
-        self.domain
-            .driver()
-            .call_after_flush(|device| device.modify(number, attributes))?;
+        match &self.object {
+            Object::Software { driver, .. } => {
+                driver.call_after_flush(|device| device.modify(number, attributes))?;
+            }
+            Object::System(queue_pair) => queue_pair.modify(attributes)?,
+        }
         #[cfg(feature = "tracing")]
         if let Some(state) = attributes.state {
             let queue_pair = number.value();
@@ -60,13 +92,16 @@ impl Handle {
         let (number, request) = (self.number, request.into_engine());
         #[cfg(feature = "tracing")]
         let _span = post_span(number, &request).entered();
-        self.domain
-            .driver()
-            .call(|device| device.post_send(number, request))
+        match &self.object {
+            Object::Software { driver, .. } => {
+                driver.call(|device| device.post_send(number, request))
+            }
+            Object::System(queue_pair) => Ok(queue_pair.post_send(&request)?),
+        }
     }
 
     /// Posts until one request is rejected. All posted requests are sent together.
-    pub(crate) fn post_sends(
+    pub(crate) fn post_send_many(
         &self,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<(), PostError> {
@@ -83,10 +118,16 @@ impl Handle {
             let _span = batch
                 .first()
                 .map(|first| post_span(number, first).entered());
-            self.domain.driver().call(|device| {
-                let mut batch = batch.into_iter();
-                batch.try_for_each(|request| device.post_send(number, request))
-            })?;
+            match &self.object {
+                Object::Software { driver, .. } => driver.call(|device| {
+                    let mut batch = batch.into_iter();
+                    batch.try_for_each(|request| device.post_send(number, request))
+                })?,
+                Object::System(queue_pair) => {
+                    let mut batch = batch.iter();
+                    batch.try_for_each(|request| queue_pair.post_send(request))?;
+                }
+            }
             if last {
                 return Ok(());
             }
@@ -99,31 +140,73 @@ impl Handle {
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
         let (number, request) = (self.number, ReceiveRequest::new(id, segments));
-        self.domain
-            .driver()
-            .call_without_transmit(|device| device.post_receive(number, request))
+        match &self.object {
+            Object::Software { driver, .. } => {
+                driver.call_without_transmit(|device| device.post_receive(number, request))
+            }
+            Object::System(queue_pair) => Ok(queue_pair.post_receive(&request)?),
+        }
     }
 
+    /// The state. A device of the system that fails to report it counts as one in the error state.
     pub(crate) fn state(&self) -> State {
         let number = self.number;
-        self.domain
-            .driver()
-            .call_without_transmit(|device| device.queue_pair(number).map(engine::QueuePair::state))
-            .expect("a queue pair lives as long as its handle")
+        match &self.object {
+            Object::Software { driver, .. } => {
+                let state = driver.call_without_transmit(|device| {
+                    device.queue_pair(number).map(engine::QueuePair::state)
+                });
+                state.expect("a queue pair lives as long as its handle")
+            }
+            Object::System(queue_pair) => queue_pair.state().unwrap_or(State::Error),
+        }
     }
 
-    pub(crate) fn endpoint(&self, gid_index: u8) -> Result<Endpoint, SetupError> {
+    /// The lane of a queue pair that exists at our devices only.
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        match &self.object {
+            Object::Software { driver, .. } => driver,
+            Object::System(_) => self.domain.driver(),
+        }
+    }
+
+    /// The port that it uses.
+    pub(crate) fn port(&self) -> u8 {
+        match self.domain.context().opened() {
+            Opened::Software(_) => 1,
+            Opened::System(system) => system.port,
+        }
+    }
+
+    /// The index of the GID to use: the given one, or the best of the device.
+    pub(crate) fn gid_index(&self, given: Option<u8>) -> u8 {
+        given.unwrap_or_else(|| match self.domain.context().opened() {
+            Opened::Software(_) => 0,
+            Opened::System(system) => system.gid_index,
+        })
+    }
+
+    pub(crate) fn endpoint(&self, gid_index: Option<u8>) -> Result<Endpoint, SetupError> {
+        let index = self.gid_index(gid_index);
         let gids = self.domain.context().gids();
         let gid = gids
-            .get(usize::from(gid_index))
+            .get(usize::from(index))
             .copied()
             .filter(|gid| !gid.is_zero())
-            .ok_or(SetupError::EmptyGid(gid_index))?;
+            .ok_or(SetupError::EmptyGid(index))?;
         Ok(Endpoint {
             gid,
             queue_pair: self.number,
-            psn: Psn::new(self.domain.driver().random() as u32),
+            psn: Psn::new(self.first_psn()),
         })
+    }
+
+    /// A random number for the first PSN, so that a peer of an earlier connection is not taken for this one's.
+    fn first_psn(&self) -> u32 {
+        match self.domain.context().driver() {
+            Some(driver) => driver.random() as u32,
+            None => RandomState::new().build_hasher().finish() as u32,
+        }
     }
 }
 
@@ -136,10 +219,8 @@ fn post_span(number: Qpn, request: &SendRequest) -> tracing::Span {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let number = self.number;
-        let _ = self
-            .domain
-            .driver()
-            .call_after_flush(|device| device.destroy_queue_pair(number));
+        if let Object::Software { driver, number } = &self.object {
+            let _ = driver.call_after_flush(|device| device.destroy_queue_pair(*number));
+        }
     }
 }

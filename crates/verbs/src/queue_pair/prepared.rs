@@ -1,6 +1,9 @@
 //! Queue pairs without a peer.
 
-use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State};
+use engine::{
+    Address, Attributes, MAX_RESPONDER_RESOURCES, ModifyError, PostError, QueuePairType, Segment,
+    State,
+};
 
 use super::{ConnectOptions, Endpoint, Handle, QueuePair};
 use crate::context::Context;
@@ -12,7 +15,7 @@ use driver::rdma_cm::{CmId, Parameters};
 /// It cannot send, so it has no method for it:
 /// ```compile_fail
 /// # fn demo(prepared: rocinante::PreparedQueuePair) {
-/// prepared.post(rocinante::Request::send());
+/// prepared.post_send(rocinante::Request::send());
 /// # }
 /// ```
 #[derive(Debug)]
@@ -47,13 +50,15 @@ impl PreparedQueuePair {
         })
     }
 
-    /// The parameters of a connection manager message to the peer.
+    /// The parameters of a connection manager message to the peer. They do not promise more reads and atomics than
+    /// the device supports.
     #[must_use]
     pub fn parameters<'d>(&self, private_data: &'d [u8]) -> Parameters<'d> {
+        let reads = self.options.reads.min(MAX_RESPONDER_RESOURCES);
         Parameters {
             private_data,
-            responder_resources: self.options.reads,
-            initiator_depth: self.options.reads,
+            responder_resources: reads,
+            initiator_depth: reads,
             retry_count: self.options.retry_count,
             rnr_retry_count: self.options.rnr_retry,
             shared_receive_queue: self.handle.shares_receives(),
@@ -61,15 +66,21 @@ impl PreparedQueuePair {
         }
     }
 
-    /// Connects it to the peer of an id: before a request is accepted, or after the response to one.
+    /// Connects it to the peer of an id: before a request is accepted, or after the response to one. A peer may offer
+    /// more reads and atomics than the device supports; then the device's limit applies.
     pub fn connect_by(self, id: &CmId) -> Result<QueuePair, ConnectError> {
+        let supported = |offered: u8| offered.min(MAX_RESPONDER_RESOURCES);
+        let receive = id.receive_attributes()?;
         let receive = Attributes {
             rnr_timer: Some(self.options.rnr_timer),
-            ..id.receive_attributes()?
+            responder_resources: receive.responder_resources.map(supported),
+            ..receive
         };
+        let send = id.send_attributes()?;
         let send = Attributes {
             ack_timeout: Some(self.options.ack_timeout),
-            ..id.send_attributes()?
+            initiator_depth: send.initiator_depth.map(supported),
+            ..send
         };
         for attributes in [&receive, &send] {
             self.handle.modify(attributes).map_err(SetupError::from)?;
@@ -101,35 +112,35 @@ impl PreparedQueuePair {
     }
 
     fn receive_attributes(&self, peer: Endpoint) -> Attributes {
-        let answers = matches!(self.kind, QueuePairType::Rc | QueuePairType::XrcTarget);
+        let is_responder = matches!(self.kind, QueuePairType::Rc | QueuePairType::XrcTarget);
         let options = &self.options;
         let context = self.handle.domain.context();
         Attributes {
             state: Some(State::ReadyToReceive),
             path: Some(Address {
                 traffic_class: options.traffic_class,
-                ..Address::new(peer.gid, options.gid_index)
+                ..Address::new(peer.gid, self.handle.gid_index(options.gid_index))
             }),
             path_mtu: Some(options.path_mtu.unwrap_or(context.active_mtu())),
             destination: Some(peer.queue_pair),
             receive_psn: Some(peer.psn),
-            responder_resources: answers.then_some(options.reads),
-            rnr_timer: answers.then_some(options.rnr_timer),
+            responder_resources: is_responder.then_some(options.reads),
+            rnr_timer: is_responder.then_some(options.rnr_timer),
             ..Attributes::default()
         }
     }
 
     fn send_attributes(&self) -> Attributes {
-        let asks = matches!(self.kind, QueuePairType::Rc | QueuePairType::XrcInitiator);
-        let waits = asks || self.kind == QueuePairType::XrcTarget;
+        let is_requester = matches!(self.kind, QueuePairType::Rc | QueuePairType::XrcInitiator);
+        let waits = is_requester || self.kind == QueuePairType::XrcTarget;
         let options = &self.options;
         Attributes {
             state: Some(State::ReadyToSend),
             send_psn: Some(self.endpoint.psn),
             ack_timeout: waits.then_some(options.ack_timeout),
-            retry_count: asks.then_some(options.retry_count),
-            rnr_retry: asks.then_some(options.rnr_retry),
-            initiator_depth: asks.then_some(options.reads),
+            retry_count: is_requester.then_some(options.retry_count),
+            rnr_retry: is_requester.then_some(options.rnr_retry),
+            initiator_depth: is_requester.then_some(options.reads),
             ..Attributes::default()
         }
     }

@@ -137,7 +137,7 @@ impl Seeds {
     }
 
     fn simulation(&self, seed: u64) -> Simulation {
-        let mut simulation = Simulation::seed(seed);
+        let mut simulation = Simulation::with_seed(seed);
         if let Some(faults) = &self.faults {
             simulation = simulation.faults(faults);
         }

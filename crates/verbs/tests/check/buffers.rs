@@ -1,8 +1,8 @@
-//! Memory of requests that are under way.
+//! Memory of outstanding requests.
 
 use rocinante::Request;
 
-use crate::{Program, connect, couple, exchange, finish_send, send_under_way};
+use crate::{Program, connect, exchange, finish_send, pair, send_under_way};
 
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("send changed", send_changed),
@@ -26,179 +26,183 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
 ];
 
 fn send_changed(wrong: bool) {
-    let couple = couple();
-    send_under_way(&couple, 0..100);
+    let pair = pair();
+    send_under_way(&pair, 0..100);
     if wrong {
-        couple.left.memory.write(0, &[1]);
+        pair.left.memory.write(0, &[1]);
     }
-    finish_send(&couple);
-    couple.left.memory.write(0, &[1]);
+    finish_send(&pair);
+    pair.left.memory.write(0, &[1]);
 }
 
 fn write_changed(wrong: bool) {
-    let couple = couple();
+    let pair = pair();
     // The WRITE waits behind the SEND.
-    send_under_way(&couple, 0..100);
-    let request = Request::write(couple.right.memory.remote(0));
-    let data = couple.left.memory.slice(200..300);
-    couple.from_left.post(request.data(data)).expect("room");
+    send_under_way(&pair, 0..100);
+    let request = Request::write(pair.right.memory.remote(0));
+    let data = pair.left.memory.slice(200..300);
+    pair.from_left.post_send(request.data(data)).expect("room");
     if wrong {
-        couple.left.memory.write(299, &[1]);
+        pair.left.memory.write(299, &[1]);
     }
-    finish_send(&couple);
-    couple.left.success();
-    couple.left.memory.write(299, &[1]);
+    finish_send(&pair);
+    pair.left.success();
+    pair.left.memory.write(299, &[1]);
 }
 
 fn end_changed(wrong: bool) {
-    let couple = couple();
-    send_under_way(&couple, 0..100_000);
+    let pair = pair();
+    send_under_way(&pair, 0..100_000);
     if wrong {
-        couple.left.memory.write(99_999, &[1]);
+        pair.left.memory.write(99_999, &[1]);
     }
-    finish_send(&couple);
+    finish_send(&pair);
 }
 
 fn segment_changed(wrong: bool) {
-    let couple = couple();
-    let memory = &couple.left.memory;
+    let pair = pair();
+    let memory = &pair.left.memory;
     let request = Request::send()
         .data(memory.slice(0..10))
         .data(memory.slice(20..30));
-    couple.from_left.post(request).expect("room");
+    pair.from_left.post_send(request).expect("room");
     // Between the segments, or in the second one.
     memory.write(if wrong { 25 } else { 15 }, &[1]);
-    finish_send(&couple);
+    finish_send(&pair);
 }
 
 fn read_into_send(wrong: bool) {
-    let couple = couple();
-    let (here, _there) = connect(&couple.left, &couple.right);
-    send_under_way(&couple, 0..100);
+    let pair = pair();
+    let (here, _there) = connect(&pair.left, &pair.right);
+    send_under_way(&pair, 0..100);
     let start = if wrong { 50 } else { 100 };
-    let request = Request::read(couple.right.memory.remote(0));
-    let target = couple.left.memory.slice(start..start + 100);
-    here.post(request.data(target)).expect("room");
-    couple.left.success();
-    finish_send(&couple);
+    let request = Request::read(pair.right.memory.remote(0));
+    let target = pair.left.memory.slice(start..start + 100);
+    here.post_send(request.data(target)).expect("room");
+    pair.left.success();
+    finish_send(&pair);
 }
 
 fn atomic_into_send(wrong: bool) {
-    let couple = couple();
-    let (here, _there) = connect(&couple.left, &couple.right);
-    send_under_way(&couple, 0..100);
+    let pair = pair();
+    let (here, _there) = connect(&pair.left, &pair.right);
+    send_under_way(&pair, 0..100);
     let start = if wrong { 96 } else { 104 };
-    let request = Request::fetch_add(couple.right.memory.remote(0), 0);
-    let target = couple.left.memory.slice(start..start + 8);
-    here.post(request.data(target)).expect("room");
-    couple.left.success();
-    finish_send(&couple);
+    let request = Request::fetch_add(pair.right.memory.remote(0), 0);
+    let target = pair.left.memory.slice(start..start + 8);
+    here.post_send(request.data(target)).expect("room");
+    pair.left.success();
+    finish_send(&pair);
 }
 
 fn send_of_read(wrong: bool) {
-    let couple = couple();
-    let room = couple.right.memory.slice(1 << 19..1 << 20);
-    couple.from_right.post_receive(1, [room]).expect("room");
-    let read = Request::read(couple.right.memory.remote(0));
-    let memory = couple.left.memory.slice(0..100_000);
+    let pair = pair();
+    let room = pair.right.memory.slice(1 << 19..1 << 20);
+    pair.from_right.post_receive(1, [room]).expect("room");
+    let read = Request::read(pair.right.memory.remote(0));
+    let memory = pair.left.memory.slice(0..100_000);
     let send = Request::send().data(memory);
     let send = if wrong { send } else { send.fenced() };
     let requests = [read.data(memory), send];
-    couple.from_left.post_many(requests).expect("room");
-    couple.left.success();
-    couple.left.success();
-    couple.right.success();
+    pair.from_left.post_send_many(requests).expect("room");
+    pair.left.success();
+    pair.left.success();
+    pair.right.success();
 }
 
 fn receive_into_send(wrong: bool) {
-    let couple = couple();
-    let (here, there) = connect(&couple.left, &couple.right);
-    exchange(&there, &couple.right, &here, &couple.left);
-    send_under_way(&couple, 0..100);
+    let pair = pair();
+    let (here, there) = connect(&pair.left, &pair.right);
+    exchange(&there, &pair.right, &here, &pair.left);
+    send_under_way(&pair, 0..100);
     let start = if wrong { 0 } else { 100 };
-    let room = couple.left.memory.slice(start..start + 100);
+    let room = pair.left.memory.slice(start..start + 100);
     here.post_receive(2, [room]).expect("room");
     // A copy of what is there, so that the message is not changed.
-    let data = couple.right.memory.slice(300..400);
-    there.post(Request::send().data(data)).expect("room");
-    couple.right.success();
-    couple.left.success();
-    finish_send(&couple);
+    let data = pair.right.memory.slice(300..400);
+    there.post_send(Request::send().data(data)).expect("room");
+    pair.right.success();
+    pair.left.success();
+    finish_send(&pair);
 }
 
 fn two_receives(wrong: bool) {
-    let couple = couple();
+    let pair = pair();
     for start in [0, if wrong { 50 } else { 100 }] {
-        let room = couple.right.memory.slice(start..start + 100);
-        couple.from_right.post_receive(0, [room]).expect("room");
+        let room = pair.right.memory.slice(start..start + 100);
+        pair.from_right.post_receive(0, [room]).expect("room");
     }
 }
 
 fn two_reads(wrong: bool) {
-    let couple = couple();
+    let pair = pair();
     let read = |start| {
-        let target = couple.left.memory.slice(start..start + 100);
-        Request::read(couple.right.memory.remote(0)).data(target)
+        let target = pair.left.memory.slice(start..start + 100);
+        Request::read(pair.right.memory.remote(0)).data(target)
     };
     let reads = [read(0), read(if wrong { 0 } else { 100 })];
-    couple.from_left.post_many(reads).expect("room");
-    couple.left.success();
-    couple.left.success();
+    pair.from_left.post_send_many(reads).expect("room");
+    pair.left.success();
+    pair.left.success();
 }
 
 fn peer_writes_send(wrong: bool) {
-    let couple = couple();
-    let (_here, there) = connect(&couple.left, &couple.right);
-    send_under_way(&couple, 0..100);
-    let request = Request::write(couple.left.memory.remote(if wrong { 99 } else { 100 }));
-    let data = couple.right.memory.slice(300..310);
-    there.post(request.data(data)).expect("room");
-    couple.right.success();
-    finish_send(&couple);
+    let pair = pair();
+    let (_here, there) = connect(&pair.left, &pair.right);
+    send_under_way(&pair, 0..100);
+    let request = Request::write(pair.left.memory.remote(if wrong { 99 } else { 100 }));
+    let data = pair.right.memory.slice(300..310);
+    there.post_send(request.data(data)).expect("room");
+    pair.right.success();
+    finish_send(&pair);
 }
 
 fn peer_reads_result(wrong: bool) {
-    let couple = couple();
-    let (_here, there) = connect(&couple.left, &couple.right);
+    let pair = pair();
+    let (_here, there) = connect(&pair.left, &pair.right);
     // The READ waits behind the SEND.
-    send_under_way(&couple, 0..100);
-    let request = Request::read(couple.right.memory.remote(0));
-    let target = couple.left.memory.slice(200..300);
-    couple.from_left.post(request.data(target)).expect("room");
-    let request = Request::read(couple.left.memory.remote(if wrong { 250 } else { 300 }));
-    let target = couple.right.memory.slice(1000..1010);
-    there.post(request.data(target)).expect("room");
-    couple.right.success();
-    finish_send(&couple);
-    couple.left.success();
+    send_under_way(&pair, 0..100);
+    let request = Request::read(pair.right.memory.remote(0));
+    let target = pair.left.memory.slice(200..300);
+    pair.from_left
+        .post_send(request.data(target))
+        .expect("room");
+    let request = Request::read(pair.left.memory.remote(if wrong { 250 } else { 300 }));
+    let target = pair.right.memory.slice(1000..1010);
+    there.post_send(request.data(target)).expect("room");
+    pair.right.success();
+    finish_send(&pair);
+    pair.left.success();
 }
 
 /// The WRITE ends within the post, but the program cannot know that.
 fn changed_at_once(wrong: bool) {
-    let couple = couple();
-    let request = Request::write(couple.right.memory.remote(0));
-    let data = couple.left.memory.slice(0..100);
-    couple.from_left.post(request.data(data)).expect("room");
+    let pair = pair();
+    let request = Request::write(pair.right.memory.remote(0));
+    let data = pair.left.memory.slice(0..100);
+    pair.from_left.post_send(request.data(data)).expect("room");
     if wrong {
-        couple.left.memory.write(0, &[1]);
+        pair.left.memory.write(0, &[1]);
     }
-    couple.left.success();
-    couple.left.memory.write(0, &[1]);
+    pair.left.success();
+    pair.left.memory.write(0, &[1]);
 }
 
 /// The reply says that the unsignaled request has been executed.
 fn changed_before_reply(wrong: bool) {
-    let couple = couple();
-    let (left, right) = (&couple.left, &couple.right);
+    let pair = pair();
+    let (left, right) = (&pair.left, &pair.right);
     let room = right.memory.slice(0..100);
-    couple.from_right.post_receive(1, [room]).expect("room");
+    pair.from_right.post_receive(1, [room]).expect("room");
     let room = left.memory.slice(200..300);
-    couple.from_left.post_receive(2, [room]).expect("room");
+    pair.from_left.post_receive(2, [room]).expect("room");
     let request = Request::send().data(left.memory.slice(0..100));
-    couple.from_left.post(request.unsignaled()).expect("room");
+    pair.from_left
+        .post_send(request.unsignaled())
+        .expect("room");
     right.success();
     let reply = Request::send().data(right.memory.slice(200..300));
-    couple.from_right.post(reply).expect("room");
+    pair.from_right.post_send(reply).expect("room");
     right.success();
     if wrong {
         left.memory.write(0, &[1]);
@@ -209,67 +213,67 @@ fn changed_before_reply(wrong: bool) {
 
 /// The completion of the second WRITE covers the first.
 fn unsignaled_changed(wrong: bool) {
-    let couple = couple();
+    let pair = pair();
     let write = |start: usize| {
-        let request = Request::write(couple.right.memory.remote(start));
-        request.data(couple.left.memory.slice(start..start + 100))
+        let request = Request::write(pair.right.memory.remote(start));
+        request.data(pair.left.memory.slice(start..start + 100))
     };
     let first = write(0).unsignaled();
-    couple.from_left.post(first).expect("room");
-    couple.from_left.post(write(100)).expect("room");
+    pair.from_left.post_send(first).expect("room");
+    pair.from_left.post_send(write(100)).expect("room");
     if wrong {
-        couple.left.memory.write(0, &[1]);
+        pair.left.memory.write(0, &[1]);
     }
-    couple.left.success();
-    couple.left.memory.write(0, &[1]);
+    pair.left.success();
+    pair.left.memory.write(0, &[1]);
 }
 
 fn receive_posted_again(wrong: bool) {
-    let couple = couple();
-    let room = couple.right.memory.slice(0..100);
-    let receive = || couple.from_right.post_receive(1, [room]).expect("room");
+    let pair = pair();
+    let room = pair.right.memory.slice(0..100);
+    let receive = || pair.from_right.post_receive(1, [room]).expect("room");
     receive();
-    send_under_way(&couple, 0..100);
-    couple.left.success();
+    send_under_way(&pair, 0..100);
+    pair.left.success();
     if wrong {
         receive();
     }
-    couple.right.success();
+    pair.right.success();
     if !wrong {
         receive();
     }
 }
 
 fn send_of_unpolled_read(wrong: bool) {
-    let couple = couple();
-    let (here, _there) = connect(&couple.left, &couple.right);
-    let read = Request::read(couple.right.memory.remote(0));
-    let memory = couple.left.memory.slice(0..100);
-    couple.from_left.post(read.data(memory)).expect("room");
+    let pair = pair();
+    let (here, _there) = connect(&pair.left, &pair.right);
+    let read = Request::read(pair.right.memory.remote(0));
+    let memory = pair.left.memory.slice(0..100);
+    pair.from_left.post_send(read.data(memory)).expect("room");
     if !wrong {
-        couple.left.success();
+        pair.left.success();
     }
-    let write = Request::write(couple.right.memory.remote(200));
-    here.post(write.data(memory)).expect("room");
+    let write = Request::write(pair.right.memory.remote(200));
+    here.post_send(write.data(memory)).expect("room");
     if wrong {
-        couple.left.success();
+        pair.left.success();
     }
-    couple.left.success();
+    pair.left.success();
 }
 
 fn read_into_unpolled_write(wrong: bool) {
-    let couple = couple();
-    let (here, _there) = connect(&couple.left, &couple.right);
-    let write = Request::write(couple.right.memory.remote(0));
-    let memory = couple.left.memory.slice(0..100);
-    couple.from_left.post(write.data(memory)).expect("room");
+    let pair = pair();
+    let (here, _there) = connect(&pair.left, &pair.right);
+    let write = Request::write(pair.right.memory.remote(0));
+    let memory = pair.left.memory.slice(0..100);
+    pair.from_left.post_send(write.data(memory)).expect("room");
     if !wrong {
-        couple.left.success();
+        pair.left.success();
     }
-    let read = Request::read(couple.right.memory.remote(200));
-    here.post(read.data(memory)).expect("room");
+    let read = Request::read(pair.right.memory.remote(200));
+    here.post_send(read.data(memory)).expect("room");
     if wrong {
-        couple.left.success();
+        pair.left.success();
     }
-    couple.left.success();
+    pair.left.success();
 }

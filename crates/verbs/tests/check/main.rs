@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use rocinante::{ConnectOptions, OpenOptions, QueuePair, Request};
-use support::{Couple, End};
+use support::{ConnectedPair, End};
 
 /// A program, with a mistake or without.
 type Program = fn(wrong: bool);
@@ -146,7 +146,7 @@ finds! {
 }
 
 /// Two connected ends whose program is checked, as the environment says.
-fn couple() -> Couple {
+fn pair() -> ConnectedPair {
     let number = std::process::id() % 50_000;
     let [high, low] = [number / 250 + 1, number % 250 + 1];
     let (left, right) = (
@@ -156,19 +156,14 @@ fn couple() -> Couple {
     let options = OpenOptions::from_env();
     let ends = (End::at(&left, &options), End::at(&right, &options));
     let (from_left, from_right) = connect(&ends.0, &ends.1);
-    let couple = Couple {
+    let pair = ConnectedPair {
         left: ends.0,
         right: ends.1,
         from_left,
         from_right,
     };
-    exchange(
-        &couple.from_left,
-        &couple.left,
-        &couple.from_right,
-        &couple.right,
-    );
-    couple
+    exchange(&pair.from_left, &pair.left, &pair.from_right, &pair.right);
+    pair
 }
 
 /// Two connected queue pairs of these ends.
@@ -188,24 +183,23 @@ fn exchange(sender: &QueuePair, from: &End, receiver: &QueuePair, to: &End) {
         .post_receive(0, [to.memory.slice(0..8)])
         .expect("room");
     let data = from.memory.slice(0..8);
-    sender.post(Request::send().data(data)).expect("room");
+    sender.post_send(Request::send().data(data)).expect("room");
     from.success();
     to.success();
 }
 
-/// Lets a SEND of the left end, with these bytes of its memory, be under way until its receive is posted.
-fn send_under_way(couple: &Couple, bytes: std::ops::Range<usize>) {
-    let data = couple.left.memory.slice(bytes);
-    couple
-        .from_left
-        .post(Request::send().data(data))
+/// Lets a SEND of the left end, with these bytes of its memory, be outstanding until its receive is posted.
+fn send_under_way(pair: &ConnectedPair, bytes: std::ops::Range<usize>) {
+    let data = pair.left.memory.slice(bytes);
+    pair.from_left
+        .post_send(Request::send().data(data))
         .expect("room");
 }
 
 /// Posts the receive for which a SEND waits, and takes both completions.
-fn finish_send(couple: &Couple) {
-    let room = couple.right.memory.slice(1 << 19..1 << 20);
-    couple.from_right.post_receive(1, [room]).expect("room");
-    couple.right.success();
-    couple.left.success();
+fn finish_send(pair: &ConnectedPair) {
+    let room = pair.right.memory.slice(1 << 19..1 << 20);
+    pair.from_right.post_receive(1, [room]).expect("room");
+    pair.right.success();
+    pair.left.success();
 }

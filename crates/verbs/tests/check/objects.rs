@@ -3,7 +3,7 @@
 use rocinante::{Access, Attributes, Request, State, Status};
 
 use crate::support::TIMEOUT;
-use crate::{Program, couple, finish_send, send_under_way};
+use crate::{Program, finish_send, pair, send_under_way};
 
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("destroyed", destroyed),
@@ -19,50 +19,49 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
 ];
 
 fn destroyed(wrong: bool) {
-    let couple = couple();
-    send_under_way(&couple, 0..100);
+    let pair = pair();
+    send_under_way(&pair, 0..100);
     if !wrong {
-        finish_send(&couple);
+        finish_send(&pair);
     }
-    drop(couple.from_left);
+    drop(pair.from_left);
 }
 
 fn reset(wrong: bool) {
-    let couple = couple();
-    send_under_way(&couple, 0..100);
+    let pair = pair();
+    send_under_way(&pair, 0..100);
     if !wrong {
-        finish_send(&couple);
+        finish_send(&pair);
     }
     let reset = Attributes {
         state: Some(State::Reset),
         ..Attributes::default()
     };
-    couple
-        .from_left
+    pair.from_left
         .modify(&reset)
         .expect("a change from any state");
 }
 
 fn failure(wrong: bool) {
-    let couple = couple();
-    let memory = couple
+    let pair = pair();
+    let memory = pair
         .right
         .domain
-        .register(8, Access::empty())
+        .allocate_memory(8, Access::empty())
         .expect("room");
     let request = Request::write(memory.remote(0));
-    let data = couple.left.memory.slice(0..8);
-    couple.from_left.post(request.data(data)).expect("room");
+    let data = pair.left.memory.slice(0..8);
+    pair.from_left.post_send(request.data(data)).expect("room");
     if wrong {
-        while couple.from_left.state() != State::Error {
+        while pair.from_left.state() != State::Error {
             std::thread::yield_now();
         }
     } else {
-        let completion = couple.left.completions.wait_for(TIMEOUT);
+        let completion = pair.left.completions.wait_for(TIMEOUT);
         let completion = completion.expect("it completes");
         assert_eq!(completion.status, Status::RemoteAccess);
     }
-    let event = couple.right.context.wait_event(TIMEOUT);
+    let event = pair.right.context.wait_event(TIMEOUT);
     event.expect("the target learns of the violation");
 }
 
@@ -75,13 +74,13 @@ fn read_late(wrong: bool) {
 }
 
 fn late(wrong: bool, make: fn(rocinante::RemoteMemory) -> Request) {
-    let couple = couple();
-    let memory = couple.right.domain.register(64, crate::support::ALL);
+    let pair = pair();
+    let memory = pair.right.domain.allocate_memory(64, crate::support::ALL);
     let memory = memory.expect("room");
-    let request = make(memory.remote(0)).data(couple.left.memory.slice(0..8));
+    let request = make(memory.remote(0)).data(pair.left.memory.slice(0..8));
     let memory = (!wrong).then_some(memory);
-    couple.from_left.post(request).expect("room");
-    let completion = couple.left.completions.wait_for(TIMEOUT);
+    pair.from_left.post_send(request).expect("room");
+    let completion = pair.left.completions.wait_for(TIMEOUT);
     let expected = if wrong {
         Status::RemoteAccess
     } else {
@@ -89,16 +88,16 @@ fn late(wrong: bool, make: fn(rocinante::RemoteMemory) -> Request) {
     };
     assert_eq!(completion.expect("it completes").status, expected);
     if wrong {
-        let event = couple.right.context.wait_event(TIMEOUT);
+        let event = pair.right.context.wait_event(TIMEOUT);
         event.expect("the target learns of the violation");
     }
     drop(memory);
 }
 
 fn leak(wrong: bool) {
-    let couple = couple();
+    let pair = pair();
     if wrong {
-        std::mem::forget(couple);
+        std::mem::forget(pair);
     }
 }
 
@@ -111,55 +110,55 @@ fn target_deregistered(wrong: bool) {
 }
 
 fn deregister(wrong: bool, make: fn(rocinante::RemoteMemory) -> Request) {
-    let couple = couple();
-    let memory = couple.left.domain.register(64, crate::support::ALL);
+    let pair = pair();
+    let memory = pair.left.domain.allocate_memory(64, crate::support::ALL);
     let memory = memory.expect("room");
-    let request = make(couple.right.memory.remote(0)).data(memory.slice(0..64));
-    couple.from_left.post(request).expect("room");
+    let request = make(pair.right.memory.remote(0)).data(memory.slice(0..64));
+    pair.from_left.post_send(request).expect("room");
     if wrong {
         drop(memory);
-        couple.left.success();
+        pair.left.success();
     } else {
-        couple.left.success();
+        pair.left.success();
         drop(memory);
     }
 }
 
 fn last_request(wrong: bool) {
-    let couple = couple();
-    let request = Request::write(couple.right.memory.remote(0));
-    let data = couple.left.memory.slice(0..8);
-    couple.from_left.post(request.data(data)).expect("room");
+    let pair = pair();
+    let request = Request::write(pair.right.memory.remote(0));
+    let data = pair.left.memory.slice(0..8);
+    pair.from_left.post_send(request.data(data)).expect("room");
     // It has ended when the queue is drained.
     let drain = Attributes {
         state: Some(State::SendQueueDrain),
         drain_event: Some(true),
         ..Attributes::default()
     };
-    couple.from_left.modify(&drain).expect("a connected state");
-    let event = couple.left.context.wait_event(TIMEOUT);
+    pair.from_left.modify(&drain).expect("a connected state");
+    let event = pair.left.context.wait_event(TIMEOUT);
     event.expect("the queue is drained");
     if !wrong {
-        couple.left.success();
+        pair.left.success();
     }
-    drop(couple.from_left);
+    drop(pair.from_left);
 }
 
 /// The peer writes memory that it must not write. The program learns of it only by the event.
 fn event(wrong: bool) {
-    let couple = couple();
-    let memory = couple.right.domain.register(8, Access::empty());
+    let pair = pair();
+    let memory = pair.right.domain.allocate_memory(8, Access::empty());
     let memory = memory.expect("room");
     let request = Request::write(memory.remote(0));
-    let data = couple.left.memory.slice(0..8);
-    couple.from_left.post(request.data(data)).expect("room");
-    let completion = couple.left.completions.wait_for(TIMEOUT);
+    let data = pair.left.memory.slice(0..8);
+    pair.from_left.post_send(request.data(data)).expect("room");
+    let completion = pair.left.completions.wait_for(TIMEOUT);
     assert_eq!(
         completion.expect("it completes").status,
         Status::RemoteAccess
     );
     if !wrong {
-        let event = couple.right.context.wait_event(TIMEOUT);
+        let event = pair.right.context.wait_event(TIMEOUT);
         event.expect("the target learns of the violation");
     }
 }

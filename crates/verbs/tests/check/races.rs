@@ -2,7 +2,7 @@
 
 use rocinante::Request;
 
-use crate::{Program, connect, couple};
+use crate::{Program, connect, pair};
 
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("two writes", two_writes),
@@ -19,23 +19,22 @@ type Make = fn(rocinante::RemoteMemory) -> Request;
 
 /// Posts two requests to different queue pairs. The right program waits for the first.
 fn by_two_queue_pairs(wrong: bool, make: [Make; 2]) {
-    let couple = couple();
-    let (second, _there) = connect(&couple.left, &couple.right);
+    let pair = pair();
+    let (second, _there) = connect(&pair.left, &pair.right);
     let [one, two] = make;
-    let remote = couple.right.memory.remote(0);
-    let data = |start: usize| couple.left.memory.slice(start..start + 8);
-    couple
-        .from_left
-        .post(one(remote).data(data(0)))
+    let remote = pair.right.memory.remote(0);
+    let data = |start: usize| pair.left.memory.slice(start..start + 8);
+    pair.from_left
+        .post_send(one(remote).data(data(0)))
         .expect("room");
     if !wrong {
-        couple.left.success();
+        pair.left.success();
     }
-    second.post(two(remote).data(data(16))).expect("room");
+    second.post_send(two(remote).data(data(16))).expect("room");
     if wrong {
-        couple.left.success();
+        pair.left.success();
     }
-    couple.left.success();
+    pair.left.success();
 }
 
 fn two_writes(wrong: bool) {
@@ -58,16 +57,16 @@ fn write_and_atomic(wrong: bool) {
 }
 
 fn one_byte(wrong: bool) {
-    let couple = couple();
-    let (second, _there) = connect(&couple.left, &couple.right);
+    let pair = pair();
+    let (second, _there) = connect(&pair.left, &pair.right);
     let starts = [0, if wrong { 99 } else { 100 }];
-    for (queue_pair, start) in [&couple.from_left, &second].into_iter().zip(starts) {
-        let request = Request::write(couple.right.memory.remote(start));
-        let data = couple.left.memory.slice(0..100);
-        queue_pair.post(request.data(data)).expect("room");
+    for (queue_pair, start) in [&pair.from_left, &second].into_iter().zip(starts) {
+        let request = Request::write(pair.right.memory.remote(start));
+        let data = pair.left.memory.slice(0..100);
+        queue_pair.post_send(request.data(data)).expect("room");
     }
-    couple.left.success();
-    couple.left.success();
+    pair.left.success();
+    pair.left.success();
 }
 
 fn write_after_read(wrong: bool) {
@@ -79,12 +78,12 @@ fn atomic_after_read(wrong: bool) {
 }
 
 fn after_read(wrong: bool, change: Make) {
-    let couple = couple();
-    let remote = couple.right.memory.remote(0);
-    let read = Request::read(remote).data(couple.left.memory.slice(0..8));
-    let change = change(remote).data(couple.left.memory.slice(8..16));
+    let pair = pair();
+    let remote = pair.right.memory.remote(0);
+    let read = Request::read(remote).data(pair.left.memory.slice(0..8));
+    let change = change(remote).data(pair.left.memory.slice(8..16));
     let change = if wrong { change } else { change.fenced() };
-    couple.from_left.post_many([read, change]).expect("room");
-    couple.left.success();
-    couple.left.success();
+    pair.from_left.post_send_many([read, change]).expect("room");
+    pair.left.success();
+    pair.left.success();
 }

@@ -59,12 +59,12 @@ impl ConnectedPair {
 
     /// Registers 64 bytes on the right side.
     pub(crate) fn theirs(&self, access: Access) -> MemoryRegion {
-        self.right.domain.register(64, access).expect("room")
+        self.right.domain.allocate_memory(64, access).expect("room")
     }
 
     /// Posts a request on the left side that fails with `status`.
     pub(crate) fn fails(&self, request: Request, status: Status) {
-        self.from_left.post(request.id(7)).expect("room");
+        self.from_left.post_send(request.id(7)).expect("room");
         assert_eq!(self.outcome().status, status);
     }
 
@@ -78,7 +78,7 @@ impl ConnectedPair {
 pub(crate) fn send_times_out(end: &End, prepared: PreparedQueuePair, peer: Endpoint) {
     let queue_pair = prepared.connect(peer).expect("an address");
     let request = Request::send().data(end.memory.slice(0..64)).id(7);
-    queue_pair.post(request).expect("room");
+    queue_pair.post_send(request).expect("room");
     let outcome = end.completions.wait_for(TIMEOUT).expect("it completes");
     assert_eq!(outcome.status, Status::RetriesExhausted);
 }

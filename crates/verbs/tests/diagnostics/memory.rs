@@ -50,17 +50,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     ("rkey of another domain", || {
         let pair = ConnectedPair::new("127.57.1.13", "127.57.1.14");
-        let other = pair.right.context.protection_domain().expect("room");
+        let other = pair
+            .right
+            .context
+            .allocate_protection_domain()
+            .expect("room");
         let memory = other
-            .register(64, LOCAL | Access::REMOTE_WRITE)
+            .allocate_memory(64, LOCAL | Access::REMOTE_WRITE)
             .expect("room");
         let request = Request::write(memory.remote(0)).inline(b"no");
         pair.fails(request, Status::RemoteAccess);
     }),
     ("lkey of another domain", || {
         let pair = ConnectedPair::new("127.57.1.15", "127.57.1.16");
-        let other = pair.left.context.protection_domain().expect("room");
-        let memory = other.register(64, LOCAL).expect("room");
+        let other = pair
+            .left
+            .context
+            .allocate_protection_domain()
+            .expect("room");
+        let memory = other.allocate_memory(64, LOCAL).expect("room");
         let request = Request::send().data(memory.all());
         pair.fails(request, Status::LocalProtection);
     }),
@@ -74,7 +82,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     ("local bounds", || {
         let pair = ConnectedPair::new("127.57.1.19", "127.57.1.20");
-        let memory = pair.left.domain.register(64, LOCAL).expect("room");
+        let memory = pair.left.domain.allocate_memory(64, LOCAL).expect("room");
         let segment = Segment {
             length: 128,
             ..memory.all()
@@ -99,7 +107,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     ("registration", || {
         let end = end("127.57.1.25");
-        let refused = end.domain.register(64, Access::REMOTE_WRITE);
+        let refused = end.domain.allocate_memory(64, Access::REMOTE_WRITE);
         assert!(refused.is_err());
     }),
 ];

@@ -47,7 +47,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let (ours, theirs) = (here.endpoint(), there.endpoint());
         let here = here.connect(theirs).expect("a peer");
         let there = there.connect(ours).expect("a peer");
-        here.post(Request::send().inline(b"anybody?").id(7))
+        here.post_send(Request::send().inline(b"anybody?").id(7))
             .expect("room");
         let late = left.completions.wait_for(Duration::from_millis(1500));
         assert!(late.is_none(), "{late:?}");
@@ -61,7 +61,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let room = pair.right.memory.slice(0..64);
         pair.from_right.post_receive(3, [room]).expect("room");
         pair.from_left
-            .post(Request::send().inline(b"hello"))
+            .post_send(Request::send().inline(b"hello"))
             .expect("room");
         pair.left.success();
         let ConnectedPair {
@@ -72,7 +72,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         } = pair;
         drop((from_right, right));
         from_left
-            .post(Request::send().inline(b"hello?").id(7))
+            .post_send(Request::send().inline(b"hello?").id(7))
             .expect("room");
         let outcome = left.completions.wait_for(TIMEOUT).expect("it completes");
         assert_eq!(outcome.status, Status::RetriesExhausted);
@@ -114,23 +114,23 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("wrong queue key", wrong_queue_key),
     ("long datagram", || {
         let end = end("127.57.9.3");
-        let builder = end.domain.queue_pair(&end.completions);
-        let queue_pair = builder.datagram(QueueKey::new(1)).expect("room");
+        let builder = end.domain.queue_pair_builder(&end.completions);
+        let queue_pair = builder.create_datagram(QueueKey::new(1)).expect("room");
         let to = handle(&end, queue_pair.endpoint(), QueueKey::new(1));
         let request = Request::send().data(end.memory.slice(0..5000));
-        queue_pair.post(&to, request).expect("room");
+        queue_pair.post_send(&to, request).expect("room");
         let outcome = end.completions.wait_for(TIMEOUT).expect("it completes");
         assert_eq!(outcome.status, Status::LocalLength);
     }),
     ("overrun", || {
         let (left, right) = (end("127.57.9.5"), end("127.57.9.6"));
-        let small = left.context.completion_queue(1).expect("room");
+        let small = left.context.create_completion_queue(1).expect("room");
         let here = left
             .domain
-            .queue_pair(&small)
+            .queue_pair_builder(&small)
             .connect_options(connect_options());
         let (here, there) = (
-            here.reliable().expect("room"),
+            here.create_reliable().expect("room"),
             right.prepare(connect_options()),
         );
         let (ours, theirs) = (here.endpoint(), there.endpoint());
@@ -138,7 +138,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let _there = there.connect(ours).expect("a peer");
         for _ in 0..3 {
             let request = Request::write(right.memory.remote(0)).inline(b"one of three");
-            here.post(request).expect("room");
+            here.post_send(request).expect("room");
         }
         let event = left.context.wait_event(TIMEOUT);
         assert!(event.is_some(), "no event");
@@ -172,12 +172,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         pair.from_right.post_receive(3, [room]).expect("room");
         let data = pair.left.memory.slice(0..64);
         pair.from_left
-            .post(Request::send().data(data))
+            .post_send(Request::send().data(data))
             .expect("room");
         pair.left.success();
         pair.right.success();
         let request = Request::read(pair.right.memory.remote(0)).data(data);
-        pair.from_left.post(request).expect("room");
+        pair.from_left.post_send(request).expect("room");
         pair.left.success();
     }),
     ("lowered MTU", lowered_mtu),
@@ -229,17 +229,17 @@ fn no_answer_to_a_request() {
 fn wrong_queue_key() {
     let (left, right) = (end("127.57.9.1"), end("127.57.9.2"));
     let make = |end: &End| {
-        let builder = end.domain.queue_pair(&end.completions);
-        builder.datagram(QueueKey::new(1)).expect("room")
+        let builder = end.domain.queue_pair_builder(&end.completions);
+        builder.create_datagram(QueueKey::new(1)).expect("room")
     };
     let (here, there) = (make(&left), make(&right));
     let to = handle(&left, there.endpoint(), QueueKey::new(2));
-    here.post(&to, Request::send().inline(b"hello"))
+    here.post_send(&to, Request::send().inline(b"hello"))
         .expect("room");
     left.success();
     // The device's thread receives it; there is no completion and no event.
     let deadline = Instant::now() + TIMEOUT;
-    while right.context.counters().bad_queue_key == 0 {
+    while right.context.counters().expect("ours").bad_queue_key == 0 {
         assert!(Instant::now() < deadline, "the datagram did not come");
         std::thread::yield_now();
     }
@@ -256,10 +256,10 @@ fn rejected(from: &str, to: &str) {
     let from = format!("{from}:0").parse().expect("an address");
     let connector = Connector::resolve_from(from, peer).expect("a device");
     let context = connector.context().clone();
-    let domain = context.protection_domain().expect("room");
-    let completions = context.completion_queue(16).expect("room");
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(16).expect("room");
     let prepared = connector
-        .prepare(domain.queue_pair(&completions))
+        .prepare(domain.queue_pair_builder(&completions))
         .expect("room");
     assert!(prepared.connect(b"").is_err());
 }

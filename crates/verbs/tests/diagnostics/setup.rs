@@ -52,23 +52,24 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let request = SendRequest::new(7, Work::Send);
         let posted = context
             .driver()
+            .expect("ours")
             .call(|device| device.post_send(number, request));
         assert_eq!(posted, Err(PostError::WrongState(State::Initialized)));
     }),
     ("full queue", || {
         let pair = ConnectedPair::new("127.57.25.1", "127.57.25.2");
-        let builder = pair.left.domain.queue_pair(&pair.left.completions);
-        let small = builder.depth(4, 4).reliable().expect("room");
+        let builder = pair.left.domain.queue_pair_builder(&pair.left.completions);
+        let small = builder.depth(4, 4).create_reliable().expect("room");
         let alone = small.endpoint();
         let small = small.connect(alone).expect("itself");
         for id in 0..20 {
-            // Without a receive they stay under way.
-            let _ = small.post(Request::send().inline(b"one of many").id(id));
+            // Without a receive they stay outstanding.
+            let _ = small.post_send(Request::send().inline(b"one of many").id(id));
         }
     }),
     ("busy domain", || {
         let (context, _) = fresh("127.57.27.1");
-        let freed = context.driver().call(|device| {
+        let freed = context.driver().expect("ours").call(|device| {
             let domain = device.allocate_domain().expect("room");
             let completions = device.create_completion_queue(16).expect("room");
             let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
@@ -80,8 +81,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("wanted by the program", || {
         rocinante::enable_explanations();
         let context = Context::open("127.57.26.1").expect("a loopback address");
-        let domain = context.protection_domain().expect("room");
-        assert!(domain.register(64, Access::REMOTE_WRITE).is_err());
+        let domain = context.allocate_protection_domain().expect("room");
+        assert!(domain.allocate_memory(64, Access::REMOTE_WRITE).is_err());
     }),
 ];
 
@@ -89,7 +90,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 fn fresh(address: &str) -> (Context, Qpn) {
     let context =
         Context::open_with(address, &OpenOptions::from_env()).expect("a loopback address");
-    let number = context.driver().call(|device| {
+    let number = context.driver().expect("ours").call(|device| {
         let domain = device.allocate_domain().expect("room");
         let completions = device.create_completion_queue(16).expect("room");
         let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
@@ -102,6 +103,7 @@ fn initialized(address: &str) -> (Context, Qpn) {
     let (context, number) = fresh(address);
     let modified = context
         .driver()
+        .expect("ours")
         .call_after_flush(|device| device.modify(number, &init()));
     modified.expect("all that it needs");
     (context, number)
@@ -134,6 +136,7 @@ fn towards(peer: &str, source_index: u8) -> Attributes {
 fn refused(context: &Context, number: Qpn, attributes: &Attributes) {
     let modified = context
         .driver()
+        .expect("ours")
         .call_after_flush(|device| device.modify(number, attributes));
     assert!(modified.is_err());
 }

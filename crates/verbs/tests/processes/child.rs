@@ -36,10 +36,10 @@ struct Child {
 pub(crate) fn run() {
     let address = std::env::var(ADDRESS).expect("the parent says which address");
     let context = Context::open(&address).expect("an address of this machine");
-    let domain = context.protection_domain().expect("room");
-    let completions = context.completion_queue(1024).expect("room");
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(1024).expect("room");
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
-    let memory = domain.register(2 * PEERS * 8, access).expect("room");
+    let memory = domain.allocate_memory(2 * PEERS * 8, access).expect("room");
     println!("ready");
     let mut child = Child {
         domain,
@@ -91,8 +91,11 @@ impl Child {
     }
 
     fn prepare(&mut self, peer: usize) {
-        let builder = self.domain.queue_pair(&self.completions).depth(4, 4);
-        let prepared = builder.reliable().expect("room");
+        let builder = self
+            .domain
+            .queue_pair_builder(&self.completions)
+            .depth(4, 4);
+        let prepared = builder.create_reliable().expect("room");
         let remote = self.memory.remote(peer * 8);
         let (at, key) = (remote.address, remote.key.value());
         println!("endpoint {peer} {} {at} {key}", prepared.endpoint());
@@ -124,7 +127,10 @@ impl Child {
         let request = Request::fetch_add(connected.remote, 1)
             .data(self.memory.slice(result..result + 8))
             .id(peer as u64);
-        connected.queue_pair.post(request).expect("room for one");
+        connected
+            .queue_pair
+            .post_send(request)
+            .expect("room for one");
     }
 
     fn note(&mut self, completion: &Completion) {

@@ -180,9 +180,9 @@ pub(crate) fn at(address: &str) -> SocketAddr {
 }
 
 pub(crate) fn queue_pair(context: &Context) -> (ProtectionDomain, QueuePairBuilder) {
-    let domain = context.protection_domain().expect("room");
-    let completions = context.completion_queue(8).expect("room");
-    let builder = domain.queue_pair(&completions);
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(8).expect("room");
+    let builder = domain.queue_pair_builder(&completions);
     (domain, builder)
 }
 

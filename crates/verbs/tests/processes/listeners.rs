@@ -55,10 +55,13 @@ pub(crate) fn serve(port: &str) {
     loop {
         let request = listener.wait();
         let context = request.context().clone();
-        let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
+        let (domain, completions) = (
+            context.allocate_protection_domain(),
+            context.create_completion_queue(8),
+        );
         let builder = domain
             .expect("room")
-            .queue_pair(&completions.expect("room"));
+            .queue_pair_builder(&completions.expect("room"));
         let prepared = request.prepare(builder).expect("room");
         // A client that stopped waiting does not end the server.
         kept.extend(prepared.accept(port.as_bytes()));
@@ -68,10 +71,13 @@ pub(crate) fn serve(port: &str) {
 /// The name of the process that listens on a port.
 fn ask(context: &Context, port: u16) -> Result<String, ConnectError> {
     let connector = Connector::resolve_on(context, format!("{SHARED_ADDRESS}:{port}"))?;
-    let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
+    let (domain, completions) = (
+        context.allocate_protection_domain(),
+        context.create_completion_queue(8),
+    );
     let builder = domain
         .expect("room")
-        .queue_pair(&completions.expect("room"));
+        .queue_pair_builder(&completions.expect("room"));
     let connection = connector.prepare(builder)?.connect(b"")?;
     let answer = String::from_utf8_lossy(connection.private_data());
     Ok(answer.trim_end_matches('\0').to_owned())

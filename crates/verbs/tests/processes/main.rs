@@ -2,7 +2,7 @@
 //!
 //! Eight of them are each connected with every other, while some are killed and new ones come: the
 //! others lose nothing. The parent is the meeting point: it starts this same program as children and
-//! passes their endpoints on, line by line. Every child keeps one fetch-and-add under way to each
+//! passes their endpoints on, line by line. Every child keeps one fetch-and-add outstanding to each
 //! peer, so each pair can be counted on both sides afterwards, exactly. All of that twice: over sockets,
 //! and through memory.
 

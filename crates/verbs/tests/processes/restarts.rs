@@ -57,7 +57,7 @@ pub(crate) fn lie_open() {
     let request = listener.wait();
     let (domain, builder) = queue_pair(request.context());
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-    let memory = domain.register(MESSAGE, access).expect("room");
+    let memory = domain.allocate_memory(MESSAGE, access).expect("room");
     let remote = memory.remote(0);
     let mut advertisement = remote.address.to_be_bytes().to_vec();
     advertisement.extend(remote.key.value().to_be_bytes());
@@ -85,9 +85,9 @@ struct Line {
 impl Line {
     fn to(context: &Context, peer: &str) -> Self {
         let connector = Connector::resolve_on(context, at(peer)).expect("a way");
-        let domain = context.protection_domain().expect("room");
-        let completions = context.completion_queue(1024).expect("room");
-        let builder = domain.queue_pair(&completions).depth(512, 1);
+        let domain = context.allocate_protection_domain().expect("room");
+        let completions = context.create_completion_queue(1024).expect("room");
+        let builder = domain.queue_pair_builder(&completions).depth(512, 1);
         let prepared = connector.prepare(builder).expect("room");
         let connection = prepared.connect(b"").expect("the target listens");
         let advertisement = connection.private_data();
@@ -97,7 +97,9 @@ impl Line {
                 advertisement[8..12].try_into().expect("4 bytes"),
             )),
         };
-        let memory = domain.register(MESSAGE, Access::LOCAL_WRITE).expect("room");
+        let memory = domain
+            .allocate_memory(MESSAGE, Access::LOCAL_WRITE)
+            .expect("room");
         Self {
             connection,
             completions,
@@ -108,7 +110,7 @@ impl Line {
 
     fn write(&self) {
         let request = Request::write(self.remote).data(self.memory.all());
-        self.connection.post(request).expect("room");
+        self.connection.post_send(request).expect("room");
     }
 
     fn succeeds(&self) {

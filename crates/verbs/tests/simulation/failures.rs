@@ -18,12 +18,12 @@ fn message_of<F>(program: fn(Host) -> F) -> String
 where
     F: Future<Output = ()> + 'static,
 {
-    message(Simulation::seed(4).host("only", program))
+    message(Simulation::with_seed(4).host("only", program))
 }
 
 #[test]
 fn a_panic_names_seed_host_and_message() {
-    let failure = Simulation::seed(9)
+    let failure = Simulation::with_seed(9)
         .host("calm", |host| async move { host.sleep(MILLISECOND).await })
         .host("nervous", |host| async move {
             assert!(host.name() != "nervous", "no reason");
@@ -45,7 +45,7 @@ fn a_panic_names_seed_host_and_message() {
 
 #[test]
 fn an_error_of_a_program_fails_the_run() {
-    let simulation = Simulation::seed(1).host("client", |host| client(host, 1));
+    let simulation = Simulation::with_seed(1).host("client", |host| client(host, 1));
     let text = message(simulation.host("server", |_| async {}));
     assert!(text.contains("host `client` returned an error"), "{text}");
 }
@@ -63,7 +63,7 @@ fn a_hang_says_who_waits_for_what() {
         end.completions.next().await.ok()?;
         Ok(())
     }
-    let simulation = Simulation::seed(1).service("server", silent);
+    let simulation = Simulation::with_seed(1).service("server", silent);
     let failure = simulation
         .host("client", waits)
         .try_run()
@@ -101,12 +101,12 @@ fn a_run_that_does_not_end_is_stopped_at_its_limit() {
     async fn sends_two(host: Host) -> Outcome {
         let end = connect(&host, "server").await?;
         for _ in 0..2 {
-            end.connection.post(Request::send().inline(b"x"))?;
+            end.connection.post_send(Request::send().inline(b"x"))?;
             end.completions.next().await.ok()?;
         }
         Ok(())
     }
-    let simulation = Simulation::seed(1).limit(Duration::from_secs(1));
+    let simulation = Simulation::with_seed(1).limit(Duration::from_secs(1));
     let simulation = simulation
         .service("server", no_receive)
         .host("client", sends_two);
@@ -123,7 +123,7 @@ fn a_run_that_does_not_end_is_stopped_at_its_limit() {
 #[test]
 fn calls_that_block_say_which_form_to_use() {
     let completion = message_of(|host| async move {
-        let completions = host.open().expect("a device").completion_queue(4);
+        let completions = host.open().expect("a device").create_completion_queue(4);
         let _ = completions.expect("room").wait();
     });
     let request = message_of(|host| async move {
@@ -141,15 +141,15 @@ fn calls_that_block_say_which_form_to_use() {
 #[test]
 fn polling_without_waiting_says_so() {
     let queue = message_of(|host| async move {
-        let completions = host.open().expect("a device").completion_queue(4);
+        let completions = host.open().expect("a device").create_completion_queue(4);
         let completions = completions.expect("room");
         while completions.poll().is_none() {}
     });
     let memory = message_of(|host| async move {
-        let domain = host.open().expect("a device").protection_domain();
+        let domain = host.open().expect("a device").allocate_protection_domain();
         let memory = domain
             .expect("room")
-            .register(8, rocinante::Access::LOCAL_WRITE);
+            .allocate_memory(8, rocinante::Access::LOCAL_WRITE);
         let memory = memory.expect("room");
         while memory.to_vec(..)[0] == 0 {}
     });
@@ -168,17 +168,17 @@ fn an_unknown_host_is_named_with_those_there_are() {
 
 #[test]
 fn faults_that_cannot_be_parsed_fail_the_run() {
-    let text = message(echo(Simulation::seed(1).faults("loss=much")));
+    let text = message(echo(Simulation::with_seed(1).faults("loss=much")));
     assert!(text.contains("much"), "{text}");
 }
 
-/// The buffer of a SEND changes while the request is under way.
+/// The buffer of a SEND changes while the request is outstanding.
 #[test]
 fn the_check_of_programs_fails_a_run() {
     async fn changes_its_buffer(host: Host) -> Outcome {
         let end = connect(&host, "server").await?;
         end.connection
-            .post(Request::send().data(end.memory.slice(100..164)).id(2))?;
+            .post_send(Request::send().data(end.memory.slice(100..164)).id(2))?;
         end.memory.write(100, b"changed");
         for _ in 0..2 {
             end.completions.next().await.ok()?;
@@ -186,7 +186,7 @@ fn the_check_of_programs_fails_a_run() {
         Ok(())
     }
     let wrong = || {
-        let simulation = Simulation::seed(1).service("server", echo_server);
+        let simulation = Simulation::with_seed(1).service("server", echo_server);
         simulation.host("client", changes_its_buffer)
     };
     wrong().run();
@@ -196,7 +196,7 @@ fn the_check_of_programs_fails_a_run() {
         .expect_err("a finding");
     assert!(matches!(failure.cause, Cause::Findings(_)), "{failure}");
     assert!(failure.to_string().contains("changed"), "{failure}");
-    echo(Simulation::seed(1))
+    echo(Simulation::with_seed(1))
         .check(CheckOptions::default())
         .run();
 }

@@ -1,9 +1,9 @@
 //! Programs on simulated hosts: what a seed decides, what fails a run, and what its message says.
 
+mod crashes_and_partitions;
 mod failures;
 mod lock_service;
 mod programs;
-mod trouble;
 
 use std::cell::Cell;
 use std::fs;
@@ -31,7 +31,7 @@ fn directory(test: &str) -> PathBuf {
 
 fn captured(test: &str, seed: u64, faults: &str) -> (Report, Vec<u8>, Vec<u8>) {
     let directory = directory(test);
-    let simulation = echo(Simulation::seed(seed).faults(faults));
+    let simulation = echo(Simulation::with_seed(seed).faults(faults));
     let report = simulation.capture(&directory).run();
     let read = |host: &str| fs::read(directory.join(format!("{host}.pcapng"))).expect("a capture");
     let files = (read("server"), read("client"));
@@ -56,7 +56,7 @@ fn a_seed_gives_the_same_captures_byte_for_byte_and_another_seed_does_not() {
 
 #[test]
 fn a_capture_changes_nothing() {
-    let plain = echo(Simulation::seed(3).faults("loss=2%")).run();
+    let plain = echo(Simulation::with_seed(3).faults("loss=2%")).run();
     let (captured, ..) = captured("nothing", 3, "loss=2%");
     assert_eq!(plain, captured);
 }
@@ -65,7 +65,7 @@ fn a_capture_changes_nothing() {
 #[test]
 #[ignore = "a program that another test starts"]
 fn prints_a_digest() {
-    let report = echo(Simulation::seed(11).faults("loss=3%")).run();
+    let report = echo(Simulation::with_seed(11).faults("loss=3%")).run();
     println!("digest {} after {:?}", report.digest, report.elapsed);
 }
 
@@ -91,7 +91,7 @@ fn every_message_comes_back_in_spite_of_faults(simulation: Simulation) {
 fn time_passes_only_while_all_tasks_wait() {
     let woken = Rc::new(Cell::new(Duration::ZERO));
     let seen = Rc::clone(&woken);
-    let simulation = Simulation::seed(1).limit(Duration::from_secs(7200));
+    let simulation = Simulation::with_seed(1).limit(Duration::from_secs(7200));
     let report = simulation
         .host("sleeper", move |host| {
             let seen = Rc::clone(&seen);
@@ -108,7 +108,7 @@ fn time_passes_only_while_all_tasks_wait() {
 
 #[test]
 fn a_task_returns_its_result_and_a_timeout_ends_a_wait() {
-    let simulation = Simulation::seed(1).host("only", |host| async move {
+    let simulation = Simulation::with_seed(1).host("only", |host| async move {
         let other = host.clone();
         let task = host.spawn(async move {
             other.sleep(MILLISECOND).await;
@@ -144,12 +144,12 @@ fn several_contexts_share_the_address_of_a_host() {
         // The server needs some time to listen.
         host.sleep(10 * MILLISECOND).await;
         let end = connect(&host, "server").await?;
-        end.connection.post(Request::send().inline(b"hello"))?;
+        end.connection.post_send(Request::send().inline(b"hello"))?;
         end.completions.next().await.ok()?;
         Ok(())
     }
     for seed in 0..20 {
-        let simulation = Simulation::seed(seed).host("server", server);
+        let simulation = Simulation::with_seed(seed).host("server", server);
         simulation.host("client", client).run();
     }
 }
@@ -163,12 +163,12 @@ fn a_host_can_connect_to_itself() {
             end.completions.next().await.ok().expect("a message");
         });
         let end = connect(&host, "alone").await?;
-        end.connection.post(Request::send().inline(b"hello"))?;
+        end.connection.post_send(Request::send().inline(b"hello"))?;
         end.completions.next().await.ok()?;
         served.await;
         Ok(())
     }
-    Simulation::seed(5).host("alone", both).run();
+    Simulation::with_seed(5).host("alone", both).run();
 }
 
 #[test]
@@ -179,10 +179,12 @@ fn multicast_reaches_the_hosts_that_have_joined() {
     }
     async fn member(host: Host) -> Outcome {
         let context = host.open()?;
-        let domain = context.protection_domain()?;
-        let completions = context.completion_queue(4)?;
-        let memory = domain.register(128, Access::LOCAL_WRITE)?;
-        let queue_pair = domain.queue_pair(&completions).datagram(KEY)?;
+        let domain = context.allocate_protection_domain()?;
+        let completions = context.create_completion_queue(4)?;
+        let memory = domain.allocate_memory(128, Access::LOCAL_WRITE)?;
+        let queue_pair = domain
+            .queue_pair_builder(&completions)
+            .create_datagram(KEY)?;
         queue_pair.post_receive(1, [memory.all()])?;
         queue_pair.join(group())?;
         let received = completions.next().await.ok()?;
@@ -192,15 +194,19 @@ fn multicast_reaches_the_hosts_that_have_joined() {
     async fn sender(host: Host) -> Outcome {
         host.sleep(50 * MILLISECOND).await;
         let context = host.open()?;
-        let domain = context.protection_domain()?;
-        let completions = context.completion_queue(4)?;
-        let queue_pair = domain.queue_pair(&completions).datagram(KEY)?;
+        let domain = context.allocate_protection_domain()?;
+        let completions = context.create_completion_queue(4)?;
+        let queue_pair = domain
+            .queue_pair_builder(&completions)
+            .create_datagram(KEY)?;
         let all = AddressHandle::new(&context, group(), 0, Qpn::MULTICAST, KEY)?;
-        queue_pair.post(&all, Request::send().inline(b"hello"))?;
+        queue_pair.post_send(&all, Request::send().inline(b"hello"))?;
         completions.next().await.ok()?;
         Ok(())
     }
-    let simulation = Simulation::seed(2).host("one", member).host("two", member);
+    let simulation = Simulation::with_seed(2)
+        .host("one", member)
+        .host("two", member);
     simulation.host("sender", sender).run();
 }
 
@@ -208,7 +214,7 @@ fn multicast_reaches_the_hosts_that_have_joined() {
 #[test]
 fn real_devices_work_before_and_after_a_simulation() {
     let before = Context::open("127.61.1.1").expect("a loopback address");
-    echo(Simulation::seed(1)).run();
+    echo(Simulation::with_seed(1)).run();
     let after = Context::open("127.61.1.2").expect("a loopback address");
     assert_eq!(
         (before.name(), after.name()),
@@ -218,7 +224,7 @@ fn real_devices_work_before_and_after_a_simulation() {
 
 #[test]
 fn a_simulated_host_has_no_other_devices() {
-    let simulation = Simulation::seed(1).host("only", |host| async move {
+    let simulation = Simulation::with_seed(1).host("only", |host| async move {
         let names: Vec<_> = rocinante::devices().expect("devices");
         assert_eq!(names.len(), 1);
         assert_eq!(names[0].gids[0].address, host.address());
@@ -233,7 +239,7 @@ fn a_simulated_host_has_no_other_devices() {
 /// As many simulations at once as there are CPUs, all with the same addresses.
 #[test]
 fn simulations_on_several_threads_do_not_meet() {
-    let digest = |seed| echo(Simulation::seed(seed)).run().digest;
+    let digest = |seed| echo(Simulation::with_seed(seed)).run().digest;
     let alone: Vec<u64> = (0..8).map(digest).collect();
     let together: Vec<u64> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -252,7 +258,7 @@ fn lost_update(simulation: Simulation) {
     async fn server(host: Host) -> Outcome {
         let listener = Listener::bind(host.address_of("server", PORT))?;
         let request = listener.next().await;
-        let domain = request.context().protection_domain()?;
+        let domain = request.context().allocate_protection_domain()?;
         let first = answer(request, &domain).await?;
         let second = answer(listener.next().await, &domain).await?;
         // Each client adds 1 to the counter in the memory of the first connection.
@@ -263,7 +269,7 @@ fn lost_update(simulation: Simulation) {
                 u64::from(counter.key.value()).to_be_bytes(),
             ];
             end.connection
-                .post(Request::send().inline(&told.concat()).id(2))?;
+                .post_send(Request::send().inline(&told.concat()).id(2))?;
             end.completions.next().await.ok()?;
         }
         for end in [&first, &second] {
@@ -285,7 +291,7 @@ fn seeds_find_a_race_and_name_the_lowest_seed_with_it() {
         "{}",
         found.message
     );
-    let again = std::panic::catch_unwind(|| lost_update(Simulation::seed(found.seed)));
+    let again = std::panic::catch_unwind(|| lost_update(Simulation::with_seed(found.seed)));
     assert!(again.is_err(), "the seed repeats it");
     let none_before = Seeds::new(found.seed).find(lost_update);
     assert_eq!(none_before, None, "it is the lowest");

@@ -28,10 +28,10 @@ fn access() -> Access {
 /// Connects to the server, with one receive posted.
 pub(crate) async fn connect(host: &Host, server: &str) -> Outcome<End> {
     let connector = Connector::resolve_async(host.address_of(server, PORT)).await?;
-    let domain = connector.context().protection_domain()?;
-    let completions = connector.context().completion_queue(64)?;
-    let memory = domain.register(4096, access())?;
-    let prepared = connector.prepare(domain.queue_pair(&completions))?;
+    let domain = connector.context().allocate_protection_domain()?;
+    let completions = connector.context().create_completion_queue(64)?;
+    let memory = domain.allocate_memory(4096, access())?;
+    let prepared = connector.prepare(domain.queue_pair_builder(&completions))?;
     prepared.post_receive(1, [memory.slice(..SIZE)])?;
     let connection = prepared.connect_async(b"").await?;
     Ok(End {
@@ -44,15 +44,15 @@ pub(crate) async fn connect(host: &Host, server: &str) -> Outcome<End> {
 /// Accepts one client, with one receive posted.
 pub(crate) async fn accept(listener: &Listener) -> Outcome<End> {
     let request = listener.next().await;
-    let domain = request.context().protection_domain()?;
+    let domain = request.context().allocate_protection_domain()?;
     answer(request, &domain).await
 }
 
 /// Accepts a client, with one receive posted.
 pub(crate) async fn answer(request: ConnectionRequest, domain: &ProtectionDomain) -> Outcome<End> {
-    let completions = request.context().completion_queue(64)?;
-    let memory = domain.register(4096, access())?;
-    let prepared = request.prepare(domain.queue_pair(&completions))?;
+    let completions = request.context().create_completion_queue(64)?;
+    let memory = domain.allocate_memory(4096, access())?;
+    let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
     prepared.post_receive(1, [memory.slice(..SIZE)])?;
     let connection = prepared.accept_async(b"").await?;
     Ok(End {
@@ -74,7 +74,7 @@ pub(crate) async fn echo_server(host: Host) -> Outcome {
             }
             let room = end.memory.slice(..SIZE);
             let request = Request::send().data(room).id(2);
-            end.connection.post(request)?;
+            end.connection.post_send(request)?;
             if end.completions.next().await.ok().is_err() {
                 break;
             }
@@ -89,7 +89,7 @@ pub(crate) async fn client(host: Host, rounds: u8) -> Outcome {
     for round in 0..rounds {
         let message = [round; SIZE];
         end.connection
-            .post(Request::send().inline(&message).id(2))?;
+            .post_send(Request::send().inline(&message).id(2))?;
         for _ in 0..2 {
             end.completions.next().await.ok()?;
         }
@@ -113,15 +113,16 @@ pub(crate) async fn add_one(host: &Host) -> Outcome {
     };
     let value = end.memory.slice(128..136);
     end.connection
-        .post(Request::read(counter).data(value).id(2))?;
+        .post_send(Request::read(counter).data(value).id(2))?;
     end.completions.next().await.ok()?;
     let read = end.memory.to_vec(128..136).try_into().expect("eight bytes");
     end.memory
         .write(128, &(u64::from_le_bytes(read) + 1).to_le_bytes());
     end.connection
-        .post(Request::write(counter).data(value).id(2))?;
+        .post_send(Request::write(counter).data(value).id(2))?;
     end.completions.next().await.ok()?;
-    end.connection.post(Request::send().inline(b"done").id(2))?;
+    end.connection
+        .post_send(Request::send().inline(b"done").id(2))?;
     end.completions.next().await.ok()?;
     Ok(())
 }

@@ -31,9 +31,9 @@ pub struct End {
 impl End {
     pub fn at(address: &str, options: &OpenOptions) -> Self {
         let context = Context::open_with(address, options).expect("a loopback address");
-        let domain = context.protection_domain().expect("room");
-        let completions = context.completion_queue(1024).expect("room");
-        let memory = domain.register(1 << 20, ALL).expect("room");
+        let domain = context.allocate_protection_domain().expect("room");
+        let completions = context.create_completion_queue(1024).expect("room");
+        let memory = domain.allocate_memory(1 << 20, ALL).expect("room");
         Self {
             context,
             domain,
@@ -43,11 +43,11 @@ impl End {
     }
 
     pub fn prepare(&self, connect_options: ConnectOptions) -> PreparedQueuePair {
-        let builder = self.domain.queue_pair(&self.completions);
+        let builder = self.domain.queue_pair_builder(&self.completions);
         builder
             .depth(256, 256)
             .connect_options(connect_options)
-            .reliable()
+            .create_reliable()
             .expect("room")
     }
 
@@ -59,15 +59,15 @@ impl End {
     }
 }
 
-/// Two connected ends.
-pub struct Couple {
+/// Two connected queue pairs, each with its device.
+pub struct ConnectedPair {
     pub left: End,
     pub right: End,
     pub from_left: QueuePair,
     pub from_right: QueuePair,
 }
 
-impl Couple {
+impl ConnectedPair {
     pub fn connected(left: &str, right: &str) -> Self {
         Self::with(
             left,
@@ -106,7 +106,7 @@ impl Couple {
         self.left.memory.write(0, &pattern);
         let request = Request::write(self.right.memory.remote(0));
         self.from_left
-            .post(request.data(self.left.memory.slice(0..length)))
+            .post_send(request.data(self.left.memory.slice(0..length)))
             .expect("room");
         self.left.success();
         assert!(self.right.memory.to_vec(0..length) == pattern);

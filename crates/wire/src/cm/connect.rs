@@ -75,7 +75,7 @@ layout! {
         /// How often the receiver's queue pair retries when the sender's queue pair is not ready; 3
         /// bits, 7 means without limit.
         rnr_retry_count: u8 = bits(50, 5, 3);
-        /// How often each side repeats connection manager messages, 4 bits.
+        /// How often each side retransmits connection manager messages, 4 bits.
         max_cm_retries: u8 = at(51, 4);
         /// Whether the sender's queue pair has a shared receive queue.
         shared_receive_queue: bool = bits(51, 4, 1);

@@ -102,7 +102,7 @@ impl Number for ServiceId {
     }
 }
 
-/// How long a side waits for an answer, or may take to answer: 4.096 µs · 2^code.
+/// How long a side waits for a response, or may take to answer: 4.096 µs · 2^code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timeout(u8);
 

@@ -5,7 +5,7 @@ use super::ids::{CommunicationId, Timeout};
 use super::reason_codes::{AcknowledgedMessage, RejectReason, RejectedMessage};
 
 layout! {
-    /// MRA: confirms receipt of a message whose answer takes longer.
+    /// MRA: confirms receipt of a message whose response takes longer.
     ReceiptAcknowledge {
         /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
@@ -13,7 +13,7 @@ layout! {
         remote_id: CommunicationId = at(4, 32);
         /// The message that is confirmed.
         message: AcknowledgedMessage = at(8, 2);
-        /// How long the answer may take.
+        /// How long the response may take.
         service_timeout: Timeout = at(9, 5);
         /// The application's data.
         private_data: PrivateData<222> = bytes(10, 222);

@@ -58,17 +58,17 @@ fn entry(field: Field, it: &'static Crate, row: Row) -> Entry {
     Entry::new(field, Origin::Crate(it), row)
 }
 
-fn run(it: &'static Crate, name: &str, line: String, says: &'static str) -> Row {
+fn run(it: &'static Crate, name: &str, line: String, prints: &'static str) -> Row {
     Row {
         client: Some(line),
-        ..Row::alone(it.name, name, says)
+        ..Row::alone(it.name, name, prints)
     }
 }
 
 fn alone() -> Vec<Entry> {
-    let own = |it: &'static Crate, name: &str, says| run(it, name, example(it, name), says);
-    let mlx5 = |it: &'static Crate, name: &str, says| {
-        run(it, name, format!("{AS_MLX5} {}", example(it, name)), says)
+    let own = |it: &'static Crate, name: &str, prints| run(it, name, example(it, name), prints);
+    let mlx5 = |it: &'static Crate, name: &str, prints| {
+        run(it, name, format!("{AS_MLX5} {}", example(it, name)), prints)
     };
     vec![
         entry(Libraries, &IBVERBS, own(&IBVERBS, "loopback", "received"))
@@ -126,7 +126,7 @@ fn pairs() -> Vec<Entry> {
         entry(
             Libraries,
             it,
-            row.options("server, client").says("rdma_client: end"),
+            row.options("server, client").prints("rdma_client: end"),
         )
         .few()
         .checks("connects, and a message goes there and back")

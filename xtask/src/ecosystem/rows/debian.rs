@@ -23,7 +23,7 @@ fn fio() -> Vec<Entry> {
     let run = |verb: &str| {
         let server = ends(SERVER, Ready::Says("waiting for connection"));
         let row = Row::pair("fio", server, &format!("{CLIENT} --verb={verb}"));
-        let row = row.options(verb).says("err= 0");
+        let row = row.options(verb).prints("err= 0");
         Entry::new(Storage, Origin::Debian("fio"), row)
     };
     vec![
@@ -49,8 +49,8 @@ fn others() -> Vec<Entry> {
         ),
         &format!("{preload} iperf3 -c {{address}} -n 16M"),
     );
-    let debian = |field: Field, package, row: Row, options: &str, says| {
-        let row = row.options(options).says(says);
+    let debian = |field: Field, package, row: Row, options: &str, prints| {
+        let row = row.options(options).prints(prints);
         Entry::new(field, Origin::Debian(package), row).large()
     };
     vec![

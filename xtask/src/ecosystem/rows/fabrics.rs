@@ -39,7 +39,7 @@ fn ucx() -> Vec<Entry> {
         let client = format!("{program} {{address}} -n 500 -w 50 -t {test}");
         let row = Row::pair("ucx_perftest", server, &client)
             .options(&format!("{transport} {test}"))
-            .says("Final:");
+            .prints("Final:");
         entries.push(Entry {
             effort,
             ..Entry::new(Mpi, PACKAGE, row).checks(CHECKS)
@@ -56,7 +56,7 @@ fn libfabric() -> Vec<Entry> {
         let line = format!("fi_pingpong {options} -c -I 20");
         let server = ends(&line, Ready::Tcp(FABRIC_PORT));
         let row = Row::pair("fi_pingpong", server, &format!("{line} {{address}}"));
-        let row = row.options(options).says("#ack");
+        let row = row.options(options).prints("#ack");
         Entry::new(Mpi, PACKAGE, row).checks(CHECKS)
     };
     vec![

@@ -112,9 +112,9 @@ fn linear_algebra() -> Vec<Entry> {
 fn others() -> Vec<Entry> {
     const PIPE_CHECKS: &str = "messages up to 4 KiB go back and forth, every byte is compared";
     const PIPE: &str = "-i -u 4096 -n 5 -o {scratch}/netpipe";
-    let alone = |program, options: &str, line: String, says| Row {
+    let alone = |program, options: &str, line: String, prints| Row {
         client: Some(line),
-        ..Row::alone(program, options, says)
+        ..Row::alone(program, options, prints)
     };
     let open = open_over_ucx("rc_v");
     let pipe = |options, line| {

@@ -68,7 +68,7 @@ fn pair(
         &format!("{python} {{scripts}}/{server}"),
         Ready::Says("ready"),
     );
-    Row::pair(program, server, &format!("{python} {{scripts}}/{client}")).says(DATA)
+    Row::pair(program, server, &format!("{python} {{scripts}}/{client}")).prints(DATA)
 }
 
 fn machine_learning() -> Vec<Entry> {
@@ -96,7 +96,7 @@ fn machine_learning() -> Vec<Entry> {
         ),
         &format!("{bench} initiator {{scratch}} {{own}} {{device}}"),
     )
-    .says("Test completed");
+    .prints("Test completed");
     let nixl = |role: &str| {
         let python = python(&NIXL);
         format!(
@@ -119,7 +119,7 @@ fn machine_learning() -> Vec<Entry> {
         learning(&MOONCAKE, bench.options("rdma"))
             .large()
             .checks("its benchmark, for a second each of writes and reads; it compares no data"),
-        learning(&NIXL, nixl.options("UCX backend, rc_verbs").says(DATA))
+        learning(&NIXL, nixl.options("UCX backend, rc_verbs").prints(DATA))
             .large()
             .checks("write and read of 1 MiB with notifications, every byte compared; the libibverbs in the wheel is replaced, too"),
     ]
@@ -150,13 +150,13 @@ fn key_value() -> Vec<Entry> {
         ),
     );
     vec![
-        Entry::new(Rpc, Origin::Python(&MOONCAKE), mooncake.options("rdma").says(DATA))
+        Entry::new(Rpc, Origin::Python(&MOONCAKE), mooncake.options("rdma").prints(DATA))
             .large()
             .checks("a master, a node and a client: eight values of 100 KB put and got, every byte compared"),
         Entry::new(
             Rpc,
             Origin::Python(&INFINISTORE),
-            infinistore.options("Ethernet").says(DATA),
+            infinistore.options("Ethernet").prints(DATA),
         )
         .large()
         .checks("sixteen blocks of 64 KiB put and got, every byte compared"),

@@ -55,7 +55,12 @@ static void sizes_of_completion_queues(void)
 			CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(extended)) == 0);
 		int resized = TRY(ibv_resize_cq(left.cq, size));
 		CHECK((resized == 0) == (size > 0 && size <= 1 << 22));
-		RETURNS_NULL(ibv_create_cq(left.context, 1, NULL, NULL, size ? size : -1), EINVAL);
+		if (size < 0 || size >= left.context->num_comp_vectors) {
+			RETURNS_NULL(ibv_create_cq(left.context, 1, NULL, NULL, size), EINVAL);
+		} else {
+			cq = TRY_POINTER(ibv_create_cq(left.context, 1, NULL, NULL, size));
+			CHECK(cq != NULL && ibv_destroy_cq(cq) == 0);
+		}
 	}
 }
 

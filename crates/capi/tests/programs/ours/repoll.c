@@ -60,7 +60,7 @@ static void change(int member, uint32_t events)
 }
 
 /* One member is ready, for this. */
-static void tells(int member, uint32_t events)
+static void expect_event(int member, uint32_t events)
 {
 	struct epoll_event event;
 	CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
@@ -68,13 +68,13 @@ static void tells(int member, uint32_t events)
 	CHECK(event.events == events);
 }
 
-static void tells_nothing(void)
+static void expect_no_event(void)
 {
 	struct epoll_event event;
 	CHECK(repoll_wait(set, &event, 1, 20) == 0);
 }
 
-static void *accept_guest(void *unused)
+static void *accept_one(void *unused)
 {
 	accepted = raccept(listener, NULL, NULL);
 	CHECK(accepted >= 0);
@@ -100,7 +100,7 @@ static void open_stream(void)
 	pthread_t server;
 	open_set();
 	listen_here(&address);
-	CHECK(pthread_create(&server, NULL, accept_guest, NULL) == 0);
+	CHECK(pthread_create(&server, NULL, accept_one, NULL) == 0);
 	CHECK(rconnect(client, (struct sockaddr *)&address, sizeof(address)) == 0);
 	CHECK(pthread_join(server, NULL) == 0);
 }
@@ -135,37 +135,37 @@ static void hear_everything(void)
 static void level_triggered_data_is_reported_until_read(void)
 {
 	add(accepted, EPOLLIN);
-	tells_nothing();
+	expect_no_event();
 	say("word");
-	tells(accepted, EPOLLIN);
-	tells(accepted, EPOLLIN);
+	expect_event(accepted, EPOLLIN);
+	expect_event(accepted, EPOLLIN);
 	hear(4);
-	tells_nothing();
+	expect_no_event();
 }
 
 static void a_writable_socket_is_reported(void)
 {
 	add(client, EPOLLOUT);
-	tells(client, EPOLLOUT);
+	expect_event(client, EPOLLOUT);
 	change(client, EPOLLIN);
-	tells_nothing();
+	expect_no_event();
 }
 
 static void edge_triggered_changes_are_reported_once(void)
 {
 	add(accepted, EPOLLIN | EPOLLOUT | EPOLLET);
-	tells(accepted, EPOLLOUT);
-	tells_nothing();
+	expect_event(accepted, EPOLLOUT);
+	expect_no_event();
 	say("one");
-	tells(accepted, EPOLLIN | EPOLLOUT);
-	tells_nothing();
+	expect_event(accepted, EPOLLIN | EPOLLOUT);
+	expect_no_event();
 	/* Unread data, and more of it. */
 	say("two");
-	tells(accepted, EPOLLIN | EPOLLOUT);
+	expect_event(accepted, EPOLLIN | EPOLLOUT);
 	/* Read to the end, and new data before the set is asked again. */
 	hear_everything();
 	say("three");
-	tells(accepted, EPOLLIN | EPOLLOUT);
+	expect_event(accepted, EPOLLIN | EPOLLOUT);
 	hear_everything();
 }
 
@@ -173,10 +173,10 @@ static void one_shot_members_report_once(void)
 {
 	add(accepted, EPOLLIN | EPOLLONESHOT);
 	say("word");
-	tells(accepted, EPOLLIN);
-	tells_nothing();
+	expect_event(accepted, EPOLLIN);
+	expect_no_event();
 	change(accepted, EPOLLIN | EPOLLONESHOT);
-	tells(accepted, EPOLLIN);
+	expect_event(accepted, EPOLLIN);
 	hear(4);
 }
 
@@ -187,9 +187,9 @@ static void ordinary_descriptors_are_members_too(void)
 	struct epoll_event events[2];
 	add(counter, EPOLLIN);
 	add(accepted, EPOLLIN);
-	tells_nothing();
+	expect_no_event();
 	CHECK(write(counter, &one, sizeof(one)) == sizeof(one));
-	tells(counter, EPOLLIN);
+	expect_event(counter, EPOLLIN);
 	say("word");
 	/* The order is not defined. */
 	while (repoll_wait(set, events, 2, LONG_ENOUGH) != 2)
@@ -197,7 +197,7 @@ static void ordinary_descriptors_are_members_too(void)
 	CHECK(events[0].data.u64 != events[1].data.u64);
 	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, counter, NULL) == 0);
 	hear(4);
-	tells_nothing();
+	expect_no_event();
 	close(counter);
 }
 
@@ -233,10 +233,10 @@ static void a_connecting_client_is_reported(void)
 	CHECK(rconnect(client, (struct sockaddr *)&address, sizeof(address)) == -1);
 	CHECK(errno == EINPROGRESS);
 	add(client, EPOLLOUT);
-	tells(listener, EPOLLIN);
+	expect_event(listener, EPOLLIN);
 	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, listener, NULL) == 0);
-	CHECK(pthread_create(&server, NULL, accept_guest, NULL) == 0);
-	tells(client, EPOLLOUT);
+	CHECK(pthread_create(&server, NULL, accept_one, NULL) == 0);
+	expect_event(client, EPOLLOUT);
 	CHECK(pthread_join(server, NULL) == 0);
 	rclose(client);
 	rclose(accepted);
@@ -255,7 +255,7 @@ static void a_member_can_be_added_while_a_thread_waits(void)
 {
 	pthread_t other;
 	CHECK(pthread_create(&other, NULL, add_later, NULL) == 0);
-	tells(client, EPOLLOUT);
+	expect_event(client, EPOLLOUT);
 	CHECK(pthread_join(other, NULL) == 0);
 }
 
@@ -264,7 +264,7 @@ static void a_closed_socket_is_no_member(void)
 	struct epoll_event event = { .events = EPOLLOUT };
 	add(client, EPOLLOUT);
 	CHECK(rclose(client) == 0);
-	tells_nothing();
+	expect_no_event();
 	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_MOD, client, &event), EBADF);
 }
 

@@ -16,16 +16,16 @@ use crate::json_channel::JsonChannel;
 pub(crate) fn run() -> anyhow::Result<()> {
     let streams = (BufReader::new(std::io::stdin()), std::io::stdout());
     let mut channel = JsonChannel::new(streams.0, streams.1);
-    let Ask::Start(taken) = channel.hear()? else {
+    let Ask::Start(taken) = channel.receive()? else {
         bail!("this is a part of `roci demo`; run that instead");
     };
     let peer = Peer::start(taken, &mut channel)?;
-    channel.say(&())?;
-    while let Ok(question) = channel.hear::<Ask>() {
+    channel.send(&())?;
+    while let Ok(question) = channel.receive::<Ask>() {
         match question {
-            Ask::Received => channel.say(&peer.received()?)?,
-            Ask::Pattern(seed) => channel.say(&peer.wrong_byte(seed))?,
-            Ask::Counter => channel.say(&peer.counter())?,
+            Ask::Received => channel.send(&peer.received()?)?,
+            Ask::Pattern(seed) => channel.send(&peer.wrong_byte(seed))?,
+            Ask::Counter => channel.send(&peer.counter())?,
             Ask::Start(_) | Ask::Connect(_) => bail!("the demo sent an unexpected message"),
         }
     }
@@ -52,20 +52,20 @@ impl Peer {
             ..rocinante::OpenOptions::from_env()
         };
         let (address, context) = free_loopback_address::open(Some(taken), &options)?;
-        let domain = context.protection_domain()?;
-        let completions = context.completion_queue(16)?;
-        let inbox = domain.register(256, Access::LOCAL_WRITE)?;
+        let domain = context.allocate_protection_domain()?;
+        let completions = context.create_completion_queue(16)?;
+        let inbox = domain.allocate_memory(256, Access::LOCAL_WRITE)?;
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let memory = domain.register_on_device(DEVICE_MEMORY, Access::LOCAL_WRITE | remote)?;
+        let memory = domain.allocate_device_memory(DEVICE_MEMORY, Access::LOCAL_WRITE | remote)?;
         memory.write(COUNTER, &BEFORE.to_ne_bytes());
-        let prepared = domain.queue_pair(&completions).reliable()?;
+        let prepared = domain.queue_pair_builder(&completions).create_reliable()?;
         prepared.post_receive(0, [inbox.all()])?;
-        channel.say(&Introduction {
+        channel.send(&Introduction {
             address,
             endpoint: prepared.endpoint().to_string(),
             memory: memory.remote(0).into(),
         })?;
-        let Ask::Connect(endpoint) = channel.hear()? else {
+        let Ask::Connect(endpoint) = channel.receive()? else {
             bail!("the demo sent an unexpected message");
         };
         Ok(Self {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use net::poll::{Interest, wait};
 use net::socket::{Inbox, Receiver, Sender};
-use rocinante::{Access, OpenOptions, Request, Status};
+use rocinante::{Access, Context, OpenOptions, Request, Status};
 use std::os::fd::AsFd;
 use wire::Route;
 
@@ -97,21 +97,26 @@ pub(super) fn ping() -> Finding {
 
 fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
     let (address, context) = free_loopback_address::open(None, &OpenOptions::from_env())?;
-    let domain = context.protection_domain()?;
-    let completions = context.completion_queue(16)?;
-    let memory = domain.register(128, Access::LOCAL_WRITE)?;
-    let here = domain.queue_pair(&completions).reliable()?;
-    let there = domain.queue_pair(&completions).reliable()?;
+    Ok((address, round_trip_at(&context)?))
+}
+
+/// A message from a device to itself, and one back.
+pub(super) fn round_trip_at(context: &Context) -> anyhow::Result<Duration> {
+    let domain = context.allocate_protection_domain()?;
+    let completions = context.create_completion_queue(16)?;
+    let memory = domain.allocate_memory(128, Access::LOCAL_WRITE)?;
+    let here = domain.queue_pair_builder(&completions).create_reliable()?;
+    let there = domain.queue_pair_builder(&completions).create_reliable()?;
     let ends = (here.endpoint(), there.endpoint());
     let (here, there) = (here.connect(ends.1)?, there.connect(ends.0)?);
     here.post_receive(0, [memory.slice(0..64)])?;
     there.post_receive(0, [memory.slice(64..128)])?;
     let begin = Instant::now();
     for queue_pair in [&here, &there] {
-        queue_pair.post(Request::send().inline(&[0x52; 64]))?;
+        queue_pair.post_send(Request::send().inline(&[0x52; 64]))?;
         for _ in 0..2 {
             let completion = completions.wait_for(PROBE_TIMEOUT);
-            let completion = completion.context("no answer within two seconds")?;
+            let completion = completion.context("no response within two seconds")?;
             let status = completion.status;
             ensure!(
                 status == Status::Success,
@@ -124,7 +129,7 @@ fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
         memory.to_vec(0..128) == [0x52; 128],
         "the received bytes differ from those sent"
     );
-    Ok((address, took))
+    Ok(took)
 }
 
 /// How packets between queue pairs of this machine travel.

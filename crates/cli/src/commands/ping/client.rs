@@ -61,7 +61,7 @@ fn connect(options: &Options) -> anyhow::Result<(Session, Buffers)> {
     debug(options.debug, || {
         "allocated & registered buffers...".to_owned()
     })?;
-    let prepared = connector.prepare(resources.queue_pair())?;
+    let prepared = connector.prepare(resources.queue_pair_builder())?;
     prepared.post_receive(0, resources.inbox())?;
     let connection = prepared.connect(&[]).map_err(connect_errors::explain)?;
     debug(options.debug, || {
@@ -83,9 +83,9 @@ fn ping(
         buffers.start.write(0, &sent);
         let begin = Instant::now();
         session.advertise(&buffers.start)?;
-        session.hear("RDMA_WRITE_ADV")?;
+        session.receive_message("RDMA_WRITE_ADV")?;
         session.advertise(&buffers.sink)?;
-        session.hear("RDMA_WRITE_COMPLETE")?;
+        session.receive_message("RDMA_WRITE_COMPLETE")?;
         let time = begin.elapsed();
         times.add(time);
         let came = buffers.sink.to_vec(0..options.size);

@@ -79,7 +79,7 @@ fn accept(
     debug(options.debug, || {
         "allocated & registered buffers...\naccepting client connection request".to_owned()
     })?;
-    let prepared = request.prepare(resources.queue_pair())?;
+    let prepared = request.prepare(resources.queue_pair_builder())?;
     prepared.post_receive(0, resources.inbox())?;
     let connection = prepared.accept(&[]).map_err(connect_errors::explain)?;
     debug(options.debug, || "ESTABLISHED".to_owned())?;
@@ -104,7 +104,7 @@ fn answer(session: &Session, buffer: &MemoryRegion, options: &Options) -> Result
 
 /// Reads the client's buffer. Returns its length.
 fn fetch(session: &Session, buffer: &MemoryRegion) -> Result<usize, Stop> {
-    let start = session.hear("RDMA_READ_ADV")?;
+    let start = session.receive_message("RDMA_READ_ADV")?;
     session.debug(|| "server received sink adv".to_owned())?;
     let length = start.length as usize;
     if length > LARGEST {
@@ -122,7 +122,7 @@ fn fetch(session: &Session, buffer: &MemoryRegion) -> Result<usize, Stop> {
 
 /// Writes the ping's data to the client's second buffer.
 fn put_back(session: &Session, buffer: &MemoryRegion, length: usize) -> Result<(), Stop> {
-    let sink = session.hear("RDMA_WRITE_ADV")?;
+    let sink = session.receive_message("RDMA_WRITE_ADV")?;
     session.debug(|| "server received sink adv".to_owned())?;
     let data = buffer.slice(0..length);
     session.debug(|| {

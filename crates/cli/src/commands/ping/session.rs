@@ -15,14 +15,14 @@ use super::interrupt;
 use crate::output::print_line;
 
 /// How long to wait for a completion before checking whether the peer has disconnected. Doubled each time: a
-/// peer disconnects soon after the last ping, and waits for our answer.
+/// peer disconnects soon after the last ping, and waits for our response.
 const MIN_PEER_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_PEER_CHECK_INTERVAL: Duration = Duration::from_millis(64);
 
 /// After this time without a completion, a probe checks whether the peer is still there.
 const PROBE_DELAY: Duration = Duration::from_secs(1);
 
-/// How long to wait for the peer's answer to the disconnection.
+/// How long to wait for the peer's response to the disconnection.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The numbers of work requests.
@@ -69,10 +69,10 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn at(context: &Context, debug: bool) -> anyhow::Result<Self> {
-        let domain = context.protection_domain()?;
+        let domain = context.allocate_protection_domain()?;
         Ok(Self {
-            completions: context.completion_queue(32)?,
-            inbox: domain.register(Advertisement::LENGTH, Access::LOCAL_WRITE)?,
+            completions: context.create_completion_queue(32)?,
+            inbox: domain.allocate_memory(Advertisement::LENGTH, Access::LOCAL_WRITE)?,
             domain,
             debug,
         })
@@ -80,16 +80,18 @@ impl Resources {
 
     /// Registers memory for the peer, with this access.
     pub(super) fn memory(&self, size: usize, access: Access) -> anyhow::Result<MemoryRegion> {
-        Ok(self.domain.register(size, Access::LOCAL_WRITE | access)?)
+        Ok(self
+            .domain
+            .allocate_memory(size, Access::LOCAL_WRITE | access)?)
     }
 
     /// The queue pair, as in rping: one READ at a time.
-    pub(super) fn queue_pair(&self) -> QueuePairBuilder {
+    pub(super) fn queue_pair_builder(&self) -> QueuePairBuilder {
         let connect_options = ConnectOptions {
             reads: 1,
             ..ConnectOptions::default()
         };
-        let builder = self.domain.queue_pair(&self.completions);
+        let builder = self.domain.queue_pair_builder(&self.completions);
         builder.depth(16, 2).connect_options(connect_options)
     }
 
@@ -128,17 +130,17 @@ impl Session {
             let (key, length) = (key.value(), advertisement.length);
             format!("RDMA addr {address:x} rkey {key:x} len {length}")
         })?;
-        self.say(advertisement.to_bytes())
+        self.send_message(advertisement.to_bytes())
     }
 
     /// Sends a "go ahead".
     pub(super) fn go_ahead(&self) -> Result<(), Stop> {
-        self.say(Advertisement::NOTHING)?;
+        self.send_message(Advertisement::NOTHING)?;
         self.debug(|| "server posted go ahead".to_owned())
     }
 
     /// Waits for the peer's message, which `awaited` names as rping does.
-    pub(super) fn hear(&self, awaited: &'static str) -> Result<Advertisement, Stop> {
+    pub(super) fn receive_message(&self, awaited: &'static str) -> Result<Advertisement, Stop> {
         let completion = self.wait(CompletedWork::Receive, awaited)?;
         let length = completion.length;
         if length as usize != Advertisement::LENGTH {
@@ -155,7 +157,7 @@ impl Session {
 
     /// Posts a READ or WRITE; [`wait`](Self::wait) waits until it is done.
     pub(super) fn transfer(&self, request: Request, data: Segment) -> Result<(), Stop> {
-        Ok(self.connection.post(request.data(data).id(TRANSFER))?)
+        Ok(self.connection.post_send(request.data(data).id(TRANSFER))?)
     }
 
     /// Waits until a work request of this type is done.
@@ -215,9 +217,9 @@ impl Session {
         Ok(())
     }
 
-    fn say(&self, message: [u8; Advertisement::LENGTH]) -> Result<(), Stop> {
+    fn send_message(&self, message: [u8; Advertisement::LENGTH]) -> Result<(), Stop> {
         let request = Request::send().inline(&message).id(MESSAGE);
-        Ok(self.connection.post(request)?)
+        Ok(self.connection.post_send(request)?)
     }
 
     fn next(&self, awaited: &'static str) -> Result<Completion, Stop> {
@@ -251,7 +253,9 @@ impl Session {
             address: 0,
             key: Key::new(0),
         };
-        Ok(self.connection.post(Request::write(nowhere).id(PROBE))?)
+        Ok(self
+            .connection
+            .post_send(Request::write(nowhere).id(PROBE))?)
     }
 
     fn failure(&self, completion: &Completion, awaited: &'static str) -> Stop {

@@ -153,8 +153,8 @@ impl QueuePair {
         let Payload::Segments(segments) = &front.request.payload else {
             return Err(Status::LocalOperation);
         };
-        shared
-            .memory
+        let memory = shared.objects.memory();
+        memory
             .scatter(self.init.domain, segments, u64::from(offset), bytes)
             .map_err(|_| Status::LocalProtection)
     }

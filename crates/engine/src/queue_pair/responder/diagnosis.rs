@@ -100,7 +100,8 @@ impl QueuePair {
 
     fn not_invalidated(&self, packet: &Packet<'_>, shared: &Shared) -> Option<RequestFault> {
         let key = packet.invalidate()?;
-        let error = shared.memory.check_invalidate(self.accessor(), key).err()?;
+        let memory = shared.objects.memory();
+        let error = memory.check_invalidate(self.accessor(), key).err()?;
         Some(RequestFault::Invalidate { key, error })
     }
 
@@ -120,9 +121,8 @@ impl QueuePair {
             return None;
         };
         let segments = &receiving.request.segments;
-        let fault = shared
-            .memory
-            .fault_in(receiving.domain, segments, Requirement::LOCAL_WRITE);
+        let memory = shared.objects.memory();
+        let fault = memory.fault_in(receiving.domain, segments, Requirement::LOCAL_WRITE);
         Some(ReceiveFault::Unusable {
             id: receiving.request.id,
             fault,
@@ -141,12 +141,11 @@ impl QueuePair {
     ) -> Option<RequestFault> {
         let length = u64::from(target.length);
         let (key, address) = (target.key, target.address);
-        let tried = shared
-            .memory
-            .remote(self.accessor(), key, address, length, requirement);
+        let memory = shared.objects.memory();
+        let tried = memory.remote(self.accessor(), key, address, length, requirement);
         Some(RequestFault::Memory {
             error: tried.err()?,
-            key_range: shared.memory.key_range(key),
+            key_range: memory.key_range(key),
         })
     }
 

@@ -60,10 +60,11 @@ impl QueuePair {
         }
         let segments = &receiving.request.segments;
         let offset = u64::from(receiving.filled);
-        shared
-            .memory
+        let memory = shared.objects.memory();
+        memory
             .scatter(receiving.domain, segments, offset, packet.payload)
             .map_err(|_| Rejection::RECEIVE_UNUSABLE)?;
+        drop(memory);
         receiving.filled = filled;
         if packet.opcode.position().ends() {
             self.finish_send(packet, shared)?;
@@ -73,7 +74,8 @@ impl QueuePair {
 
     fn finish_send(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<(), Rejection> {
         if let Some(key) = packet.invalidate() {
-            let invalidated = shared.memory.invalidate(self.accessor(), key);
+            let mut memory = shared.objects.memory_mut();
+            let invalidated = memory.invalidate(self.accessor(), key);
             invalidated.map_err(|_| Rejection::NOT_INVALIDATED)?;
         }
         let Some(Message::Send(receiving)) = self.responder.message.take() else {
@@ -92,23 +94,28 @@ impl QueuePair {
         shared: &mut Shared,
     ) -> Result<(), Rejection> {
         let mut writing = self.writing(packet).ok_or(Rejection::INVALID)?;
+        // Before anything is changed: a queue pair of another device may take the last receive of a shared queue.
+        let receiving = match packet.immediate() {
+            Some(_) => Some(
+                self.take_receive(packet, shared)
+                    .ok_or(Rejection::NotReady)?,
+            ),
+            None => None,
+        };
         let brought = packet.payload.len() as u32;
         if brought > 0 {
             let length = u64::from(brought);
             // The key was checked with the first packet, but the memory may have been deregistered
             // since.
-            shared
-                .memory
-                .remote(
-                    self.accessor(),
-                    writing.key,
-                    writing.address,
-                    length,
-                    Requirement::NOTHING,
-                )
-                .and_then(|view| view.store(0, packet.payload))
-                .map_err(|_| Rejection::ACCESS)?;
             let (key, address) = (writing.key, writing.address);
+            let (accessor, requirement) = (self.accessor(), Requirement::NOTHING);
+            let stored = (shared.objects.memory())
+                .remote(accessor, key, address, length, requirement)
+                .and_then(|view| view.store(0, packet.payload));
+            if stored.is_err() {
+                receiving.into_iter().for_each(|it| self.put_back(it));
+                return Err(Rejection::ACCESS);
+            }
             self.observe_access(RemoteAccessKind::Write, key, address, brought, shared);
         }
         writing.address += u64::from(brought);
@@ -119,14 +126,10 @@ impl QueuePair {
         }
         self.responder.message = None;
         self.count_message();
-        if packet.immediate().is_none() {
-            return Ok(());
+        if let Some(receiving) = receiving {
+            let work = CompletedWork::ReceiveWriteImmediate;
+            self.complete_receive(&receiving, work, writing.total, packet, shared);
         }
-        let receiving = self
-            .take_receive(packet, shared)
-            .ok_or(Rejection::NotReady)?;
-        let work = CompletedWork::ReceiveWriteImmediate;
-        self.complete_receive(&receiving, work, writing.total, packet, shared);
         Ok(())
     }
 
@@ -169,7 +172,7 @@ impl QueuePair {
             source: None,
         };
         shared.counters.receives_completed += 1;
-        shared.complete(receiving.completions, completion, packet.solicited);
+        shared.complete(&receiving.completions, completion, packet.solicited);
     }
 
     /// Queues the responses of a read. The memory is read when they are sent.
@@ -192,15 +195,10 @@ impl QueuePair {
     fn do_atomic(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<u32, Rejection> {
         let atomic = packet.atomic().ok_or(Rejection::INVALID)?;
         let (operand, compare) = (atomic.swap_or_add(), atomic.compare());
-        let view = shared
-            .memory
-            .remote(
-                self.accessor(),
-                atomic.remote_key(),
-                atomic.virtual_address(),
-                8,
-                Requirement::NOTHING,
-            )
+        let (key, address) = (atomic.remote_key(), atomic.virtual_address());
+        let memory = shared.objects.memory();
+        let view = memory
+            .remote(self.accessor(), key, address, 8, Requirement::NOTHING)
             .map_err(|_| Rejection::ACCESS)?;
         let original = match packet.opcode.operation() {
             Operation::FetchAdd => view.update_word(|word| word.wrapping_add(operand)),
@@ -212,7 +210,7 @@ impl QueuePair {
                 nak: NakCode::RemoteOperational,
                 receive: None,
             })?;
-        let (key, address) = (atomic.remote_key(), atomic.virtual_address());
+        drop(memory);
         self.observe_access(RemoteAccessKind::Atomic, key, address, 8, shared);
         self.answer(packet, Result64::Original(original));
         Ok(1)
@@ -227,19 +225,12 @@ impl QueuePair {
         let reth = packet.reth().ok_or(Rejection::INVALID)?;
         let bytes: [u8; 8] = packet.payload.try_into().map_err(|_| Rejection::INVALID)?;
         let word = u64::from_ne_bytes(bytes);
-        shared
-            .memory
-            .remote(
-                self.accessor(),
-                reth.remote_key(),
-                reth.virtual_address(),
-                8,
-                Requirement::NOTHING,
-            )
+        let (key, address) = (reth.remote_key(), reth.virtual_address());
+        (shared.objects.memory())
+            .remote(self.accessor(), key, address, 8, Requirement::NOTHING)
             .and_then(|view| view.update_word(|_| word))
             .map_err(|_| Rejection::ACCESS)?
             .ok_or(Rejection::INVALID)?;
-        let (key, address) = (reth.remote_key(), reth.virtual_address());
         self.observe_access(RemoteAccessKind::Atomic, key, address, 8, shared);
         self.answer(packet, Result64::Nothing);
         Ok(1)

@@ -323,7 +323,8 @@ impl QueuePair {
             let size = length as u64;
             let rights = Requirement::REMOTE_READ;
             let (key, address) = (reading.key, reading.address);
-            let view = shared.memory.remote(accessor, key, address, size, rights)?;
+            let memory = shared.objects.memory();
+            let view = memory.remote(accessor, key, address, size, rights)?;
             view.append_to(out, 0, length)
         })?;
         self.advance_read(reading, length as u32);

@@ -216,8 +216,8 @@ impl QueuePair {
         let Some(key) = packet.invalidate() else {
             return Ok(());
         };
-        shared
-            .memory
+        let memory = shared.objects.memory();
+        memory
             .check_invalidate(self.accessor(), key)
             .map_err(|_| Rejection::NOT_INVALIDATED)
     }
@@ -235,8 +235,8 @@ impl QueuePair {
         } else {
             requirement
         };
-        shared
-            .memory
+        let memory = shared.objects.memory();
+        memory
             .remote(self.accessor(), key, address, length, requirement)
             .map(drop)
             .map_err(|_| Rejection::ACCESS)
@@ -248,8 +248,8 @@ impl QueuePair {
         requirement: Requirement,
         shared: &Shared,
     ) -> Result<(), Rejection> {
-        shared
-            .memory
+        let memory = shared.objects.memory();
+        memory
             .permits(self.accessor(), key, requirement)
             .map_err(|_| Rejection::ACCESS)
     }

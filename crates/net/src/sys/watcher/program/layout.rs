@@ -7,7 +7,7 @@
 pub(crate) struct Slot {
     /// The length of the payload in bytes; 0 marks an empty slot.
     pub(crate) payload_length: u32,
-    /// The [place](Command) of the socket to send from.
+    /// The [index](Command) of the socket to send from.
     pub(crate) socket: u32,
     pub(crate) name_length: u32,
     pub(crate) control_length: u32,
@@ -25,13 +25,13 @@ pub(crate) const PAYLOAD_LENGTH: usize = 384;
 
 const _: () = assert!(size_of::<Slot>() == SLOT_LENGTH);
 
-/// A command: the place of a descriptor, which is sent with it. A command without a descriptor
-/// empties the place.
+/// A command: the index of a descriptor, which is sent with it. A command without a descriptor
+/// removes the one at the index.
 pub(crate) type Command = u32;
 
 /// The table of [slots](Slot).
 pub(crate) const TABLE: Command = 0;
 /// The process descriptor of the owner.
 pub(crate) const OWNER: Command = 1;
-/// The number of places. A process with more addresses sends exit notices from these only.
-pub(crate) const PLACES: usize = 2048;
+/// The number of descriptors. A process with more addresses sends exit notices from these only.
+pub(crate) const MAX_DESCRIPTORS: usize = 2048;

@@ -16,20 +16,20 @@ use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 
 use layout::{
-    CONTROL_LENGTH, Command, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, PLACES, SLOT_LENGTH, Slot, TABLE,
+    CONTROL_LENGTH, Command, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, MAX_DESCRIPTORS, SLOT_LENGTH, Slot, TABLE,
 };
 use syscall::{CLOSE, CLOSE_RANGE, EXIT_GROUP, PPOLL, PRCTL, PREAD, RECVMSG, SENDMSG, syscall};
 
 /// The descriptor that receives the owner's commands. Its other end is closed when the owner ends.
 const CONTROL: i32 = 0;
 
-/// The descriptor of an empty place.
+/// No descriptor.
 const NONE: i32 = -1;
 
-/// How long to wait before each repetition, in milliseconds. All datagrams are sent again, because
-/// datagrams get lost, and a peer that misses them waits for ever. Answers go to the port of the dead
-/// process, so this process does not see them. The last repetition is 15 seconds after the end.
-const REPEAT_AFTER: [i64; 6] = [50, 150, 800, 2_000, 4_000, 8_000];
+/// How long to wait before all datagrams are sent again, in milliseconds. They are sent several times because
+/// datagrams get lost, and a peer that misses them waits for ever. Responses go to the port of the dead
+/// process, so this process does not see them. The last time is 15 seconds after the end.
+const RESEND_AFTER: [i64; 6] = [50, 150, 800, 2_000, 4_000, 8_000];
 
 /// How many descriptors are closed one by one on a system without `close_range`.
 const SEARCHED: usize = 1 << 16;
@@ -73,12 +73,12 @@ extern "C" fn run() -> ! {
     const PR_SET_NAME: usize = 15;
     // SAFETY: the kernel reads the name up to its zero.
     unsafe { syscall(PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0]) };
-    let mut places = [NONE; PLACES];
-    while !is_owner_gone(&mut places) {}
-    if send_all(&places) > 0 {
-        for pause in REPEAT_AFTER {
+    let mut descriptors = [NONE; MAX_DESCRIPTORS];
+    while !is_owner_gone(&mut descriptors) {}
+    if send_all(&descriptors) > 0 {
+        for pause in RESEND_AFTER {
             wait(&mut [], Some(pause));
-            send_all(&places);
+            send_all(&descriptors);
         }
     }
     exit()
@@ -97,19 +97,19 @@ fn keep_only_control() {
 }
 
 /// Waits for one event. Returns whether it is the end of the owner.
-fn is_owner_gone(places: &mut [i32; PLACES]) -> bool {
-    let mut set = [Poll::input(CONTROL), Poll::input(places[OWNER as usize])];
+fn is_owner_gone(descriptors: &mut [i32; MAX_DESCRIPTORS]) -> bool {
+    let mut set = [Poll::input(CONTROL), Poll::input(descriptors[OWNER as usize])];
     wait(&mut set, None);
     let [control, owner] = set;
     // The owner's last commands count, so they are read before its end is handled.
     if control.ready & POLLIN != 0 {
-        return !obey(places);
+        return !obey(descriptors);
     }
     control.ready != 0 || owner.ready != 0
 }
 
 /// Executes a command. Returns false if there are no more.
-fn obey(places: &mut [i32; PLACES]) -> bool {
+fn obey(descriptors: &mut [i32; MAX_DESCRIPTORS]) -> bool {
     let mut command: Command = 0;
     let mut descriptor = DescriptorMessage {
         length: 0,
@@ -148,10 +148,10 @@ fn obey(places: &mut [i32; PLACES]) -> bool {
         0 => NONE,
         _ => descriptor.descriptor,
     };
-    match places.get_mut(command as usize) {
-        Some(place) => {
-            close(*place);
-            *place = came_along;
+    match descriptors.get_mut(command as usize) {
+        Some(descriptor) => {
+            close(*descriptor);
+            *descriptor = came_along;
         }
         None => close(came_along),
     }
@@ -159,11 +159,11 @@ fn obey(places: &mut [i32; PLACES]) -> bool {
 }
 
 /// Sends every datagram of the table. Returns how many there are.
-fn send_all(places: &[i32; PLACES]) -> usize {
+fn send_all(descriptors: &[i32; MAX_DESCRIPTORS]) -> usize {
     let mut count = 0;
     let mut offset = 0;
     let mut slot = MaybeUninit::<Slot>::uninit();
-    let table = places[TABLE as usize];
+    let table = descriptors[TABLE as usize];
     loop {
         let arguments = [
             table as usize,
@@ -180,14 +180,14 @@ fn send_all(places: &[i32; PLACES]) -> usize {
         let slot = unsafe { slot.assume_init_ref() };
         if slot.payload_length != 0 {
             count += 1;
-            send(slot, places);
+            send(slot, descriptors);
         }
         offset += SLOT_LENGTH;
     }
 }
 
-fn send(slot: &Slot, places: &[i32; PLACES]) {
-    let Some(&socket) = places.get(slot.socket as usize) else {
+fn send(slot: &Slot, descriptors: &[i32; MAX_DESCRIPTORS]) {
+    let Some(&socket) = descriptors.get(slot.socket as usize) else {
         return;
     };
     let mut piece = Piece {

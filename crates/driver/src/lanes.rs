@@ -1,0 +1,272 @@
+//! Lanes: the engines of one open device.
+//!
+//! A lane is an engine with its own lock, sockets, queue pair numbers and thread, so threads that use different lanes do
+//! not wait for each other. The lanes of a device share its objects ([`engine::Objects`]) and what is in [`Common`]. A
+//! queue pair lives in the lane of its send completion queue. The first lane also has the connection manager, and
+//! watches the interfaces. A program with one thread has no other lane.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use engine::{AsyncEvent, CompletionQueue, Id, Objects};
+use parking_lot::{Mutex, RwLock};
+use wire::Qpn;
+
+use crate::notifier::Notifier;
+use crate::shared::Shared;
+use crate::wait_set::WaitSet;
+
+/// How many lanes a device has at most, if the options do not say it.
+const MAX_LANES: usize = 8;
+
+/// How many threads a device remembers. Threads that come later may get another lane when they come again.
+const MAX_THREADS: usize = 1024;
+
+/// One lane for each processor, up to a limit.
+pub(crate) fn default_limit() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.min(MAX_LANES)
+}
+
+/// What the lanes of a device share, apart from the engine's objects.
+pub(crate) struct Common {
+    /// Asynchronous events, oldest first.
+    events: Mutex<VecDeque<AsyncEvent>>,
+    event_notifier: Arc<Notifier>,
+    /// The waiters of each completion queue.
+    waiters: RwLock<HashMap<Id<CompletionQueue>, Waiters>>,
+    /// Completion queues with a notification since their last poll.
+    unpolled: Mutex<HashSet<Id<CompletionQueue>>>,
+    has_unpolled: AtomicBool,
+    /// The lanes, in the order in which they were opened.
+    lanes: Mutex<Vec<Weak<Shared>>>,
+}
+
+/// What another lane takes from the first.
+pub(crate) struct FirstLane {
+    pub(crate) common: Arc<Common>,
+    pub(crate) objects: Arc<Objects>,
+}
+
+/// The threads, tasks and programs that wait for a completion queue.
+#[derive(Default, Clone)]
+struct Waiters {
+    /// The notifier of its channel, and its token there.
+    channel: Option<(Arc<Notifier>, u64)>,
+    /// The threads and tasks that wait for a completion.
+    set: Option<Arc<WaitSet>>,
+}
+
+/// What a lane tells others, after it has released its lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LaneMessage {
+    /// To the lane of the queue pair: the connection has ended.
+    MoveToError(Qpn),
+    /// To all lanes: a connection has ended, and its last message may have arrived.
+    Disconnecting,
+    /// To the connection manager: the first packet of the peer has arrived.
+    Established(Qpn),
+    /// To the connection manager: all completions that a disconnection waits for were polled.
+    Polled,
+}
+
+impl Common {
+    pub(crate) fn new(event_notifier: Notifier) -> Self {
+        Self {
+            events: Mutex::default(),
+            event_notifier: Arc::new(event_notifier),
+            waiters: RwLock::default(),
+            unpolled: Mutex::default(),
+            has_unpolled: AtomicBool::new(false),
+            lanes: Mutex::default(),
+        }
+    }
+
+    /// Adds a lane that has just been opened.
+    pub(crate) fn add_lane(&self, lane: &Arc<Shared>) {
+        self.lanes.lock().push(Arc::downgrade(lane));
+    }
+
+    /// Whether there is more than one lane.
+    pub(crate) fn has_lanes(&self) -> bool {
+        self.lanes.lock().len() > 1
+    }
+
+    pub(crate) fn event_notifier(&self) -> &Arc<Notifier> {
+        &self.event_notifier
+    }
+
+    pub(crate) fn push_event(&self, event: AsyncEvent) {
+        self.events.lock().push_back(event);
+        self.event_notifier.notify(0);
+    }
+
+    pub(crate) fn pop_event(&self) -> Option<AsyncEvent> {
+        self.events.lock().pop_front()
+    }
+
+    /// Removes the events of a destroyed object.
+    pub(crate) fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
+        let mut events = self.events.lock();
+        let before = events.len();
+        events.retain(|event| !gone(event));
+        for _ in events.len()..before {
+            self.event_notifier.take();
+        }
+    }
+
+    pub(crate) fn set_channel(
+        &self,
+        queue: Id<CompletionQueue>,
+        notifier: Arc<Notifier>,
+        token: u64,
+    ) {
+        let mut waiters = self.waiters.write();
+        waiters.entry(queue).or_default().channel = Some((notifier, token));
+    }
+
+    /// The notifier of a completion queue's channel, and its token there.
+    pub(crate) fn channel(&self, queue: Id<CompletionQueue>) -> Option<(Arc<Notifier>, u64)> {
+        self.waiters.read().get(&queue)?.channel.clone()
+    }
+
+    pub(crate) fn set_wait_set(&self, queue: Id<CompletionQueue>, waiting: Arc<WaitSet>) {
+        let mut waiters = self.waiters.write();
+        waiters.entry(queue).or_default().set = Some(waiting);
+    }
+
+    /// The threads and tasks that wait for a completion queue.
+    pub(crate) fn wait_set(&self, queue: Id<CompletionQueue>) -> Option<Arc<WaitSet>> {
+        self.waiters.read().get(&queue)?.set.clone()
+    }
+
+    /// Removes the waiters of a completion queue that is destroyed. Returns the notifier of its channel, and what the
+    /// caller drops when it holds no lock: wakers of tasks run code of the executor.
+    pub(crate) fn remove_waiters(
+        &self,
+        queue: Id<CompletionQueue>,
+    ) -> (Option<Arc<Notifier>>, impl Sized + use<>) {
+        let removed = self.waiters.write().remove(&queue).unwrap_or_default();
+        let notifier = removed.channel.map(|(notifier, _)| notifier);
+        (notifier, removed.set)
+    }
+
+    /// Notes that a completion queue has a notification.
+    pub(crate) fn note_notified(&self, queue: Id<CompletionQueue>) {
+        let mut unpolled = self.unpolled.lock();
+        unpolled.insert(queue);
+        // Under the lock: another lane may poll the queue at once and empty the set.
+        self.has_unpolled.store(true, Ordering::Release);
+    }
+
+    /// Whether a completion queue has a notification since its last poll.
+    pub(crate) fn has_unpolled(&self) -> bool {
+        self.has_unpolled.load(Ordering::Acquire)
+    }
+
+    /// Notes that a program polls a completion queue. Returns whether no other queue has a notification any more.
+    pub(crate) fn note_polled(&self, queue: Id<CompletionQueue>) -> bool {
+        if !self.has_unpolled() {
+            return false;
+        }
+        let mut unpolled = self.unpolled.lock();
+        let was_last = unpolled.remove(&queue) && unpolled.is_empty();
+        if was_last {
+            self.has_unpolled.store(false, Ordering::Release);
+        }
+        was_last
+    }
+
+    fn lanes(&self) -> Vec<Arc<Shared>> {
+        let lanes = self.lanes.lock();
+        lanes.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Runs `work` for each lane. The caller holds no lock of a lane.
+    pub(crate) fn for_lanes(&self, work: impl FnMut(&Arc<Shared>)) {
+        self.lanes().iter().for_each(work);
+    }
+
+    /// Delivers the messages of a lane that has released its lock.
+    #[cold]
+    pub(crate) fn deliver(&self, messages: Vec<LaneMessage>) {
+        let lanes = self.lanes();
+        for message in messages {
+            match message {
+                LaneMessage::MoveToError(number) => {
+                    for lane in lanes.iter().skip(1) {
+                        lane.move_to_error(number);
+                    }
+                }
+                LaneMessage::Disconnecting => {
+                    for lane in lanes.iter().skip(1) {
+                        lane.receive_all();
+                    }
+                    if let (Some(first), false) = (lanes.first(), self.has_unpolled()) {
+                        first.lock().connections().release_all();
+                    }
+                }
+                LaneMessage::Established(number) => {
+                    if let Some(first) = lanes.first() {
+                        first.note_established(number);
+                    }
+                }
+                LaneMessage::Polled => {
+                    if let Some(first) = lanes.first() {
+                        first.lock().connections().release_all();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Which lane each thread of the program gets.
+#[derive(Default)]
+pub(crate) struct LanesOfThreads {
+    lanes: HashMap<u64, usize>,
+    next: usize,
+}
+
+impl LanesOfThreads {
+    /// The lane of this thread, one of `count`. The first thread gets the first lane.
+    pub(crate) fn of_this_thread(&mut self, count: usize) -> usize {
+        if self.lanes.len() >= MAX_THREADS {
+            self.lanes.clear();
+        }
+        let lane = self.lanes.entry(thread_number()).or_insert_with(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        *lane % count
+    }
+}
+
+/// A number that no other thread of this process has had.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_get_lanes_in_turn_and_keep_them() {
+        let mut threads = LanesOfThreads::default();
+        let first = threads.of_this_thread(2);
+        let others = [(); 3].map(|()| {
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| threads.of_this_thread(2));
+                other.join().expect("no panic")
+            })
+        });
+        assert_eq!((first, others), (0, [1, 0, 1]));
+        assert_eq!(threads.of_this_thread(2), 0);
+    }
+}

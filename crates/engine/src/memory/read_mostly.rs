@@ -1,0 +1,139 @@
+//! A value that several devices read for each packet and that seldom changes.
+//!
+//! A reader-writer lock has a counter of readers, and each reader would take its cache line from the others. So each
+//! reader has a lock of its own here, and a writer takes all of them. No crate serves: the usual one chooses the lock by a
+//! thread-local number with a destructor, for which glibc needs memory in the middle of a transfer.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// How many readers have a lock of their own. More of them share.
+const SHARDS: usize = 16;
+
+/// A lock in a cache line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard(RwLock<()>);
+
+/// The value and the locks of its readers.
+pub(crate) struct ReadMostly<T> {
+    shards: [Shard; SHARDS],
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `read` gives out shared references, in several threads at once, so `T` must be `Sync`; `write` gives out an
+// exclusive reference in any thread, so `T` must be `Send`. The locks keep both apart.
+unsafe impl<T: Send + Sync> Sync for ReadMostly<T> {}
+
+impl<T> ReadMostly<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            shards: Default::default(),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The value, for one of the readers. A thread may read it again while it has a guard.
+    #[inline]
+    pub(crate) fn read(&self, reader: usize) -> Reading<'_, T> {
+        let lock = self.shards[reader % SHARDS].0.read_recursive();
+        Reading {
+            // SAFETY: a writer holds the locks of all shards exclusively, so there is none while this lock is held. The
+            // reference does not outlive the guard.
+            value: unsafe { &*self.value.get() },
+            _lock: lock,
+        }
+    }
+
+    /// The value, to change it.
+    pub(crate) fn write(&self) -> Writing<'_, T> {
+        // Always in the same order, so two writers do not wait for each other.
+        let locks = self.shards.each_ref().map(|shard| shard.0.write());
+        Writing {
+            value: &self.value,
+            _locks: locks,
+        }
+    }
+}
+
+impl<T> fmt::Debug for ReadMostly<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReadMostly")
+    }
+}
+
+/// Shared access.
+pub(crate) struct Reading<'a, T> {
+    value: &'a T,
+    _lock: RwLockReadGuard<'a, ()>,
+}
+
+impl<T> Deref for Reading<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+/// Exclusive access.
+pub(crate) struct Writing<'a, T> {
+    value: &'a UnsafeCell<T>,
+    _locks: [RwLockWriteGuard<'a, ()>; SHARDS],
+}
+
+impl<T> Deref for Writing<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: this guard holds the locks of all shards, so nobody else reads or changes the value.
+        unsafe { &*self.value.get() }
+    }
+}
+
+impl<T> DerefMut for Writing<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; the guard is borrowed exclusively, so there is one such reference.
+        unsafe { &mut *self.value.get() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    /// Under Miri this also finds a data race.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a lock is for threads")]
+    fn no_reader_sees_a_change_that_is_not_complete() {
+        const CHANGES: u64 = if cfg!(miri) { 20 } else { 2000 };
+        let pair = ReadMostly::new((0_u64, 0_u64));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for reader in 0..3 {
+                let (pair, done) = (&pair, &done);
+                scope.spawn(move || {
+                    while !done.load(Ordering::Acquire) {
+                        let seen = pair.read(reader);
+                        let again = pair.read(reader);
+                        assert_eq!((seen.0, again.0), (seen.1, again.1));
+                    }
+                });
+            }
+            for _ in 0..CHANGES {
+                let mut pair = pair.write();
+                pair.0 += 1;
+                pair.1 += 1;
+            }
+            done.store(true, Ordering::Release);
+        });
+        assert_eq!(*pair.read(0), (CHANGES, CHANGES));
+    }
+}

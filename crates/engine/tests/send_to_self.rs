@@ -1,0 +1,182 @@
+//! Packets of a device to its own queue pairs, which it delivers without sending them.
+
+mod conversation;
+
+use conversation::*;
+use engine::{
+    Address, Attributes, Destination, QueuePairInit, QueuePairType, SendRequest, SourcePort, State,
+    Status, Work,
+};
+use wire::{AckTimeout, PathMtu, Qpn, QueueKey, RnrTimer};
+
+const QUEUE_KEY: QueueKey = QueueKey::new(0x1111_1111);
+
+/// A second queue pair of the device, which must not be in use yet.
+fn second(peer: &mut Conversation, kind: QueuePairType) -> Qpn {
+    let init = QueuePairInit::new(kind, peer.domain, peer.completion_queue);
+    peer.device.create_queue_pair(init).expect("room")
+}
+
+/// Connects two queue pairs of the device with each other.
+fn connect(peer: &mut Conversation, [one, two]: [Qpn; 2]) {
+    for (number, other) in [(one, two), (two, one)] {
+        let reset = Attributes {
+            state: Some(State::Reset),
+            ..Attributes::default()
+        };
+        let initialize = Attributes {
+            state: Some(State::Initialized),
+            port: Some(1),
+            partition_index: Some(0),
+            access: Some(all_access()),
+            ..Attributes::default()
+        };
+        let receive = Attributes {
+            state: Some(State::ReadyToReceive),
+            path: Some(Address::new(gid(DEVICE_ADDRESS), 0)),
+            path_mtu: Some(PathMtu::Mtu1024),
+            destination: Some(other),
+            receive_psn: Some(PSN),
+            responder_resources: Some(4),
+            rnr_timer: RnrTimer::new(12),
+            ..Attributes::default()
+        };
+        let send = Attributes {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(PSN),
+            ack_timeout: AckTimeout::new(14),
+            retry_count: Some(3),
+            rnr_retry: Some(7),
+            initiator_depth: Some(4),
+            ..Attributes::default()
+        };
+        for step in [reset, initialize, receive, send] {
+            peer.device.modify(number, &step).expect("legal");
+        }
+    }
+}
+
+/// A device with two connected queue pairs that delivers to itself, and memory of this length.
+fn connected(length: usize) -> (Conversation, Region, Region) {
+    let mut peer = Conversation::new();
+    let other = second(&mut peer, QueuePairType::Rc);
+    let numbers = [peer.number, other];
+    connect(&mut peer, numbers);
+    peer.device.set_own_delivery(true);
+    let pattern: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+    let source = peer.registers(0x1000_0000, &pattern);
+    let target = peer.registers(0x2000_0000, &vec![0; length]);
+    (peer, source, target)
+}
+
+fn write(source: &Region, target: &Region) -> SendRequest {
+    let remote = engine::RemoteMemory {
+        address: target.address(0),
+        key: target.key(),
+    };
+    SendRequest::new(1, Work::Write(remote)).with([source.all()])
+}
+
+#[test]
+fn packets_to_own_queue_pairs_are_delivered_and_not_sent() {
+    let (mut peer, source, target) = connected(10_000);
+    peer.posts(write(&source, &target));
+    peer.receives_nothing(at(0));
+    let done = peer.device.poll_completion(peer.completion_queue);
+    assert_eq!(done.expect("a completion").status, Status::Success);
+    assert!(target.bytes() == source.bytes());
+    // Ten packets and an acknowledgement.
+    assert_eq!(peer.device.counters().delivered_to_self, 11);
+    assert!(!peer.device.has_more_to_deliver());
+}
+
+#[test]
+fn without_own_delivery_the_packets_are_sent_with_an_icrc() {
+    let (mut peer, source, target) = connected(100);
+    peer.device.set_own_delivery(false);
+    peer.posts(write(&source, &target));
+    // The conversation verifies the ICRC.
+    assert_eq!(peer.received(at(0)).len(), 1);
+}
+
+#[test]
+fn one_call_delivers_a_part_of_a_long_message() {
+    let (mut peer, source, target) = connected(4 << 20);
+    peer.posts(write(&source, &target));
+    let mut buffer = Vec::new();
+    assert!(peer.device.poll_transmit(at(0), &mut buffer).is_none());
+    assert!(peer.device.has_more_to_deliver(), "it stops in between");
+    let mut calls = 1;
+    while peer.device.has_more_to_deliver() {
+        assert!(peer.device.poll_transmit(at(0), &mut buffer).is_none());
+        calls += 1;
+    }
+    assert!(
+        (4..=6).contains(&calls),
+        "one megabyte for each call: {calls}"
+    );
+    assert!(target.bytes() == source.bytes());
+}
+
+fn datagram_to(address: [u8; 4], queue_pair: Qpn) -> SendRequest {
+    let request = SendRequest::new(1, Work::Send).inline(b"hello");
+    request.to(Destination {
+        address: Address::new(gid(address), 0),
+        queue_pair,
+        queue_key: QUEUE_KEY,
+    })
+}
+
+/// A device with a datagram queue pair that delivers to itself, and the inbox of that queue pair.
+fn datagrams() -> (Conversation, Region) {
+    let mut setup = Setup {
+        kind: QueuePairType::Ud,
+        ..Setup::default()
+    };
+    // One source port for all destinations, as the driver has it: their packets fit into one batch.
+    setup.config.source_port = SourcePort::OfGid(vec![0xc123]);
+    let mut peer = Conversation::with(setup);
+    peer.device.set_own_delivery(true);
+    let inbox = peer.registers(0x1000, &[0; 256]);
+    peer.posts_receive(1, &inbox);
+    (peer, inbox)
+}
+
+#[test]
+fn datagram_to_the_own_queue_pair_is_delivered_with_its_network_header() {
+    let (mut peer, inbox) = datagrams();
+    let own = peer.number;
+    peer.posts(datagram_to(DEVICE_ADDRESS, own));
+    peer.receives_nothing(at(0));
+    assert_eq!(&inbox.bytes()[40..45], b"hello");
+    assert_eq!(&inbox.bytes()[32..36], &DEVICE_ADDRESS, "the source");
+}
+
+#[test]
+fn datagram_to_another_process_of_the_address_leaves_between_own_ones() {
+    let (mut peer, inbox) = datagrams();
+    peer.posts_receive(2, &inbox);
+    let own = peer.number;
+    let other = Qpn::new(0x70_0000);
+    for number in [own, other, own] {
+        peer.posts(datagram_to(DEVICE_ADDRESS, number));
+    }
+    // The conversation verifies the ICRC.
+    assert_eq!(peer.received(at(0)).len(), 1);
+    assert_eq!(peer.device.counters().delivered_to_self, 2);
+}
+
+#[test]
+fn message_to_queue_pair_1_leaves_because_processes_share_it() {
+    let (mut peer, _inbox) = datagrams();
+    peer.posts(datagram_to(DEVICE_ADDRESS, Qpn::GSI));
+    assert_eq!(peer.received(at(0)).len(), 1);
+}
+
+#[test]
+fn own_number_at_another_address_leaves() {
+    let (mut peer, _inbox) = datagrams();
+    let own = peer.number;
+    peer.posts(datagram_to(PEER_ADDRESS, own));
+    assert_eq!(peer.received(at(0)).len(), 1);
+}

@@ -1,0 +1,20 @@
+//! The RDMA devices of the system: NICs, and the kernel's software devices rxe and siw.
+//!
+//! [`Tree::devices`] lists them, from the files that the kernel shows in `/sys`. Under `roci run` these files
+//! describe the devices of this project; such devices are left out, because they are listed elsewhere.
+//!
+//! [`verbs`] opens and uses them, through the system's libibverbs. It is loaded when the first device is opened.
+
+mod device;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
+mod kind;
+mod port;
+mod tree;
+#[allow(unsafe_code, reason = "libibverbs is written in C")]
+pub mod verbs;
+
+pub use device::{Device, NodeType};
+pub use kind::Kind;
+pub use port::{GidEntry, GidType, LinkLayer, Port, PortState};
+pub use tree::{ROOT_VARIABLE, Tree};

@@ -1,0 +1,21 @@
+//! The system's verbs: objects of libibverbs with owners.
+//!
+//! An object keeps alive what it was made from, so objects can be dropped in any order. Their vocabulary is that of the
+//! engine: requests, completions, attributes and access rights have the numbers of `verbs.h`. Calls on the fast path go through the
+//! table of the provider, as the inline functions of the header do.
+
+mod completion_queue;
+mod context;
+mod convert;
+mod domain;
+mod error;
+mod library;
+mod queue_pair;
+mod region;
+
+pub use completion_queue::CompletionQueue;
+pub use context::{Context, DeviceAttributes, PortAttributes};
+pub use domain::Domain;
+pub use error::{LibraryError, OpenError};
+pub use queue_pair::{QueuePair, QueuePairInit};
+pub use region::Region;

@@ -1,0 +1,92 @@
+//! Registered memory.
+
+use std::ffi::c_void;
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use abi::ibv_mr;
+use engine::{Access, Buffer, Registration, SystemRefusal};
+use wire::Key;
+
+use super::domain::Domain;
+use super::error::last_error;
+
+/// A registered buffer. The device may read and write it at any moment, so programs access it by the atomic copies of
+/// [`Buffer`] only.
+#[derive(Debug)]
+pub struct Region {
+    raw: NonNull<ibv_mr>,
+    /// Deregistered memory is given back; memory that can't be deregistered stays allocated forever.
+    buffer: Option<Arc<Buffer>>,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: the functions of libibverbs may be called from any thread, also at the same time.
+unsafe impl Send for Region {}
+
+// SAFETY: as for `Send`.
+unsafe impl Sync for Region {}
+
+/// The access rights that every provider knows. Hints for other devices are left out, as the headers do for old providers.
+const KNOWN: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::WINDOW_BIND);
+
+impl Region {
+    /// Registers a buffer.
+    pub fn register(
+        domain: &Arc<Domain>,
+        buffer: &Arc<Buffer>,
+        access: Access,
+    ) -> Result<Self, SystemRefusal> {
+        let unknown = access.difference(KNOWN.union(Access::RELAXED_ORDERING));
+        if !unknown.is_empty() {
+            return Err(SystemRefusal::NotOffered(
+                "zero-based, on-demand and flushable regions",
+            ));
+        }
+        let start: *mut c_void = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
+        let flags = access.intersection(KNOWN).bits().cast_signed();
+        // SAFETY: the domain is live, and the buffer stays allocated and in place until the memory is deregistered, because
+        // the region owns it. The device writes it at any moment, and all other accesses to a `Buffer` are atomic.
+        let raw = unsafe {
+            (domain.context.functions.ibv_reg_mr)(domain.raw.as_ptr(), start, buffer.len(), flags)
+        };
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_reg_mr"))?,
+            buffer: Some(Arc::clone(buffer)),
+            domain: Arc::clone(domain),
+        })
+    }
+
+    /// Its address and its keys.
+    pub fn registration(&self) -> Registration {
+        let (local_key, remote_key) = self.keys();
+        Registration {
+            address: self.buffer.as_ref().map_or(0, |buffer| buffer.address()),
+            length: self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64),
+            local_key,
+            remote_key,
+        }
+    }
+
+    fn keys(&self) -> (Key, Key) {
+        // SAFETY: the region is registered, and libibverbs does not change the structure.
+        let found = unsafe { self.raw.as_ptr().read() };
+        (Key::new(found.lkey), Key::new(found.rkey))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: it is registered, and deregistered once.
+        let result = unsafe { (self.domain.context.functions.ibv_dereg_mr)(self.raw.as_ptr()) };
+        if result != 0 {
+            // The device may still write it.
+            mem::forget(self.buffer.take());
+        }
+    }
+}
