@@ -105,7 +105,7 @@ fn storm(seed: u64, options: &Options) -> Result<(), String> {
     };
     let mut random = Random::new(seed);
     let mut faults = Faults::new(random.fork());
-    let mut population = Population::new(&cluster, &tools, random);
+    let mut population = Population::new(&cluster, &tools, random)?;
     population.is_verbose = options.verbose;
     population.start_servers()?;
     let end = Instant::now() + Duration::from_secs(options.seconds);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::exit_check::End;
-use super::program::{Fate, Program};
+use super::program::{Intervention, Program};
 
 #[derive(Default)]
 pub(super) struct Tally {
@@ -16,10 +16,10 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn count(&mut self, program: &Program, end: End) {
-        match (end, program.fate) {
+        match (end, program.intervention) {
             (End::Success, _) => self.succeeded += 1,
             (End::ClearError, _) => self.failed += 1,
-            (End::Signalled, Fate::Dismissed) => self.dismissed += 1,
+            (End::Signalled, Intervention::Terminated) => self.dismissed += 1,
             (End::Signalled, _) => self.killed += 1,
         }
     }

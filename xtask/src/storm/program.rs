@@ -16,15 +16,15 @@ const DEBUGGER_SECONDS: &str = "20";
 /// The number of a program in a storm.
 pub(super) type Number = usize;
 
-/// How the step ended it, if it did.
+/// How the step ended the program, if it did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum Intervention {
     /// The step sent no signal that ends it.
-    Spared,
+    None,
     /// We sent SIGKILL.
     Killed,
     /// Its peer is gone and it waited for a message that can't come: we sent SIGTERM.
-    Dismissed,
+    Terminated,
 }
 
 pub(super) struct Program {
@@ -34,7 +34,7 @@ pub(super) struct Program {
     child: Child,
     directory: PathBuf,
     pub(super) started: Instant,
-    pub(super) fate: Fate,
+    pub(super) intervention: Intervention,
     pub(super) is_stopped: bool,
     /// Whether descriptors, memory or disk are short.
     pub(super) is_limited: bool,
@@ -67,7 +67,7 @@ impl Program {
             child,
             directory,
             started: Instant::now(),
-            fate: Fate::Spared,
+            intervention: Intervention::None,
             is_stopped: false,
             is_limited: false,
         })
@@ -100,12 +100,12 @@ impl Program {
     }
 
     pub(super) fn kill(&mut self) {
-        self.fate = Fate::Killed;
+        self.intervention = Intervention::Killed;
         self.signal(Signal::KILL);
     }
 
     pub(super) fn dismiss(&mut self) {
-        self.fate = Fate::Dismissed;
+        self.intervention = Intervention::Terminated;
         self.resume();
         self.signal(Signal::TERM);
     }

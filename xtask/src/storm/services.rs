@@ -1,7 +1,7 @@
 //! The servers of a storm, and the commands of all programs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::cluster::{Cluster, Side};
 use super::lost_messages;
@@ -79,11 +79,34 @@ pub(super) enum Limit {
     Disk,
 }
 
+/// The largest limit of address space, in MiB.
+pub(super) const LARGEST_LIMIT: u64 = 160;
+
 /// What the storm runs.
 pub(super) struct Tools {
     pub(super) roci: PathBuf,
     pub(super) ledger: PathBuf,
     pub(super) scratch: PathBuf,
+}
+
+impl Tools {
+    /// The least address space, in MiB, in which `roci` starts. With less the kernel ends it with SIGSEGV before its
+    /// first instruction, or the loader cannot map its libraries; neither says anything about this project.
+    pub(super) fn least_memory(&self) -> Result<u64, String> {
+        let starts = |mebibytes: &u64| {
+            let mut command = Command::new("prlimit");
+            command
+                .arg(format!("--as={}", mebibytes << 20))
+                .arg(&self.roci)
+                .arg("--version")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        (4..LARGEST_LIMIT)
+            .find(starts)
+            .ok_or_else(|| format!("roci does not start in {LARGEST_LIMIT} MiB of address space"))
+    }
 }
 
 /// Makes commands.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::cluster::{Cluster, Side};
 use super::exit_check::{End, judge};
-use super::program::{Fate, Number, Program, after};
+use super::program::{Intervention, Number, Program, after};
 use super::random::Random;
-use super::services::{Commands, Limit, PAIRS, SERVICES, ServiceKind};
+use super::services::{Commands, LARGEST_LIMIT, Limit, PAIRS, SERVICES, ServiceKind};
 use super::{POLL_INTERVAL, outcome_counts::Tally};
 use crate::programs::session::registry_lists;
 
@@ -54,7 +54,7 @@ impl Member {
     }
 
     /// Whether it may wait for a message that will not arrive. Ledger clients always have
-    /// requests under way, which end with a status.
+    /// outstanding requests, which end with a status.
     fn may_wait_for_ever(&self) -> bool {
         let is_active = matches!(self.role, Role::Client(service) if SERVICES[service].kind == ServiceKind::Ledger);
         !is_active && (self.alone_since.is_some() || self.disturbed > MAX_BRIDGED_OUTAGE)
@@ -77,6 +77,8 @@ struct Awaited {
 pub(super) struct Population<'a> {
     commands: Commands<'a>,
     random: Random,
+    /// The smallest limit of address space, in MiB.
+    least_memory: u64,
     members: Vec<Member>,
     awaited: Vec<Awaited>,
     /// When services that were killed start again.
@@ -88,17 +90,22 @@ pub(super) struct Population<'a> {
 }
 
 impl<'a> Population<'a> {
-    pub(super) fn new(cluster: &'a Cluster, tools: &'a Tools, random: Random) -> Self {
-        Self {
+    pub(super) fn new(
+        cluster: &'a Cluster,
+        tools: &'a Tools,
+        random: Random,
+    ) -> Result<Self, String> {
+        Ok(Self {
             commands: Commands { cluster, tools },
             random,
+            least_memory: tools.least_memory()?,
             members: Vec::new(),
             awaited: Vec::new(),
             restarts: Vec::new(),
             next: 1,
             tally: Tally::default(),
             is_verbose: false,
-        }
+        })
     }
 
     pub(super) fn start_servers(&mut self) -> Result<(), String> {
@@ -210,7 +217,7 @@ impl<'a> Population<'a> {
 
     fn end_overdue(&mut self) -> Result<(), String> {
         for member in &mut self.members {
-            if !member.is_overdue() || member.program.fate != Fate::Spared {
+            if !member.is_overdue() || member.program.intervention != Intervention::None {
                 continue;
             }
             if !member.may_wait_for_ever() {
@@ -284,8 +291,7 @@ impl<'a> Population<'a> {
     fn limit(&mut self) -> Limit {
         match self.random.between(0, 99) {
             0..15 => Limit::Descriptors(self.random.between(3, 40)),
-            // With less than that the loader itself crashes.
-            15..25 => Limit::Memory(self.random.between(8, 160)),
+            15..25 => Limit::Memory(self.random.between(self.least_memory, LARGEST_LIMIT)),
             25..32 => Limit::Disk,
             _ => Limit::None,
         }
