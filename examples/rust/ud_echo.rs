@@ -32,6 +32,10 @@ const SLOT: usize = HEADER + TEXT;
 /// A datagram must have the Q_Key of the queue pair that receives it. It is no secret, like a port number.
 const KEY: u32 = 0x1234;
 
+/// The immediate data of replies; questions have none. Sources can be forged: without the mark, one datagram would
+/// make two servers answer each other for ever, or one server itself.
+const REPLY: [u8; 4] = *b"echo";
+
 /// How long a client waits for a reply before it asks again.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 const MAX_ATTEMPTS: u32 = 5;
@@ -163,15 +167,13 @@ impl Side {
     }
 
     /// Sends a text. The completion of a datagram only means that it was sent.
-    fn send(&self, to: &AddressHandle, text: &str) -> anyhow::Result<()> {
+    fn send(&self, to: &AddressHandle, request: Request, text: &str) -> anyhow::Result<()> {
         ensure!(text.len() <= TEXT, "`{text}` is longer than {TEXT} bytes");
         let start = self.receives * SLOT;
         self.memory.write(start, text.as_bytes());
         let data = self.memory.slice(start..start + text.len());
         let id = self.receives as u64;
-        Ok(self
-            .queue_pair
-            .post_send(to, Request::send().data(data).id(id))?)
+        Ok(self.queue_pair.post_send(to, request.data(data).id(id))?)
     }
 
     /// The text of a received datagram. The length of its completion includes the header.
@@ -256,7 +258,7 @@ fn introduce(listener: TcpListener, clients: usize, line: String) -> Receiver<an
     done
 }
 
-/// Answers the sender, which the completion names.
+/// Answers a question, if it is one. The completion names its sender.
 fn reply(side: &Side, received: &Completion, text: &str) -> anyhow::Result<()> {
     let source = received.source.context("a datagram has a source")?;
     println!(
@@ -265,13 +267,13 @@ fn reply(side: &Side, received: &Completion, text: &str) -> anyhow::Result<()> {
         source.queue_pair.value(),
         source.gid.ip().context("a source has an address")?
     );
-    let own = side.queue_pair.endpoint();
-    if (source.gid, source.queue_pair) == (own.gid, own.queue_pair) {
-        // It is forged. The server would reply to itself, and then to that reply, for ever.
+    if received.immediate.is_some() {
+        println!("server  does not reply: the datagram is no question");
         return Ok(());
     }
     let to = side.destination(source.gid, source.queue_pair, KEY)?;
-    side.send(&to, shortened(&text.to_uppercase()))
+    let request = Request::send_with_immediate(REPLY);
+    side.send(&to, request, shortened(&text.to_uppercase()))
 }
 
 /// As much of a text as a message can hold. Capital letters can be longer than small ones, and so can the
@@ -308,12 +310,12 @@ fn run_client(
 fn ask(side: &Side, to: &AddressHandle, line: &str) -> anyhow::Result<()> {
     let expected = line.to_uppercase();
     for attempt in 1..=MAX_ATTEMPTS {
-        side.send(to, line)?;
+        side.send(to, Request::send(), line)?;
         let deadline = Instant::now() + REPLY_TIMEOUT;
         while let Some(received) = side.receive(deadline)? {
             let text = side.text(&received);
             side.post_receive(received.id as usize)?;
-            if text == expected {
+            if received.immediate == Some(REPLY) && text == expected {
                 println!("client  \"{line}\" was answered by \"{text}\", attempt {attempt}");
                 return Ok(());
             }
