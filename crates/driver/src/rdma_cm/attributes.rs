@@ -1,6 +1,6 @@
 //! Converts the manager's queue pair attributes to those of the engine.
 
-use engine::{Access, Address, Attributes, State};
+use engine::{Access, Address, Attributes, MAX_RESPONDER_RESOURCES, State};
 use wire::Psn;
 
 use crate::Driver;
@@ -24,7 +24,7 @@ pub(super) fn receive(driver: &Driver, told: &cm::ReceiveAttributes) -> Attribut
         path_mtu: Some(told.mtu),
         destination: Some(told.remote_qpn),
         receive_psn: Some(told.receive_psn),
-        responder_resources: told.reliable.map(|it| it.responder_resources),
+        responder_resources: told.reliable.map(|it| supported(it.responder_resources)),
         rnr_timer: told.reliable.map(|it| it.min_rnr_timer),
         ..Attributes::default()
     }
@@ -37,7 +37,7 @@ pub(super) fn send(told: &cm::SendAttributes) -> Attributes {
         ack_timeout: told.reliable.map(|it| it.ack_timeout),
         retry_count: told.reliable.map(|it| it.retry_count),
         rnr_retry: told.reliable.map(|it| it.rnr_retry_count),
-        initiator_depth: told.reliable.map(|it| it.initiator_depth),
+        initiator_depth: told.reliable.map(|it| supported(it.initiator_depth)),
         ..Attributes::default()
     }
 }
@@ -55,6 +55,11 @@ pub(super) fn datagram_send() -> Attributes {
         send_psn: Some(Psn::new(0)),
         ..Attributes::default()
     }
+}
+
+/// A peer may offer more reads and atomics than the device supports; then the device's limit applies.
+fn supported(offered: u8) -> u8 {
+    offered.min(MAX_RESPONDER_RESOURCES)
 }
 
 /// The path to a peer, as an address handle.

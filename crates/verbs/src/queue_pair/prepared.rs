@@ -69,17 +69,14 @@ impl PreparedQueuePair {
     /// Connects it to the peer of an id: before a request is accepted, or after the response to one. A peer may offer
     /// more reads and atomics than the device supports; then the device's limit applies.
     pub fn connect_by(self, id: &CmId) -> Result<QueuePair, ConnectError> {
-        let supported = |offered: u8| offered.min(MAX_RESPONDER_RESOURCES);
         let receive = id.receive_attributes()?;
         let receive = Attributes {
             rnr_timer: Some(self.options.rnr_timer),
-            responder_resources: receive.responder_resources.map(supported),
             ..receive
         };
         let send = id.send_attributes()?;
         let send = Attributes {
             ack_timeout: Some(self.options.ack_timeout),
-            initiator_depth: send.initiator_depth.map(supported),
             ..send
         };
         for attributes in [&receive, &send] {

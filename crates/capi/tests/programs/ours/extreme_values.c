@@ -467,6 +467,56 @@ static void odd_wishes(void)
 	TRY_ERRNO(rdma_connect(client, &odd));
 }
 
+/* More reads and atomics than any device of ours has. */
+static struct rdma_conn_param too_deep = { .responder_resources = 200, .initiator_depth = 250, .qp_num = 17 };
+
+static void has_the_limits_of_the_device(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	struct ibv_device_attr device;
+	CHECK(ibv_query_device(qp->context, &device) == 0);
+	CHECK(ibv_query_qp(qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init) == 0);
+	SAME(attr.max_rd_atomic, device.max_qp_init_rd_atom);
+	SAME(attr.max_dest_rd_atomic, device.max_qp_rd_atom);
+}
+
+/* The library rejects such numbers from the ids of RDMA_PS_TCP alone, so the peer says that it is another one. */
+static void a_reply_with_more_reads_than_the_device_has(void)
+{
+	struct rdma_cm_event *event = ask();
+	accepted = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	accepted->ps = RDMA_PS_IB;
+	CHECK(rdma_accept(accepted, &too_deep) == 0);
+	for (int heard = 0; heard < 2; heard++)
+		pass(RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(client->qp->state == IBV_QPS_RTS);
+	has_the_limits_of_the_device(client->qp);
+}
+
+static void a_request_with_more_reads_than_the_device_has(void)
+{
+	client->ps = RDMA_PS_IB;
+	CHECK(rdma_connect(client, &too_deep) == 0);
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepted = event->id;
+	SAME(event->param.conn.responder_resources, 250);
+	SAME(event->param.conn.initiator_depth, 200);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	make_qp_of(accepted);
+	/* A program that changes the states itself. */
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	int mask;
+	CHECK(rdma_init_qp_attr(accepted, &attr, &mask) == 0);
+	struct ibv_device_attr device;
+	CHECK(ibv_query_device(accepted->verbs, &device) == 0);
+	SAME(attr.max_dest_rd_atomic, device.max_qp_rd_atom);
+	CHECK(rdma_accept(accepted, NULL) == 0);
+	has_the_limits_of_the_device(accepted->qp);
+	pass(RDMA_CM_EVENT_CONNECT_RESPONSE);
+}
+
 static void odd_backlogs_and_addresses(void)
 {
 	FOR_EACH_NUMBER(number) {
@@ -685,6 +735,8 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(parts_without_a_request),
 	WITH_LEFT(no_event_to_wait_for),
 	WITH_ROUTE(odd_wishes),
+	WITH_ROUTE(a_reply_with_more_reads_than_the_device_has),
+	WITH_ROUTE(a_request_with_more_reads_than_the_device_has),
 	WITH_CHANNEL(odd_backlogs_and_addresses),
 	WITH_ROUTE(an_event_acknowledged_twice),
 	WITH_ROUTE(sizes_of_an_ids_queues),
