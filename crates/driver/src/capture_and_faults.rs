@@ -18,8 +18,8 @@ use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
 use crate::clock::wall_time;
 use crate::options::{OpenError, OpenOptions};
-use crate::port::Ports;
 use crate::simulation;
+use crate::sockets::DeviceSockets;
 
 /// What a fault delays.
 enum Delayed {
@@ -128,7 +128,7 @@ impl CaptureAndFaults {
         transmit: &Transmit,
         buffer: &mut [u8],
         device: &Device,
-        ports: &mut Ports,
+        sockets: &mut DeviceSockets,
     ) -> Result<(), SendError> {
         let verdict = self.verdict(now, Direction::Transmit, buffer);
         for (index, packet) in packets(transmit, buffer).enumerate() {
@@ -147,7 +147,7 @@ impl CaptureAndFaults {
             );
         }
         if verdict.injected.is_none() {
-            return ports.send(now, transmit, buffer);
+            return sockets.send(now, transmit, buffer);
         }
         self.signal(&verdict.injected);
         let mut bytes = verdict.bytes(buffer).to_vec();
@@ -156,7 +156,7 @@ impl CaptureAndFaults {
                 Some(due) => self
                     .delayed
                     .push(due, Delayed::Outgoing(*transmit, bytes.clone())),
-                None => ports.send(now, transmit, &mut bytes)?,
+                None => sockets.send(now, transmit, &mut bytes)?,
             }
         }
         Ok(())
@@ -201,7 +201,7 @@ impl CaptureAndFaults {
     }
 
     /// Passes on what is due. Packets that are due while the port is down are lost.
-    pub(crate) fn release(&mut self, now: Instant, host: &mut Host, ports: &mut Ports) {
+    pub(crate) fn release(&mut self, now: Instant, host: &mut Host, sockets: &mut DeviceSockets) {
         self.events_late_until = self.events_late_until.filter(|&until| until > now);
         while let Some(delayed) = self.delayed.poll_due(now) {
             match delayed {
@@ -212,7 +212,7 @@ impl CaptureAndFaults {
                 }
                 _ if self.is_port_down() => {}
                 Delayed::Outgoing(transmit, mut bytes) => {
-                    drop(ports.send(now, &transmit, &mut bytes));
+                    drop(sockets.send(now, &transmit, &mut bytes));
                 }
                 Delayed::Incoming(route, bytes, injected) => {
                     self.hand_over(now, &route, &bytes, &injected, host);
@@ -223,11 +223,11 @@ impl CaptureAndFaults {
 
     /// Sends all packets that are held back, in the order of their times. A network would deliver them although
     /// their sender has exited.
-    pub(crate) fn send_delayed(&mut self, now: Instant, ports: &mut Ports) {
+    pub(crate) fn send_delayed(&mut self, now: Instant, sockets: &mut DeviceSockets) {
         while let Some(delayed) = self.delayed.pop() {
             match delayed {
                 Delayed::Outgoing(transmit, mut bytes) => {
-                    drop(ports.send(now, &transmit, &mut bytes));
+                    drop(sockets.send(now, &transmit, &mut bytes));
                 }
                 // The device does not handle packets any more, and nobody waits for events.
                 Delayed::Incoming(..) | Delayed::Event(_) | Delayed::PortActive => {}

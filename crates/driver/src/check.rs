@@ -15,7 +15,7 @@ use engine::Observation;
 pub use ::check::Profile;
 pub use options::CheckOptions;
 
-use crate::shared::Shared;
+use crate::lane::Lane;
 use crate::simulation;
 use call::Call;
 use options::Suppressions;
@@ -43,7 +43,7 @@ pub(crate) struct ProcessCheck {
 
 struct State {
     checker: Checker<Option<Arc<Call>>>,
-    devices: BTreeMap<DeviceId, Weak<Shared>>,
+    devices: BTreeMap<DeviceId, Weak<Lane>>,
     next_device: u32,
     /// How often each rule was violated, by object.
     counts: BTreeMap<(Rule, String), u32>,
@@ -68,9 +68,9 @@ impl DeviceCheck {
     }
 
     /// Sets the device to examine when the process ends.
-    pub(crate) fn set_device(&self, shared: &Arc<Shared>) {
+    pub(crate) fn set_device(&self, lane: &Arc<Lane>) {
         let mut state = self.process.lock();
-        state.devices.insert(self.id, Arc::downgrade(shared));
+        state.devices.insert(self.id, Arc::downgrade(lane));
     }
 
     /// Handles observations. The caller reports the findings after it has released the device's lock.

@@ -1,5 +1,7 @@
 //! One open device: what application threads call.
 
+#[cfg(test)]
+pub(crate) mod connected_end;
 mod other_lanes;
 mod poll_and_sleep;
 
@@ -20,22 +22,22 @@ use net::watcher::Watcher;
 use wire::{Gid, Qpn};
 
 use crate::clock::now;
-use crate::connections::Subscriber;
-use crate::device_state::DeviceState;
+use crate::cm_events::Subscriber;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reporter};
+use crate::lane::poll_yield::Yielding;
+use crate::lane::state::LaneState;
+use crate::lane::thread::Thread;
+use crate::lane::{Awaited, Lane, Locked};
 use crate::lanes::FirstLane;
-use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
-use crate::packet_wakeups::AtReadable;
-use crate::poll_yield::Yielding;
-use crate::port::Ports;
-use crate::shared::{Awaited, Locked, Shared};
 use crate::simulation;
+use crate::sockets::DeviceSockets;
+use crate::waiting::notifier::Notifier;
+use crate::waiting::packet_wakeups::AtReadable;
 #[cfg(feature = "async")]
-use crate::task_timers::AlarmKey;
-use crate::thread::Thread;
-use crate::wait_set::WaitSet;
+use crate::waiting::task_timers::AlarmKey;
+use crate::waiting::wait_set::WaitSet;
 
 use other_lanes::Lanes;
 
@@ -46,7 +48,7 @@ static OPENED: AtomicBool = AtomicBool::new(false);
 
 /// One open device. It closes when it is dropped.
 pub struct Driver {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) lane: Arc<Lane>,
     device: net::interface::Device,
     gids: Vec<Gid>,
     /// Whether this device is registered with the watcher; `None` if peers get no exit notices.
@@ -80,20 +82,20 @@ impl Driver {
     ) -> Result<Arc<Self>, OpenError> {
         let simulated = simulation::open_options(options);
         let options = simulated.as_ref().unwrap_or(options);
-        let shared = Self::share(&device, options, None)?;
-        if let Some(check) = shared.lock().check() {
-            check.set_device(&shared);
+        let lane = Self::create_lane(&device, options, None)?;
+        if let Some(check) = lane.lock().check() {
+            check.set_device(&lane);
         }
-        let lanes = Lanes::new(options, shared.simulated.is_some());
-        let thread = match &shared.simulated {
+        let lanes = Lanes::new(options, lane.simulated.is_some());
+        let thread = match &lane.simulated {
             Some(device) => {
-                device.attach(&shared);
+                device.attach(&lane);
                 None
             }
-            None => Some(Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?),
+            None => Some(Thread::start(Arc::clone(&lane)).map_err(OpenError::System)?),
         };
         OPENED.store(true, Ordering::Relaxed);
-        let driver = Self::over(shared, device, options, thread);
+        let driver = Self::over(lane, device, options, thread);
         Ok(Arc::new(Self {
             lanes: Some(lanes),
             ..driver
@@ -101,13 +103,13 @@ impl Driver {
     }
 
     fn over(
-        shared: Arc<Shared>,
+        lane: Arc<Lane>,
         device: net::interface::Device,
         options: &OpenOptions,
         thread: Option<Thread>,
     ) -> Self {
         Self {
-            shared,
+            lane,
             gids: device.gids.iter().map(|entry| entry.gid).collect(),
             device,
             exit_announced: options.watcher.then(Once::new),
@@ -118,19 +120,19 @@ impl Driver {
         }
     }
 
-    /// The state of a lane; `first` is the first one, if this is another.
-    fn share(
+    /// A lane without a thread; `first` is the first one, if this is another.
+    fn create_lane(
         device: &net::interface::Device,
         options: &OpenOptions,
         first: Option<&FirstLane>,
-    ) -> Result<Arc<Shared>, OpenError> {
-        let ports = Ports::open(device, options.shortcut)?;
-        let poll_sources = ports.poll_sources().map_err(OpenError::System)?;
-        let services = ports.services();
-        let simulated = ports.simulated();
-        let mut state = DeviceState::new(device, ports, options, first)?;
+    ) -> Result<Arc<Lane>, OpenError> {
+        let sockets = DeviceSockets::open(device, options.shortcut)?;
+        let poll_sources = sockets.poll_sources().map_err(OpenError::System)?;
+        let services = sockets.services();
+        let simulated = sockets.simulated();
+        let mut state = LaneState::new(device, sockets, options, first)?;
         let common = Arc::clone(state.common());
-        let shared = Arc::new(Shared {
+        let lane = Arc::new(Lane {
             common: Arc::clone(&common),
             objects: Arc::clone(state.device_mut().objects()),
             taken: state.taken(),
@@ -156,8 +158,8 @@ impl Driver {
             thread_parked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         });
-        common.add_lane(&shared);
-        Ok(shared)
+        common.add_lane(&lane);
+        Ok(lane)
     }
 
     /// Whether this process has ever opened a device.
@@ -207,21 +209,21 @@ impl Driver {
     /// Calls the engine and transmits the resulting packets on this thread.
     pub fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
-            return work(&mut self.shared.lock_in_child());
+            return work(&mut self.lane.lock_in_child());
         }
         let now = now();
-        let mut state = self.shared.lock();
+        let mut state = self.lane.lock();
         // Other calls wait for the packets that they sent to this device.
         state.stop_delivery_to_self();
         state.note_call();
         let result = work(state.device_mut());
         state.transmit(now);
         if state.has_sent_to_self() {
-            state = self.shared.deliver_to_self(state, now);
+            state = self.lane.deliver_to_self(state, now);
         }
         let next = state.next_deadline();
         drop(state);
-        self.shared.wake_thread_before(next);
+        self.lane.wake_thread_before(next);
         result
     }
 
@@ -229,7 +231,7 @@ impl Driver {
     /// the queue pair may not send them any more.
     pub fn call_after_flush<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if !self.is_inherited() {
-            self.shared.lock().send_waiting(now());
+            self.lane.lock().send_waiting(now());
         }
         self.call(work)
     }
@@ -238,8 +240,8 @@ impl Driver {
     /// closing the device.
     pub fn flush_before_exit(&self) {
         if !self.is_inherited() {
-            self.shared.lock().flush_before_exit(now());
-            self.for_other_lanes(|lane| lane.shared.lock().flush_before_exit(now()));
+            self.lane.lock().flush_before_exit(now());
+            self.for_other_lanes(|other| other.lane.lock().flush_before_exit(now()));
         }
     }
 
@@ -248,9 +250,9 @@ impl Driver {
     /// Responses stay deferred, because a receive is usually followed by a reply.
     pub fn call_without_transmit<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
-            return work(&mut self.shared.lock_in_child());
+            return work(&mut self.lane.lock_in_child());
         }
-        let mut state = self.shared.lock();
+        let mut state = self.lane.lock();
         state.note_call();
         let result = work(state.device_mut());
         state.dispatch_events();
@@ -262,7 +264,7 @@ impl Driver {
     fn publish_later(&self, state: Locked<'_>) {
         let next = state.statistics_deadline();
         drop(state);
-        self.shared.wake_thread_before(next);
+        self.lane.wake_thread_before(next);
     }
 
     /// Starts to send exit notices to peers when this process dies. Called at the first use of the connection
@@ -277,7 +279,7 @@ impl Driver {
         announced.call_once(|| {
             // Without the lock, because starting a process takes long.
             if let Ok(watcher) = Watcher::of_process() {
-                self.shared.lock().announce_exit(&watcher);
+                self.lane.lock().announce_exit(&watcher);
             }
         });
     }
@@ -288,12 +290,12 @@ impl Driver {
         if self.is_inherited() {
             return;
         }
-        let mut state = self.shared.lock();
+        let mut state = self.lane.lock();
         let outside = state.arm(queue, notify);
         state.dispatch_events();
         drop(state);
         if outside {
-            self.shared.end_standby(now());
+            self.lane.end_standby(now());
         }
     }
 
@@ -305,8 +307,8 @@ impl Driver {
         }
         let now = now();
         // A disconnection must not overtake acknowledgements that other lanes have deferred.
-        self.for_other_lanes(|lane| lane.shared.lock().send_waiting(now));
-        let mut state = self.shared.lock();
+        self.for_other_lanes(|other| other.lane.lock().send_waiting(now));
+        let mut state = self.lane.lock();
         let result = work(state.manager(), now);
         state.transmit(now);
         if state.poll_sources_changed() {
@@ -314,7 +316,7 @@ impl Driver {
         }
         let next = state.next_deadline();
         drop(state);
-        self.shared.wake_thread_before(next);
+        self.lane.wake_thread_before(next);
         Some(result)
     }
 
@@ -331,14 +333,14 @@ impl Driver {
         }
         // Clone and drop wakers without the lock: they run code of the executor, which may need it.
         let task = task.clone();
-        let mut state = self.shared.lock();
+        let mut state = self.lane.lock();
         let alarms = state.alarms();
         let key = key.unwrap_or_else(|| alarms.new_key(deadline));
         let former = alarms.set(key, task);
         let next = state.next_deadline();
         drop(state);
         drop(former);
-        self.shared.wake_thread_before(next);
+        self.lane.wake_thread_before(next);
         Some(key)
     }
 
@@ -346,7 +348,7 @@ impl Driver {
     #[cfg(feature = "async")]
     pub(crate) fn cancel_alarm(&self, key: AlarmKey) {
         if !self.is_inherited() {
-            let mut state = self.shared.lock();
+            let mut state = self.lane.lock();
             let former = state.alarms().cancel(key);
             drop(state);
             drop(former);
@@ -356,7 +358,7 @@ impl Driver {
     /// Sets or removes the subscriber to the events of an id.
     pub(crate) fn subscribe(&self, id: cm::Id, subscriber: Option<Subscriber>) {
         if !self.is_inherited() {
-            self.shared.lock().connections().subscribe(id, subscriber);
+            self.lane.lock().cm_events().subscribe(id, subscriber);
         }
     }
 
@@ -365,14 +367,14 @@ impl Driver {
         if self.is_inherited() {
             Ok(())
         } else {
-            self.shared.services().claim(at, service)
+            self.lane.services().claim(at, service)
         }
     }
 
     /// Releases a service.
     pub(crate) fn release(&self, at: Option<IpAddr>, service: u64) {
         if !self.is_inherited() {
-            self.shared.services().release(at, service);
+            self.lane.services().release(at, service);
         }
     }
 
@@ -382,7 +384,7 @@ impl Driver {
             // No device of this process accesses it.
             return work();
         }
-        self.shared.objects.without_memory_access(work)
+        self.lane.objects.without_memory_access(work)
     }
 
     /// Sets the notifier and the token for notifications of a completion queue.
@@ -392,13 +394,13 @@ impl Driver {
         }
         notifier.set_lane(self.index);
         let notifier = Arc::clone(notifier);
-        self.shared.common.set_channel(queue, notifier, token);
+        self.lane.common.set_channel(queue, notifier, token);
     }
 
     /// Sets the wait set that completions of a queue wake.
     pub fn set_wait_set(&self, queue: Id<CompletionQueue>, waiting: &Arc<WaitSet>) {
         if !self.is_inherited() {
-            self.shared.common.set_wait_set(queue, Arc::clone(waiting));
+            self.lane.common.set_wait_set(queue, Arc::clone(waiting));
         }
     }
 
@@ -406,11 +408,11 @@ impl Driver {
     pub fn remove_notifier(&self, queue: Id<CompletionQueue>) {
         if !self.is_inherited() {
             // Wakers of tasks are dropped without the lock: they run code of the executor.
-            let (notifier, waiting) = self.shared.lock().remove_notifier(queue);
+            let (notifier, waiting) = self.lane.lock().remove_notifier(queue);
             drop(waiting);
             if let Some(notifier) = notifier {
                 // The channel may be served by another lane than the queue.
-                self.shared.common.for_lanes(|lane| {
+                self.lane.common.for_lanes(|lane| {
                     lane.lock().packet_wakeups.end_promise(&notifier);
                 });
             }
@@ -424,7 +426,7 @@ impl Driver {
         }
         if !self.is_inherited() && !notifier.accepts_anything() {
             let expected = AtReadable::Anything;
-            self.shared.lock().offer_packet_wakeups(notifier, expected);
+            self.lane.lock().offer_packet_wakeups(notifier, expected);
         }
     }
 
@@ -442,7 +444,7 @@ impl Driver {
         if !self.is_inherited() && notifier.may_promise() && is_nonblocking() {
             notifier.note_promised(true);
             let expected = AtReadable::Notification;
-            self.shared.lock().offer_packet_wakeups(notifier, expected);
+            self.lane.lock().offer_packet_wakeups(notifier, expected);
         }
     }
 
@@ -452,7 +454,7 @@ impl Driver {
             return lane.withdraw_packet_wakeups(notifier);
         }
         if !self.is_inherited() && notifier.has_packets() {
-            self.shared.lock().packet_wakeups.withdraw(notifier);
+            self.lane.lock().packet_wakeups.withdraw(notifier);
         }
     }
 
@@ -469,22 +471,22 @@ impl Driver {
         }
         let oldest = notifier.take_after(|| {
             let awaited = Awaited::Notification(notifier);
-            let mut state = self.shared.lock();
+            let mut state = self.lane.lock();
             state.receive_outside(now());
-            let (mut state, now) = self.shared.receive_message(state, &awaited);
+            let (mut state, now) = self.lane.receive_message(state, &awaited);
             state.finish_outside(now, &awaited);
-            self.shared.note_poll(now);
-            self.shared.schedule_unsent(&state, now);
+            self.lane.note_poll(now);
+            self.lane.schedule_unsent(&state, now);
         });
         if oldest.is_none() {
-            self.shared.lock().packet_wakeups.note_empty_poll(notifier);
+            self.lane.lock().packet_wakeups.note_empty_poll(notifier);
         }
         oldest
     }
 
     /// Joins a multicast group, for one more queue pair.
     pub fn join(&self, group: Gid) -> Result<(), SocketError> {
-        let mut state = self.shared.lock();
+        let mut state = self.lane.lock();
         state.join(group)?;
         if state.poll_sources_changed() {
             self.update_poll_sources(&mut state);
@@ -495,7 +497,7 @@ impl Driver {
     /// Leaves a multicast group, for one queue pair.
     pub fn leave(&self, group: Gid) {
         if !self.is_inherited() {
-            let mut state = self.shared.lock();
+            let mut state = self.lane.lock();
             state.leave(group);
             if state.poll_sources_changed() {
                 self.update_poll_sources(&mut state);
@@ -504,18 +506,18 @@ impl Driver {
     }
 
     /// Replaces the poll sources and wakes the device's thread. Threads that sleep now use the old ones.
-    fn update_poll_sources(&self, state: &mut DeviceState) {
+    fn update_poll_sources(&self, state: &mut LaneState) {
         state.renew_packet_wakeups();
         // If this fails, a new group is only polled together with other sockets.
         if let Ok(poll_sources) = state.poll_sources() {
             let mut current = self
-                .shared
+                .lane
                 .poll_sources
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             *current = Arc::new(poll_sources);
             drop(current);
-            self.shared.waker.wake();
+            self.lane.waker.wake();
         }
     }
 
@@ -525,12 +527,12 @@ impl Driver {
             return None;
         }
         let now = now();
-        let mut state = self.shared.lock();
+        let mut state = self.lane.lock();
         state.progress(now);
-        self.shared.schedule_unsent(&state, now);
+        self.lane.schedule_unsent(&state, now);
         let event = state.poll_event();
         if event.is_some() {
-            self.shared.common.event_notifier().take();
+            self.lane.common.event_notifier().take();
         }
         event
     }
@@ -538,7 +540,7 @@ impl Driver {
     /// Removes the events of a destroyed object.
     pub fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
         if !self.is_inherited() {
-            self.shared.common.forget_events(gone);
+            self.lane.common.forget_events(gone);
         }
     }
 
@@ -547,7 +549,7 @@ impl Driver {
         if self.is_inherited() {
             None
         } else {
-            Some(Arc::clone(self.shared.common.event_notifier()))
+            Some(Arc::clone(self.lane.common.event_notifier()))
         }
     }
 
@@ -571,7 +573,7 @@ impl Driver {
         if self.is_inherited() {
             self.device.state == net::interface::LinkState::Active
         } else {
-            self.shared.lock().is_port_active()
+            self.lane.lock().is_port_active()
         }
     }
 
@@ -580,7 +582,7 @@ impl Driver {
         if self.is_inherited() {
             None
         } else {
-            self.shared.lock().capture_path()
+            self.lane.lock().capture_path()
         }
     }
 
@@ -589,19 +591,19 @@ impl Driver {
         if self.is_inherited() {
             return Counters::default();
         }
-        let mut counters = *self.shared.lock().device_mut().counters();
+        let mut counters = *self.lane.lock().device_mut().counters();
         self.for_other_lanes(|lane| counters += lane.counters());
         counters
     }
 
     /// Whether this is the copy in a forked child. The device stays with the parent.
     pub fn is_inherited(&self) -> bool {
-        self.shared.is_inherited()
+        self.lane.is_inherited()
     }
 
     /// Reports why a call fails, if explanations are enabled.
     pub fn report_misuse(&self, queue_pair: Option<Qpn>, misuse: Misuse) {
-        if let Some(reporter) = &self.shared.reporter
+        if let Some(reporter) = &self.lane.reporter
             && !self.is_inherited()
         {
             reporter.report(vec![Problem::Misuse(queue_pair, misuse)]);
@@ -613,8 +615,7 @@ impl Driver {
         if let Some(number) = simulation::random() {
             return number;
         }
-        getrandom::u64()
-            .unwrap_or_else(|_| now().duration_since(self.shared.epoch).as_nanos() as u64)
+        getrandom::u64().unwrap_or_else(|_| now().duration_since(self.lane.epoch).as_nanos() as u64)
     }
 }
 
@@ -624,15 +625,15 @@ impl Driver {
     pub(crate) fn without_thread(address: &str) -> Arc<Self> {
         let options = OpenOptions::default();
         let device = device(address).expect("a loopback address");
-        let shared = Self::share(&device, &options, None).expect("it is free");
-        Arc::new(Self::over(shared, device, &options, None))
+        let lane = Self::create_lane(&device, &options, None).expect("it is free");
+        Arc::new(Self::over(lane, device, &options, None))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connected_end::End;
+    use crate::driver::connected_end::End;
 
     /// A message arrives that a program awaits outside of the library. `receive` receives it; the acknowledgement waits
     /// for the next call of the program, which may be late.
@@ -649,7 +650,7 @@ mod tests {
         there.driver.arm(there.completions, Notify::Any);
         here.send_to(&there);
         there.takes_wake_up();
-        while !there.driver.shared.lock().has_unsent() {
+        while !there.driver.lane.lock().has_unsent() {
             assert!(!there.takes_wake_up(), "nothing has arrived yet");
             receive(&there, &channel);
         }
@@ -708,7 +709,7 @@ mod tests {
         assert!(end.takes_wake_up(), "a call of the engine");
         end.driver.call_manager(|_, _| ());
         assert!(end.takes_wake_up(), "a call of the connection manager");
-        end.driver.shared.set_thread_deadline(Some(now()));
+        end.driver.lane.set_thread_deadline(Some(now()));
         end.driver.call(|_| ());
         end.driver.call_manager(|_, _| ());
         assert!(!end.takes_wake_up(), "it wakes up earlier");
@@ -724,7 +725,7 @@ mod tests {
         let awaited = Awaited::Notification(&notifier);
         assert!(!end.driver.sleep(&awaited, None));
         assert!(!end.takes_wake_up(), "the device's thread has the sockets");
-        (end.driver.shared.thread_parked).store(true, Ordering::Release);
+        (end.driver.lane.thread_parked).store(true, Ordering::Release);
         assert!(!end.driver.sleep(&awaited, None));
         assert!(end.takes_wake_up());
     }
@@ -736,7 +737,7 @@ mod tests {
         end.takes_wake_up();
         end.driver.arm(end.completions, Notify::Any);
         assert!(!end.takes_wake_up(), "it watches the sockets");
-        (end.driver.shared.thread_stands_by).store(true, Ordering::Release);
+        (end.driver.lane.thread_stands_by).store(true, Ordering::Release);
         end.driver.arm(end.completions, Notify::Any);
         assert!(end.takes_wake_up());
     }
@@ -748,8 +749,8 @@ mod tests {
         let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
         let key = end.driver.set_alarm(None, deadline, waker).expect("a key");
-        assert_eq!(end.driver.shared.lock().alarms().next(), Some(deadline));
+        assert_eq!(end.driver.lane.lock().alarms().next(), Some(deadline));
         end.driver.cancel_alarm(key);
-        assert_eq!(end.driver.shared.lock().alarms().next(), None);
+        assert_eq!(end.driver.lane.lock().alarms().next(), None);
     }
 }

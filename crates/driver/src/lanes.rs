@@ -13,9 +13,9 @@ use engine::{AsyncEvent, CompletionQueue, Id, Objects};
 use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
 
-use crate::notifier::Notifier;
-use crate::shared::Shared;
-use crate::wait_set::WaitSet;
+use crate::lane::Lane;
+use crate::waiting::notifier::Notifier;
+use crate::waiting::wait_set::WaitSet;
 
 /// How many lanes a device has at most, if the options do not say it.
 const MAX_LANES: usize = 8;
@@ -40,7 +40,7 @@ pub(crate) struct Common {
     unpolled: Mutex<HashSet<Id<CompletionQueue>>>,
     has_unpolled: AtomicBool,
     /// The lanes, in the order in which they were opened.
-    lanes: Mutex<Vec<Weak<Shared>>>,
+    lanes: Mutex<Vec<Weak<Lane>>>,
 }
 
 /// What another lane takes from the first.
@@ -84,7 +84,7 @@ impl Common {
     }
 
     /// Adds a lane that has just been opened.
-    pub(crate) fn add_lane(&self, lane: &Arc<Shared>) {
+    pub(crate) fn add_lane(&self, lane: &Arc<Lane>) {
         self.lanes.lock().push(Arc::downgrade(lane));
     }
 
@@ -178,13 +178,13 @@ impl Common {
         was_last
     }
 
-    fn lanes(&self) -> Vec<Arc<Shared>> {
+    fn lanes(&self) -> Vec<Arc<Lane>> {
         let lanes = self.lanes.lock();
         lanes.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Runs `work` for each lane. The caller holds no lock of a lane.
-    pub(crate) fn for_lanes(&self, work: impl FnMut(&Arc<Shared>)) {
+    pub(crate) fn for_lanes(&self, work: impl FnMut(&Arc<Lane>)) {
         self.lanes().iter().for_each(work);
     }
 
@@ -204,7 +204,7 @@ impl Common {
                         lane.receive_all();
                     }
                     if let (Some(first), false) = (lanes.first(), self.has_unpolled()) {
-                        first.lock().connections().release_all();
+                        first.lock().cm_events().release_all();
                     }
                 }
                 LaneMessage::Established(number) => {
@@ -214,7 +214,7 @@ impl Common {
                 }
                 LaneMessage::Polled => {
                     if let Some(first) = lanes.first() {
-                        first.lock().connections().release_all();
+                        first.lock().cm_events().release_all();
                     }
                 }
             }

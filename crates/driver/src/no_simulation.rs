@@ -14,8 +14,8 @@ use net::share::{ReceivedPacket, ServiceError};
 use wire::{Gid, Qpn};
 
 use crate::check::ProcessCheck;
+use crate::lane::Lane;
 use crate::options::OpenOptions;
-use crate::shared::Shared;
 
 /// There is no simulated port.
 pub(crate) enum Port {}
@@ -79,7 +79,7 @@ impl Port {
 }
 
 impl DeviceHandle {
-    pub(crate) fn attach(&self, _: &Arc<Shared>) {
+    pub(crate) fn attach(&self, _: &Arc<Lane>) {
         match *self {}
     }
 

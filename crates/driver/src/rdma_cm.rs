@@ -1,4 +1,4 @@
-//! Connections with the interface of `rdma_cm`: ids, event channels, and an event for every step.
+//! CmEvents with the interface of `rdma_cm`: ids, event channels, and an event for every step.
 //!
 //! An [`EventChannel`] creates ids. An [`CmId`] binds to an address, listens, resolves and connects; each
 //! result is an [`Event`] of its channel. The connection manager of the id's device exchanges the messages.

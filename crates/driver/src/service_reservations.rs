@@ -87,11 +87,14 @@ impl Services {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::Ports;
+    use crate::sockets::DeviceSockets;
 
     #[test]
     fn a_service_is_claimed_by_its_first_user_and_released_by_its_last() {
-        let (our_ports, their_ports) = (Ports::at("127.58.92.2"), Ports::at("127.58.92.2"));
+        let (our_ports, their_ports) = (
+            DeviceSockets::at("127.58.92.2"),
+            DeviceSockets::at("127.58.92.2"),
+        );
         let (mut ours, mut theirs) = (our_ports.services(), their_ports.services());
         let (service, at) = (7, Some(IpAddr::from([127, 58, 92, 2])));
         ours.claim(at, service).expect("nobody has it");

@@ -18,8 +18,8 @@ use statistics::{
 use wire::Gid;
 
 use crate::clock::now;
-use crate::port::Ports;
 use crate::simulation;
+use crate::sockets::DeviceSockets;
 
 /// How often the page is written while the device is used. Copying a hundred queue pairs takes some microseconds.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
@@ -109,7 +109,7 @@ impl Statistics {
     }
 
     /// Writes the page.
-    pub(crate) fn publish(&mut self, now: Instant, host: &Host, ports: &Ports) {
+    pub(crate) fn publish(&mut self, now: Instant, host: &Host, sockets: &DeviceSockets) {
         let device = host.device();
         self.calls += u64::from(self.taken.swap(false, Ordering::AcqRel));
         let activity = self.activity(device);
@@ -122,7 +122,7 @@ impl Statistics {
         let own = [self.send_errors, self.link_downed];
         // Queue pair 1 is the last. Programs do not see it.
         let numbered = device.queue_pairs().filter(|it| is_visible(it));
-        let records = numbered.map(|queue_pair| record(device, queue_pair, ports));
+        let records = numbered.map(|queue_pair| record(device, queue_pair, sockets));
         let count = device.queue_pair_count().saturating_sub(1);
         let time = now.saturating_duration_since(self.opened_at);
         page.write(time.as_nanos() as u64, &values(host, own), count, records);
@@ -152,7 +152,7 @@ fn values(host: &Host, own: [u64; 2]) -> DeviceCounters {
     values
 }
 
-fn record(device: &Device, queue_pair: &QueuePair, ports: &Ports) -> QueuePairRecord {
+fn record(device: &Device, queue_pair: &QueuePair, sockets: &DeviceSockets) -> QueuePairRecord {
     let peer = queue_pair.peer();
     let mut counters = [0; _];
     for (place, (_, value)) in counters.iter_mut().zip(queue_pair.counters().iter()) {
@@ -164,7 +164,7 @@ fn record(device: &Device, queue_pair: &QueuePair, ports: &Ports) -> QueuePairRe
         kind: kind_number(init.kind),
         state: queue_pair.state() as u8,
         path: peer.map_or(PacketPath::None, |peer| {
-            ports.packet_path(peer.address, peer.queue_pair)
+            sockets.packet_path(peer.address, peer.queue_pair)
         }),
         peer_number: peer.map_or(0, |peer| peer.queue_pair.value()),
         peer_gid: peer.map_or([0; 16], |peer| Gid::from(peer.address).bytes()),

@@ -10,7 +10,7 @@ use engine::{AsyncEvent, Completion, Counters, Status, Transmit};
 use tracing::Level;
 use wire::{Opcode, Packet, Route};
 
-use crate::deferred_wakeups::{self, Wake};
+use crate::waiting::deferred_wakeups::{self, Wake};
 
 /// The target of packet events, which are many: a filter can leave them out.
 const PACKET: &str = "rocinante::packet";

@@ -13,6 +13,9 @@ pub enum Event {
     Completion(Id<CompletionQueue>),
     /// A watched completion queue received a completion of any kind.
     CompletionAdded(Id<CompletionQueue>),
+    /// A queue pair received the first packet of its peer. The connection manager needs no other confirmation of the
+    /// connection.
+    FirstPacket(Qpn),
     /// An asynchronous event.
     Async(AsyncEvent),
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cm::{Instruction, Manager, Recipient};
-use engine::{AsyncEvent, Device, Event, ObjectError, Transmit};
+use engine::{Device, Event, ObjectError, Transmit};
 use wire::{IcrcChecker, Route};
 
 use crate::general_services::{GeneralServices, SENDS};
@@ -202,7 +202,7 @@ impl Host {
     /// The next event of the device.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.device.poll_event()?;
-        if let Event::Async(AsyncEvent::CommunicationEstablished(number)) = event {
+        if let Event::FirstPacket(number) = event {
             self.manager.notify_established(number);
         }
         Some(event)

@@ -301,6 +301,48 @@ fn connection_with_a_queue_pair_of_another_engine_is_made_and_ended() {
 }
 
 #[test]
+fn connection_whose_confirmation_is_lost_is_established_by_the_first_message() {
+    for (index, other_engine) in [false, true].into_iter().enumerate() {
+        let address = SocketAddr::from(([127, 59, 10, 20 + index as u8], 7471));
+        let listener = Listener::bind(address).expect("a free port");
+        let server = thread::spawn(move || {
+            let request = listener.wait_for(TIMEOUT).expect("a request");
+            let domain = request.context().allocate_protection_domain();
+            let domain = domain.expect("room");
+            let first = Side::of(request.context(), &domain);
+            let side = if other_engine {
+                Side::of(request.context(), &domain)
+            } else {
+                first
+            };
+            let builder = domain.queue_pair_builder(&side.completions);
+            let prepared = request.prepare(builder).expect("room");
+            let receive = prepared.post_receive(1, [side.memory.slice(..8)]);
+            receive.expect("room");
+            let connection = prepared.timeout(TIMEOUT).accept(b"").expect("a client");
+            assert_eq!(side.succeeds().id, 1);
+            drop(connection);
+        });
+        let options = OpenOptions {
+            faults: Some("drop:cm=RTU".into()),
+            ..OpenOptions::default()
+        };
+        let context = Context::open_with(&format!("127.59.10.{}", 30 + index), &options);
+        let context = context.expect("a loopback address");
+        let domain = context.allocate_protection_domain().expect("room");
+        let side = Side::of(&context, &domain);
+        let connector = Connector::resolve_on(&context, address).expect("a server");
+        let builder = domain.queue_pair_builder(&side.completions);
+        let prepared = connector.prepare(builder).expect("room");
+        let connection = prepared.connect(b"").expect("it accepts");
+        let message = Request::send().data(side.memory.slice(..8));
+        connection.post_send(message).expect("room");
+        side.succeeds();
+        server.join().expect("no panic");
+    }
+}
+
+#[test]
 fn channel_reports_completions_of_every_engine() {
     let context = open("127.59.10.10");
     let domain = context.allocate_protection_domain().expect("room");

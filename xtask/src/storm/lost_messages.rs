@@ -29,13 +29,34 @@ pub(super) fn check(directory: &Path) -> Result<String, String> {
             _ => continue,
         };
         let acknowledged = acknowledged(id, &read(&entry.path()))?;
-        compare(id, acknowledged, received, may_miss)?;
+        compare(id, acknowledged, received, may_miss)
+            .map_err(|loss| format!("{loss}\n{}", reports_about(directory, id)))?;
         clients += 1;
         numbers += acknowledged;
     }
     Ok(format!(
         "{numbers} numbers of {clients} ledger clients were acknowledged, and none is lost"
     ))
+}
+
+/// What programs wrote to stderr about a client, and what the client itself wrote.
+fn reports_about(directory: &Path, client: u64) -> String {
+    let programs = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut reports = vec![format!(
+        "the client: {}",
+        read(&directory.join(format!("program-{client}/stderr")))
+    )];
+    for program in programs {
+        let errors = read(&program.path().join("stderr"));
+        let about = format!("client {client}:");
+        reports.extend(
+            errors
+                .lines()
+                .filter(|line| line.contains(&about))
+                .map(String::from),
+        );
+    }
+    reports.join("\n")
 }
 
 fn read(path: &Path) -> String {

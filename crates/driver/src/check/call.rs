@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn frames_of_the_program_follow_those_of_the_library() {
         let text = "   0: std::backtrace::Backtrace::force_capture\n             at /rustc/x.rs:1:5\n   \
-                    1: drop\n             at ./crates/driver/src/shared.rs:344:30\n   \
+                    1: drop\n             at ./crates/driver/src/lane.rs:344:30\n   \
                     2: drop_in_place<Locked>\n             at /rustc/mod.rs:805:1\n   3: {closure#0}\n             \
                     at ./crates/capi/src/verbs/post_receive.rs:20:32\n   4: call_once\n             at /rustc/y.rs:1:1\n   \
                     5: ibv_post_send\n             at /usr/include/infiniband/verbs.h:3327\n   6: main\n             \

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Driver;
+use crate::lane::thread::Thread;
 use crate::lanes::{FirstLane, LanesOfThreads};
-use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
-use crate::thread::Thread;
+use crate::waiting::notifier::Notifier;
 
 /// The lanes beside the first. They are opened when a thread needs them.
 pub(super) struct Lanes {
@@ -84,7 +84,7 @@ impl Driver {
     /// to be unknown in this one.
     #[must_use]
     pub fn lane_for_queue_pair(self: &Arc<Self>, of_queue: &Arc<Self>) -> Arc<Self> {
-        let is_ours = Arc::ptr_eq(&self.shared.common, &of_queue.shared.common);
+        let is_ours = Arc::ptr_eq(&self.lane.common, &of_queue.lane.common);
         Arc::clone(if is_ours { of_queue } else { self })
     }
 
@@ -105,12 +105,12 @@ impl Driver {
 
     fn new_lane(&self, options: &OpenOptions, index: usize) -> Result<Self, OpenError> {
         let first = FirstLane {
-            common: Arc::clone(&self.shared.common),
-            objects: Arc::clone(&self.shared.objects),
+            common: Arc::clone(&self.lane.common),
+            objects: Arc::clone(&self.lane.objects),
         };
-        let shared = Self::share(&self.device, options, Some(&first))?;
-        let thread = Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?;
-        let driver = Self::over(shared, self.device.clone(), options, Some(thread));
+        let lane = Self::create_lane(&self.device, options, Some(&first))?;
+        let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::System)?;
+        let driver = Self::over(lane, self.device.clone(), options, Some(thread));
         Ok(Self {
             index,
             exit_announced: None,

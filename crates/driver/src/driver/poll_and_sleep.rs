@@ -9,8 +9,8 @@ use engine::{Completion, CompletionQueue, Id};
 
 use super::Driver;
 use crate::clock::now;
-use crate::poll_yield::Next;
-use crate::shared::{Awaited, CLOSED_PAUSE, Locked, POLLED_RECENTLY};
+use crate::lane::poll_yield::Next;
+use crate::lane::{Awaited, CLOSED_PAUSE, Locked, POLLED_RECENTLY};
 use crate::simulation;
 
 /// How long a poll sleeps beside busy threads, at most. It is short because the program may have more to do than to poll
@@ -46,11 +46,11 @@ impl Driver {
 
     /// Gives up the CPU from time to time, because a peer on this machine may need it.
     fn rest_after_empty_poll(&self, queue: Id<CompletionQueue>) {
-        let shared = &self.shared;
-        let since_open = || shared.nanoseconds(now());
-        match shared.yielding.note_empty_poll(since_open) {
+        let lane = &self.lane;
+        let since_open = || lane.nanoseconds(now());
+        match lane.yielding.note_empty_poll(since_open) {
             Next::Poll => {}
-            Next::Yield => shared.yielding.yield_now(shared.epoch),
+            Next::Yield => lane.yielding.yield_now(lane.epoch),
             Next::Sleep => self.sleep_in_poll(queue),
         }
     }
@@ -61,13 +61,13 @@ impl Driver {
         let waiting = if self.is_inherited() {
             None
         } else {
-            self.shared.common.wait_set(queue)
+            self.lane.common.wait_set(queue)
         };
         // A queue that no thread can wait for has no wait set; then a packet wakes this thread.
         let waiting = waiting.unwrap_or_default();
         let awaited = Awaited::Completion(queue, &waiting);
         if self.try_sleep(&awaited, until).is_err() {
-            self.shared.yielding.yield_now(self.shared.epoch);
+            self.lane.yielding.yield_now(self.lane.epoch);
         }
     }
 
@@ -82,16 +82,16 @@ impl Driver {
             self.publish_later(state);
             return Some(completion);
         }
-        self.shared.progress_for(&mut state, &queue.queue)
+        self.lane.progress_for(&mut state, &queue.queue)
     }
 
     /// Takes the oldest completion without the device's lock, if that is possible.
     fn take_directly(&self, queue: &PolledQueue) -> Option<Completion> {
-        if !queue.direct || self.is_inherited() || self.shared.common.has_unpolled() {
+        if !queue.direct || self.is_inherited() || self.lane.common.has_unpolled() {
             return None;
         }
         let completion = queue.queue.pop()?;
-        self.shared.note_taken();
+        self.lane.note_taken();
         #[cfg(feature = "tracing")]
         crate::trace::completion(&completion);
         Some(completion)
@@ -105,11 +105,11 @@ impl Driver {
         if self.is_inherited() {
             return None;
         }
-        let free = self.shared.try_lock();
+        let free = self.lane.try_lock();
         if free.is_none() && queue.queue.is_idle() {
             return None;
         }
-        Some(free.unwrap_or_else(|| self.shared.lock()))
+        Some(free.unwrap_or_else(|| self.lane.lock()))
     }
 
     /// The handle for polling a completion queue; `None` if there is no such queue.
@@ -141,7 +141,7 @@ impl Driver {
         let polled = self.lock_to_poll(queue).and_then(|mut state| {
             state.note_polled(queue.id());
             let known = state.poll_completion(&queue.queue);
-            let first = known.or_else(|| self.shared.progress_for(&mut state, &queue.queue))?;
+            let first = known.or_else(|| self.lane.progress_for(&mut state, &queue.queue))?;
             Some((state, first))
         });
         let Some((mut state, first)) = polled else {
@@ -209,14 +209,14 @@ impl Driver {
             std::thread::sleep(until.saturating_duration_since(now()));
             return Ok(false);
         }
-        self.shared.sleepers.fetch_add(1, Ordering::SeqCst);
-        let interrupted = self.shared.sleep(awaited, until);
+        self.lane.sleepers.fetch_add(1, Ordering::SeqCst);
+        let interrupted = self.lane.sleep(awaited, until);
         // In this order, and the device's thread the other way round: one of both sees what the other has done.
-        self.shared.sleepers.fetch_sub(1, Ordering::SeqCst);
-        self.shared.note_poll(now());
-        if self.shared.thread_parked.load(Ordering::SeqCst) {
+        self.lane.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.lane.note_poll(now());
+        if self.lane.thread_parked.load(Ordering::SeqCst) {
             // The device's thread has left the sockets to this one.
-            self.shared.waker.wake();
+            self.lane.waker.wake();
         }
         interrupted
     }
@@ -236,7 +236,7 @@ mod tests {
         let queue = driver.polled_queue(queue.expect("room"));
         let queue = queue.expect("it exists");
         let hour = Duration::from_secs(3600);
-        driver.shared.yielding.note_yield(hour, hour);
+        driver.lane.yielding.note_yield(hour, hour);
         let start = now();
         assert!((0..POLLS).all(|_| driver.poll(&queue).is_none()));
         assert!(now() - start >= MAX_POLL_SLEEP);

@@ -16,11 +16,11 @@ use super::cm_id::CmId;
 use super::event_queue::{EventQueue, QueuedEvent};
 use crate::Driver;
 use crate::clock::now;
-use crate::notifier::Notifier;
-use crate::shared::Awaited;
+use crate::lane::Awaited;
 use crate::simulation;
+use crate::waiting::notifier::Notifier;
 #[cfg(feature = "async")]
-use crate::task_timers::AlarmKey;
+use crate::waiting::task_timers::AlarmKey;
 
 /// The name of an id in events. It is unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use cm::EventKind;
 
 use crate::Driver;
-use crate::deferred_wakeups::Deferral;
-use crate::notifier::Notifier;
+use crate::waiting::deferred_wakeups::Deferral;
+use crate::waiting::notifier::Notifier;
 
 /// A token for an id, unique in this process or simulation.
 pub(crate) fn next_token() -> u64 {

@@ -11,7 +11,7 @@ use wire::{AckTimeout, RnrTimer};
 use super::CmError;
 use super::channel::EventChannel;
 use crate::Driver;
-use crate::connections::Subscriber;
+use crate::cm_events::Subscriber;
 
 /// The options that an application sets before the device is known.
 #[derive(Debug, Clone, Copy, Default)]

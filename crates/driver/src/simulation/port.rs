@@ -1,4 +1,4 @@
-//! The ports of a simulated device: its part of the network.
+//! The part of the simulated network that belongs to a device, in place of its sockets.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use wire::{Gid, Qpn};
 use super::current::host_of_thread;
 use super::network::Flying;
 use super::world::{HostId, World};
-use crate::shared::Shared;
+use crate::lane::Lane;
 
 /// The size of each device's number block: the largest.
 const BLOCK_BITS: u32 = NumberBlock::MAX_BITS;
@@ -32,14 +32,14 @@ pub(crate) struct DeviceHandle {
     number: u64,
 }
 
-/// The ports of a device.
+/// What a simulated device has in place of sockets.
 pub(crate) struct Port {
     device: DeviceHandle,
     block: NumberBlock,
 }
 
 impl Port {
-    /// The ports of a new device at the host that this thread has entered; `None` outside of simulations.
+    /// The port of a new device at the host that this thread has entered; `None` outside of simulations.
     pub(crate) fn open() -> Option<Self> {
         let (world, host) = host_of_thread()?;
         let mut state = world.lock();
@@ -215,9 +215,9 @@ impl Drop for Port {
 }
 
 impl DeviceHandle {
-    pub(crate) fn attach(&self, shared: &Arc<Shared>) {
+    pub(crate) fn attach(&self, lane: &Arc<Lane>) {
         if let Some(device) = self.world.lock().devices.get_mut(&self.number) {
-            device.shared = Arc::downgrade(shared);
+            device.lane = Arc::downgrade(lane);
         }
     }
 

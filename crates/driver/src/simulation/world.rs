@@ -18,7 +18,7 @@ use super::current::Entered;
 use super::network::{Flying, Latency, Network};
 use crate::check::{CheckOptions, ProcessCheck};
 use crate::clock;
-use crate::shared::{Shared, earliest};
+use crate::lane::{Lane, earliest};
 
 /// The first virtual address of registered memory. No program has memory there, so a mistaken address is found.
 const FIRST_ADDRESS: u64 = 0x5100_0000_0000;
@@ -71,7 +71,7 @@ pub(super) struct Host {
 pub(super) struct OpenDevice {
     pub(super) host: HostId,
     pub(super) block: NumberBlock,
-    pub(super) shared: Weak<Shared>,
+    pub(super) lane: Weak<Lane>,
     pub(super) inbox: VecDeque<Flying>,
     pub(super) groups: Vec<Gid>,
     /// When the device must be served.
@@ -183,25 +183,25 @@ impl World {
 
     /// Delivers the packets that have arrived, and lets the devices handle them and run their timers.
     pub fn serve(&self) {
-        while let Some((number, host, shared)) = self.next_to_serve() {
+        while let Some((number, host, lane)) = self.next_to_serve() {
             let next = {
                 let _entered = self.enter(Some(host));
                 let now = self.now();
-                crate::thread::serve_once(&shared, now)
+                crate::lane::thread::serve_once(&lane, now)
             };
             self.serve_before(number, next);
             // Dropped without the lock: this may be the last reference to the device, which has a port in this world.
-            drop(shared);
+            drop(lane);
         }
     }
 
-    fn next_to_serve(&self) -> Option<(u64, HostId, Arc<Shared>)> {
+    fn next_to_serve(&self) -> Option<(u64, HostId, Arc<Lane>)> {
         let mut state = self.lock();
         state.deliver();
         let now = state.now;
         state.devices.iter_mut().find_map(|(number, device)| {
             device.serve_at.take_if(|at| *at <= now)?;
-            Some((*number, device.host, device.shared.upgrade()?))
+            Some((*number, device.host, device.lane.upgrade()?))
         })
     }
 
@@ -345,7 +345,7 @@ impl State {
         let device = OpenDevice {
             host,
             block,
-            shared: Weak::new(),
+            lane: Weak::new(),
             inbox: VecDeque::new(),
             groups: Vec::new(),
             serve_at: None,

@@ -17,7 +17,7 @@ use wire::{Key, NakCode, Packet, Psn, Syndrome};
 
 use super::QueuePair;
 use crate::completion::{CompletionQueue, Status};
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, Event};
 use crate::memory::ProtectionDomain;
 use crate::observation::Observation;
 use crate::planted_bug::{Bug, PlantedBug};
@@ -227,8 +227,12 @@ impl QueuePair {
     /// Reports the first packet from the peer. Only the expected packet counts: other packets may
     /// come from an earlier connection of this queue pair number.
     pub(super) fn note_established(&mut self, shared: &mut Shared) {
-        if self.state == State::ReadyToReceive && !self.responder.established {
-            self.responder.established = true;
+        if self.responder.established {
+            return;
+        }
+        self.responder.established = true;
+        shared.events.push_back(Event::FirstPacket(self.number));
+        if self.state == State::ReadyToReceive {
             shared.raise(AsyncEvent::CommunicationEstablished(self.number));
         }
     }

@@ -249,9 +249,11 @@ impl Conversation {
         self.events() == [Event::Completion(self.completion_queue)]
     }
 
-    /// Polls all events.
+    /// Polls all events except those that only the connection manager needs.
     pub(crate) fn events(&mut self) -> Vec<Event> {
-        std::iter::from_fn(|| self.device.poll_event()).collect()
+        let all = std::iter::from_fn(|| self.device.poll_event());
+        all.filter(|event| !matches!(event, Event::FirstPacket(_)))
+            .collect()
     }
 
     /// The state of the queue pair.

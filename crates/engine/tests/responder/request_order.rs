@@ -1,6 +1,6 @@
 //! Order of requests, acknowledgements, message sequence numbers and credits.
 
-use engine::{AsyncEvent, Config, SharedReceiveInit, State, Status};
+use engine::{AsyncEvent, Config, Event, SharedReceiveInit, State, Status};
 use wire::Reth;
 
 use crate::conversation::*;
@@ -186,6 +186,26 @@ fn first_packet_in_ready_to_receive_establishes_communication_once() {
     peer.receives(at(1), ["ack +0"]);
     peer.sends(at(2), send_only(PSN + 1, b"hello").ackreq());
     peer.raises([]);
+}
+
+#[test]
+fn first_packet_is_reported_to_the_connection_manager_once_in_either_state() {
+    for state in [State::ReadyToReceive, State::ReadyToSend] {
+        let mut peer = Conversation::with(Setup {
+            state,
+            ..Setup::default()
+        });
+        let inbox = peer.registers(0x1000, &[0; 64]);
+        peer.posts_receive(1, &inbox);
+        peer.posts_receive(2, &inbox);
+        let first = Event::FirstPacket(peer.number);
+        peer.sends(at(1), send_only(PSN + 5000, b"old?"));
+        assert_eq!(peer.device.poll_event(), None);
+        peer.sends(at(2), send_only(PSN, b"hello"));
+        assert_eq!(peer.device.poll_event(), Some(first));
+        peer.sends(at(3), send_only(PSN + 1, b"hello"));
+        assert!(!std::iter::from_fn(|| peer.device.poll_event()).any(|event| event == first));
+    }
 }
 
 #[test]

@@ -65,6 +65,8 @@ impl Cluster {
                         "no queue reports that it is filled in this run",
                     ));
                 }
+                // The connection manager of the host knows it.
+                Event::FirstPacket(_) => {}
                 Event::Async(event) => self.handle_event(host, event)?,
             }
         }

@@ -129,6 +129,8 @@ impl Connections {
                 self.event_counts.note("data before RTU");
                 Ok(())
             }
+            // The connection manager of the host knows it.
+            Event::FirstPacket(_) => Ok(()),
             other => Err(CheckError::new(format!("{other:?} on host {host}"))),
         }
     }

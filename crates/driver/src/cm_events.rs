@@ -12,8 +12,8 @@ use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
 use crate::diagnostics::ConnectionFailure;
-use crate::port::Ports;
 use crate::rdma_cm::event_queue::{EventQueue, QueuedEvent};
+use crate::sockets::DeviceSockets;
 
 /// The subscriber to the events of an id.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub(crate) struct Subscriber {
 }
 
 /// The subscribers to connection events, and the device's addresses.
-pub(crate) struct Connections {
+pub(crate) struct CmEvents {
     mtu: PathMtu,
     subscribers: HashMap<cm::Id, Subscriber>,
     /// The interface of each address.
@@ -56,7 +56,7 @@ impl Held {
 /// awake by then. A program that does not poll gets the event this much later.
 const DISCONNECT_HOLD_TIME: Duration = Duration::from_millis(1);
 
-impl Connections {
+impl CmEvents {
     pub(crate) fn new(device: &net::interface::Device, explain: bool) -> Self {
         let entries = device.gids.iter();
         Self {
@@ -174,14 +174,14 @@ impl Connections {
         &mut self,
         now: Instant,
         host: &mut Host,
-        ports: &mut Ports,
+        sockets: &mut DeviceSockets,
         hold: bool,
     ) -> Vec<Qpn> {
         let mut elsewhere = Vec::new();
         while let Some(instruction) = host.poll_instruction() {
             match instruction {
                 Instruction::MoveToError { qpn, .. } => elsewhere.push(qpn),
-                _ => self.perform(&instruction, host.manager(), ports),
+                _ => self.perform(&instruction, host.manager(), sockets),
             }
         }
         while let Some(event) = host.poll_connection_event() {
@@ -190,7 +190,12 @@ impl Connections {
         elsewhere
     }
 
-    fn perform(&self, instruction: &Instruction, manager: &mut Manager, ports: &mut Ports) {
+    fn perform(
+        &self,
+        instruction: &Instruction,
+        manager: &mut Manager,
+        sockets: &mut DeviceSockets,
+    ) {
         match *instruction {
             Instruction::ResolveAddress { id, source, .. } => {
                 // The caller has resolved the address: that is how it found this device.
@@ -200,11 +205,11 @@ impl Connections {
                 manager.route_resolved(id, Ok(cm::ResolvedRoute::new(self.mtu)));
             }
             Instruction::JoinMulticast { id, group, .. } => {
-                let joined = ports.join(Gid::from(group));
+                let joined = sockets.join(Gid::from(group));
                 let result = joined.map_err(|_| Failure::NoDevice);
                 manager.multicast_joined(id, group, result);
             }
-            Instruction::LeaveMulticast { group, .. } => ports.leave(Gid::from(group)),
+            Instruction::LeaveMulticast { group, .. } => sockets.leave(Gid::from(group)),
             // The host or another lane does this.
             Instruction::MoveToError { .. } => {}
         }
@@ -272,10 +277,10 @@ mod tests {
 
     use super::*;
     use crate::clock::now;
-    use crate::notifier::Notifier;
+    use crate::waiting::notifier::Notifier;
 
-    fn connections() -> Connections {
-        Connections {
+    fn cm_events() -> CmEvents {
+        CmEvents {
             mtu: PathMtu::Mtu4096,
             subscribers: HashMap::new(),
             interfaces: Vec::new(),
@@ -285,13 +290,13 @@ mod tests {
     }
 
     /// An id with its event queue, and the manager that knows it.
-    fn subscribed(connections: &mut Connections) -> (Manager, cm::Id, Arc<EventQueue>) {
+    fn subscribed(cm_events: &mut CmEvents) -> (Manager, cm::Id, Arc<EventQueue>) {
         let mut manager = Manager::new(cm::Config::new(1, [1; 32]));
-        let (id, queue) = another(connections, &mut manager);
+        let (id, queue) = another(cm_events, &mut manager);
         (manager, id, queue)
     }
 
-    fn another(connections: &mut Connections, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
+    fn another(cm_events: &mut CmEvents, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
         let kind = cm::ServiceType::of(PortSpace::Tcp);
         let id = manager.create(PortSpace::Tcp, kind).expect("room");
         let queue = Arc::new(EventQueue::new(Notifier::without_descriptor(), false));
@@ -300,7 +305,7 @@ mod tests {
             token: 7,
             driver: Weak::new(),
         };
-        connections.subscribe(id, Some(subscriber));
+        cm_events.subscribe(id, Some(subscriber));
         (id, queue)
     }
 
@@ -311,25 +316,25 @@ mod tests {
 
     #[test]
     fn a_disconnection_waits_for_a_poll_or_its_deadline() {
-        let mut connections = connections();
-        let (mut manager, id, queue) = subscribed(&mut connections);
+        let mut cm_events = cm_events();
+        let (mut manager, id, queue) = subscribed(&mut cm_events);
         let start = now();
-        connections.deliver(start, &mut manager, disconnected(id), true);
-        connections.release_due(start);
+        cm_events.deliver(start, &mut manager, disconnected(id), true);
+        cm_events.release_due(start);
         assert!(queue.pop().is_none());
         assert_eq!(
-            connections.next_deadline(),
+            cm_events.next_deadline(),
             Some(start + DISCONNECT_HOLD_TIME)
         );
-        connections.release_due(start + DISCONNECT_HOLD_TIME);
+        cm_events.release_due(start + DISCONNECT_HOLD_TIME);
         assert!(queue.pop().is_some());
 
-        connections.deliver(start, &mut manager, disconnected(id), true);
-        connections.release_all();
+        cm_events.deliver(start, &mut manager, disconnected(id), true);
+        cm_events.release_all();
         assert!(queue.pop().is_some());
-        assert_eq!(connections.next_deadline(), None);
+        assert_eq!(cm_events.next_deadline(), None);
 
-        connections.deliver(start, &mut manager, disconnected(id), false);
+        cm_events.deliver(start, &mut manager, disconnected(id), false);
         assert!(
             queue.pop().is_some(),
             "no completion before it waits to be polled"
@@ -338,24 +343,24 @@ mod tests {
 
     #[test]
     fn events_of_a_queue_keep_their_order() {
-        let mut connections = connections();
-        let (mut manager, first, queue) = subscribed(&mut connections);
-        let (second, _) = another(&mut connections, &mut manager);
-        let subscriber = connections.subscribers[&first].clone();
-        connections.subscribe(second, Some(subscriber));
-        let (other, empty) = another(&mut connections, &mut manager);
+        let mut cm_events = cm_events();
+        let (mut manager, first, queue) = subscribed(&mut cm_events);
+        let (second, _) = another(&mut cm_events, &mut manager);
+        let subscriber = cm_events.subscribers[&first].clone();
+        cm_events.subscribe(second, Some(subscriber));
+        let (other, empty) = another(&mut cm_events, &mut manager);
         let start = now();
         let passed = |id| cm::Event {
             id,
             kind: EventKind::TimewaitExit,
         };
-        connections.deliver(start, &mut manager, disconnected(first), true);
-        connections.deliver(start, &mut manager, passed(second), false);
-        connections.deliver(start, &mut manager, passed(first), false);
+        cm_events.deliver(start, &mut manager, disconnected(first), true);
+        cm_events.deliver(start, &mut manager, passed(second), false);
+        cm_events.deliver(start, &mut manager, passed(first), false);
         assert!(queue.pop().is_none(), "nothing overtakes the disconnection");
-        connections.deliver(start, &mut manager, passed(other), false);
+        cm_events.deliver(start, &mut manager, passed(other), false);
         assert!(empty.pop().is_some(), "another queue does not wait");
-        connections.release_due(start + DISCONNECT_HOLD_TIME);
+        cm_events.release_due(start + DISCONNECT_HOLD_TIME);
         let ids: Vec<_> = std::iter::from_fn(|| queue.pop())
             .map(|it| it.id.expect("an event of an id"))
             .collect();
@@ -364,25 +369,25 @@ mod tests {
 
     #[test]
     fn an_id_that_changes_its_queue_takes_a_waiting_disconnection_along() {
-        let mut connections = connections();
-        let (mut manager, id, old) = subscribed(&mut connections);
-        connections.deliver(now(), &mut manager, disconnected(id), true);
+        let mut cm_events = cm_events();
+        let (mut manager, id, old) = subscribed(&mut cm_events);
+        cm_events.deliver(now(), &mut manager, disconnected(id), true);
         let subscriber = Subscriber {
             queue: Arc::new(EventQueue::new(Notifier::without_descriptor(), false)),
             token: 7,
             driver: Weak::new(),
         };
-        connections.subscribe(id, Some(subscriber));
+        cm_events.subscribe(id, Some(subscriber));
         assert_eq!(old.take_of(7).len(), 1);
     }
 
     #[test]
     fn removing_the_subscriber_drops_held_events() {
-        let mut connections = connections();
-        let (mut manager, id, queue) = subscribed(&mut connections);
-        connections.deliver(now(), &mut manager, disconnected(id), true);
-        connections.subscribe(id, None);
-        connections.release_all();
+        let mut cm_events = cm_events();
+        let (mut manager, id, queue) = subscribed(&mut cm_events);
+        cm_events.deliver(now(), &mut manager, disconnected(id), true);
+        cm_events.subscribe(id, None);
+        cm_events.release_all();
         assert!(queue.pop().is_none());
     }
 }

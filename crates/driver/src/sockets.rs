@@ -1,5 +1,7 @@
 //! Sockets and port shares of a device's addresses.
 
+mod send_backlog;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,10 +18,10 @@ use statistics::PacketPath;
 use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};
 
 use crate::options::OpenError;
-use crate::send_backlog::Stalled;
 use crate::service_reservations::Services;
 use crate::shortcut::Shortcut;
 use crate::simulation::{DeviceHandle, Port};
+use crate::sockets::send_backlog::SendBacklog;
 
 /// Which sockets to poll. Polling a socket is a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +40,7 @@ const ALL_SOCKETS_INTERVAL: u32 = 8;
 const MAX_CLOSING_YIELDS: usize = 1000;
 
 /// This device's sockets and port-sharing members, one for each address.
-pub(crate) struct Ports {
+pub(crate) struct DeviceSockets {
     members: Vec<Member>,
     /// The GID table, with the index in `members` of each entry.
     gids: Vec<(Gid, usize)>,
@@ -52,7 +54,7 @@ pub(crate) struct Ports {
     polls: u32,
     /// When the members' maintenance is due.
     maintenance_at: Option<Instant>,
-    stalled: Stalled,
+    backlog: SendBacklog,
     /// How many datagrams were received from the sockets of groups.
     group_reads: u64,
     /// Whether the program has closed a socket, or has opened another file under its number.
@@ -86,7 +88,7 @@ impl PollSources {
     }
 }
 
-impl Ports {
+impl DeviceSockets {
     pub(crate) fn open(
         device: &net::interface::Device,
         shortcut: Shortcut,
@@ -105,7 +107,7 @@ impl Ports {
             last_active: 0,
             polls: 0,
             maintenance_at: None,
-            stalled: Stalled::default(),
+            backlog: SendBacklog::default(),
             group_reads: 0,
             socket_lost: false,
             simulated,
@@ -282,13 +284,13 @@ impl Ports {
             port.send(transmit, bytes);
             return Ok(());
         }
-        if self.stalled.blocks(transmit) {
-            self.stalled.push(now, transmit, bytes);
+        if self.backlog.blocks(transmit) {
+            self.backlog.push(now, transmit, bytes);
             return Ok(());
         }
         match try_send(&mut self.members, now, transmit, bytes) {
             Err(SendError::Full { sent }) => {
-                self.stalled.push(now, transmit, &bytes[sent..]);
+                self.backlog.push(now, transmit, &bytes[sent..]);
                 Ok(())
             }
             outcome => outcome,
@@ -296,20 +298,20 @@ impl Ports {
     }
 
     /// Sends packets that wait, as far as there is room.
-    pub(crate) fn retry_stalled(&mut self, now: Instant) {
-        if !self.stalled.is_empty() {
+    pub(crate) fn retry_backlog(&mut self, now: Instant) {
+        if !self.backlog.is_empty() {
             let members = &mut self.members;
-            (self.stalled).retry(now, |transmit, bytes| {
+            (self.backlog).retry(now, |transmit, bytes| {
                 try_send(members, now, transmit, bytes)
             });
         }
     }
 
     /// Sends packets that wait, for a device that closes. Gives up after about a millisecond.
-    pub(crate) fn flush_stalled(&mut self, now: Instant) {
+    pub(crate) fn flush_backlog(&mut self, now: Instant) {
         for _ in 0..MAX_CLOSING_YIELDS {
-            self.retry_stalled(now);
-            if self.stalled.is_empty() {
+            self.retry_backlog(now);
+            if self.backlog.is_empty() {
                 break;
             }
             std::thread::yield_now();
@@ -318,12 +320,12 @@ impl Ports {
 
     /// Whether so many packets wait that the device must build no more.
     pub(crate) fn is_congested(&self) -> bool {
-        self.stalled.is_full()
+        self.backlog.is_full()
     }
 
     /// When to retry packets that wait.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
-        self.stalled.retry_at()
+        self.backlog.retry_at()
     }
 
     /// Sets whether packets to other processes of this machine go through shared memory.
@@ -520,8 +522,8 @@ fn count_received(received: io::Result<usize>, socket_lost: &mut bool) -> usize 
 }
 
 #[cfg(test)]
-impl Ports {
-    /// The ports of a loopback address.
+impl DeviceSockets {
+    /// The sockets of a loopback address.
     pub(crate) fn at(address: &str) -> Self {
         let device = crate::devices::device(address).expect("a loopback address");
         Self::open(&device, Shortcut::Never).expect("it is free")
@@ -536,7 +538,7 @@ impl Ports {
             segment_size: 16,
             has_icrc: true,
         };
-        self.stalled.push(now, &transmit, &[0; 16]);
+        self.backlog.push(now, &transmit, &[0; 16]);
     }
 }
 
@@ -555,21 +557,21 @@ mod tests {
     /// Another machine may use the same numbers.
     #[test]
     fn a_packet_is_our_own_only_by_address_and_number() {
-        let ports = Ports::at("127.58.92.3");
+        let sockets = DeviceSockets::at("127.58.92.3");
         let packet_to = |number: u32| {
             let [_, high, middle, low] = number.to_be_bytes();
             [0, 0, 0, 0, 0, high, middle, low]
         };
-        let first = ports.numbers().first;
-        let beyond = first + ports.numbers().count;
+        let first = sockets.numbers().first;
+        let beyond = first + sockets.numbers().count;
         let (ours, other) = (
             IpAddr::from([127, 58, 92, 3]),
             IpAddr::from([127, 58, 92, 4]),
         );
-        assert!(ports.is_own(ours, &packet_to(first)));
-        assert!(!ports.is_own(other, &packet_to(first)));
-        assert!(!ports.is_own(ours, &packet_to(beyond)));
-        let path_to = |address, number| ports.packet_path(address, Qpn::new(number));
+        assert!(sockets.is_own(ours, &packet_to(first)));
+        assert!(!sockets.is_own(other, &packet_to(first)));
+        assert!(!sockets.is_own(ours, &packet_to(beyond)));
+        let path_to = |address, number| sockets.packet_path(address, Qpn::new(number));
         assert_eq!(path_to(ours, first), PacketPath::SameDevice);
         assert_eq!(path_to(other, first), PacketPath::Sockets);
         assert_eq!(path_to(ours, beyond), PacketPath::Sockets);
@@ -577,27 +579,27 @@ mod tests {
 
     #[test]
     fn a_group_is_received_from_its_first_user_to_its_last() {
-        let mut ports = Ports::at("127.58.92.1");
+        let mut sockets = DeviceSockets::at("127.58.92.1");
         let group = Gid::from(IpAddr::from([239, 1, 2, 3]));
-        let alone = ports.arrival_descriptors().len();
-        ports.join(group).expect("a group");
-        assert_eq!(ports.arrival_descriptors().len(), alone + 1);
+        let alone = sockets.arrival_descriptors().len();
+        sockets.join(group).expect("a group");
+        assert_eq!(sockets.arrival_descriptors().len(), alone + 1);
         assert!(
-            ports.poll_sources_changed(),
+            sockets.poll_sources_changed(),
             "threads must watch its socket"
         );
-        ports.join(group).expect("a group");
-        ports.leave(group);
-        assert_eq!(ports.arrival_descriptors().len(), alone + 1);
-        assert!(!ports.poll_sources_changed(), "one queue pair is left");
-        ports.leave(group);
-        assert_eq!(ports.arrival_descriptors().len(), alone);
-        assert!(ports.poll_sources_changed(), "its socket is closed");
+        sockets.join(group).expect("a group");
+        sockets.leave(group);
+        assert_eq!(sockets.arrival_descriptors().len(), alone + 1);
+        assert!(!sockets.poll_sources_changed(), "one queue pair is left");
+        sockets.leave(group);
+        assert_eq!(sockets.arrival_descriptors().len(), alone);
+        assert!(sockets.poll_sources_changed(), "its socket is closed");
     }
 
     /// The mailbox of a device at an address that no other device has.
     fn mailbox(driver: &crate::Driver, address: &str) -> PathBuf {
-        let sources = driver.shared.poll_sources();
+        let sources = driver.lane.poll_sources();
         let socket = sources.descriptors[1].try_clone().expect("a descriptor");
         // It was renamed when it was ready.
         let first_name = UnixDatagram::from(socket).local_addr().expect("a name");

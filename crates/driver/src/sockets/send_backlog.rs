@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// Packets to each destination stay in order: later ones wait behind those that do not fit.
 #[derive(Default)]
-pub(crate) struct Stalled {
+pub(crate) struct SendBacklog {
     waiting: VecDeque<(Transmit, Vec<u8>)>,
     bytes: usize,
     retry_at: Option<Instant>,
@@ -27,7 +27,7 @@ fn path(transmit: &Transmit) -> Path {
     (transmit.route.flow.source, transmit.route.flow.destination)
 }
 
-impl Stalled {
+impl SendBacklog {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -102,16 +102,16 @@ mod tests {
 
     #[test]
     fn packets_to_a_full_destination_wait_in_order_and_others_pass() {
-        let mut stalled = Stalled::default();
+        let mut backlog = SendBacklog::default();
         let start = now();
-        assert!(stalled.is_empty() && !stalled.blocks(&to(2)));
+        assert!(backlog.is_empty() && !backlog.blocks(&to(2)));
         for (destination, bytes) in [(2, b"aa"), (3, b"bb"), (2, b"cc")] {
-            stalled.push(start, &to(destination), bytes);
+            backlog.push(start, &to(destination), bytes);
         }
-        assert_eq!(stalled.retry_at(), Some(start + RETRY_INTERVAL));
-        assert!(stalled.blocks(&to(2)) && !stalled.blocks(&to(4)));
+        assert_eq!(backlog.retry_at(), Some(start + RETRY_INTERVAL));
+        assert!(backlog.blocks(&to(2)) && !backlog.blocks(&to(4)));
         let mut tried = Vec::new();
-        stalled.retry(start, |transmit, bytes| {
+        backlog.retry(start, |transmit, bytes| {
             tried.push(bytes.to_vec());
             if transmit.route == to(2).route {
                 FULL
@@ -120,36 +120,36 @@ mod tests {
             }
         });
         assert_eq!(tried, [b"aa", b"bb"], "cc must not overtake aa");
-        assert!(stalled.blocks(&to(2)) && !stalled.blocks(&to(3)));
+        assert!(backlog.blocks(&to(2)) && !backlog.blocks(&to(3)));
         let mut sent = Vec::new();
-        stalled.retry(start, |_, bytes| {
+        backlog.retry(start, |_, bytes| {
             sent.push(bytes.to_vec());
             Ok(())
         });
         assert_eq!(sent, [b"aa", b"cc"]);
-        assert!(stalled.is_empty() && stalled.retry_at().is_none());
+        assert!(backlog.is_empty() && backlog.retry_at().is_none());
     }
 
     #[test]
     fn what_was_sent_does_not_wait_any_more() {
-        let mut stalled = Stalled::default();
-        stalled.push(now(), &to(2), b"aabbcc");
-        stalled.retry(now(), |_, _| Err(SendError::Full { sent: 4 }));
-        stalled.retry(now(), |_, bytes| {
+        let mut backlog = SendBacklog::default();
+        backlog.push(now(), &to(2), b"aabbcc");
+        backlog.retry(now(), |_, _| Err(SendError::Full { sent: 4 }));
+        backlog.retry(now(), |_, bytes| {
             assert_eq!(bytes, b"cc");
             Ok(())
         });
-        assert!(stalled.is_empty());
+        assert!(backlog.is_empty());
     }
 
     #[test]
     fn queue_is_full_at_max_bytes() {
-        let mut stalled = Stalled::default();
-        stalled.push(now(), &to(2), &vec![0; MAX_BYTES - 1]);
-        assert!(!stalled.is_full());
-        stalled.push(now(), &to(2), &[0]);
-        assert!(stalled.is_full());
-        stalled.retry(now(), |_, _| Ok(()));
-        assert!(!stalled.is_full());
+        let mut backlog = SendBacklog::default();
+        backlog.push(now(), &to(2), &vec![0; MAX_BYTES - 1]);
+        assert!(!backlog.is_full());
+        backlog.push(now(), &to(2), &[0]);
+        assert!(backlog.is_full());
+        backlog.retry(now(), |_, _| Ok(()));
+        assert!(!backlog.is_full());
     }
 }

@@ -1,4 +1,9 @@
-//! State that application threads and the device's thread share.
+//! A lane: one engine of an open device with its lock, its sockets and its thread, and the state that is read without
+//! the lock.
+
+pub(crate) mod poll_yield;
+pub(crate) mod state;
+pub(crate) mod thread;
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -12,17 +17,17 @@ use net::poll::{Ready, Waker, closed_error, wait};
 use wire::Qpn;
 
 use crate::clock::now;
-use crate::deferred_wakeups::Deferral;
-use crate::device_state::DeviceState;
 use crate::diagnostics::Reporter;
+use crate::lane::poll_yield::Yielding;
+use crate::lane::state::LaneState;
 use crate::lanes::Common;
-use crate::notifier::Notifier;
-use crate::poll_yield::Yielding;
-use crate::port::PollSources;
 use crate::service_reservations::Services;
 use crate::simulation::DeviceHandle;
+use crate::sockets::PollSources;
 use crate::statistics::MAX_PUBLISH_DELAY;
-use crate::wait_set::{Sleeper, WaitSet};
+use crate::waiting::deferred_wakeups::Deferral;
+use crate::waiting::notifier::Notifier;
+use crate::waiting::wait_set::{Sleeper, WaitSet};
 
 /// The maximum poll back-off: the device's thread does not touch the sockets if an application polled less
 /// than this ago. The thread uses a shorter time if packets had to wait.
@@ -44,15 +49,15 @@ pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
 /// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
 const OWN_DELIVERY_YIELDS: usize = 32;
 
-/// The lock, and the state that is read without it.
-pub(crate) struct Shared {
+/// The lock of a lane, and the state that is read without it.
+pub(crate) struct Lane {
     /// The sockets to sleep on without the device's lock. Declared before the state, which owns them.
     pub(crate) poll_sources: Mutex<Arc<PollSources>>,
     /// The fork generation in which the device was opened.
     pub(crate) generation: u32,
     /// Reservations, which may wait for other processes.
     pub(crate) services: Mutex<Services>,
-    pub(crate) state: Mutex<DeviceState>,
+    pub(crate) state: Mutex<LaneState>,
     /// Reports problems to the user, if explanations are enabled.
     pub(crate) reporter: Option<Reporter>,
     /// The device of a forked child. The copy of the parent's lock may be held forever.
@@ -88,7 +93,7 @@ pub(crate) struct Shared {
     pub(crate) simulated: Option<DeviceHandle>,
 }
 
-impl Shared {
+impl Lane {
     pub(crate) fn is_inherited(&self) -> bool {
         self.generation != net::fork::generation()
     }
@@ -125,10 +130,10 @@ impl Shared {
         }
     }
 
-    fn locked<'s>(&'s self, state: MutexGuard<'s, DeviceState>) -> Locked<'s> {
+    fn locked<'s>(&'s self, state: MutexGuard<'s, LaneState>) -> Locked<'s> {
         Locked {
             state: Some(state),
-            shared: self,
+            lane: self,
             _deferral: Deferral::begin(),
         }
     }
@@ -144,7 +149,7 @@ impl Shared {
     /// Makes progress for an application thread that polls.
     pub(crate) fn progress_for(
         &self,
-        state: &mut DeviceState,
+        state: &mut LaneState,
         queue: &CompletionQueue,
     ) -> Option<Completion> {
         let now = now();
@@ -161,7 +166,7 @@ impl Shared {
 
     /// Sets a deadline for the device's thread if responses wait for the application's next call or a
     /// disconnection waits for a poll. The thread may still sleep on the sockets, which are empty.
-    pub(crate) fn schedule_unsent(&self, state: &DeviceState, now: Instant) {
+    pub(crate) fn schedule_unsent(&self, state: &LaneState, now: Instant) {
         if state.has_unsent() {
             self.wake_thread_before(Some(now + POLLED_RECENTLY));
         }
@@ -388,7 +393,7 @@ impl<'a> Awaited<'a> {
         }
     }
 
-    pub(crate) fn is_ready(&self, state: &mut DeviceState) -> bool {
+    pub(crate) fn is_ready(&self, state: &mut LaneState) -> bool {
         match self {
             Self::Notification(notifier) => notifier.has_notification(),
             Self::Completion(id, _) => {
@@ -399,7 +404,7 @@ impl<'a> Awaited<'a> {
     }
 
     /// As [`is_ready`](Self::is_ready). If it is not ready, the next completion wakes the wait set.
-    fn is_ready_or_watched(&self, state: &mut DeviceState) -> bool {
+    fn is_ready_or_watched(&self, state: &mut LaneState) -> bool {
         let ready = self.is_ready(state);
         if let Self::Completion(id, _) = self
             && !ready
@@ -412,16 +417,16 @@ impl<'a> Awaited<'a> {
 
 /// The held lock. Problems are reported after it is released, because writing to stderr takes long.
 pub(crate) struct Locked<'s> {
-    state: Option<MutexGuard<'s, DeviceState>>,
-    shared: &'s Shared,
+    state: Option<MutexGuard<'s, LaneState>>,
+    lane: &'s Lane,
     /// Dropped after the lock: waiters are woken then.
     _deferral: Deferral,
 }
 
 impl Deref for Locked<'_> {
-    type Target = DeviceState;
+    type Target = LaneState;
 
-    fn deref(&self) -> &DeviceState {
+    fn deref(&self) -> &LaneState {
         self.state
             .as_ref()
             .expect("the lock is held until the drop")
@@ -429,7 +434,7 @@ impl Deref for Locked<'_> {
 }
 
 impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut DeviceState {
+    fn deref_mut(&mut self) -> &mut LaneState {
         self.state
             .as_mut()
             .expect("the lock is held until the drop")
@@ -442,7 +447,7 @@ impl Drop for Locked<'_> {
             return;
         };
         let findings = state.take_findings();
-        let reporter = self.shared.reporter.as_ref();
+        let reporter = self.lane.reporter.as_ref();
         let problems = match reporter {
             Some(_) if state.has_problems() => state.take_problems(),
             _ => Vec::new(),
@@ -450,7 +455,7 @@ impl Drop for Locked<'_> {
         let messages = state.take_lane_messages();
         drop(state);
         if !messages.is_empty() {
-            self.shared.common.deliver(messages);
+            self.lane.common.deliver(messages);
         }
         if let Some((check, findings)) = findings {
             check.report(findings);

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use engine::{Completion, CompletionQueue};
 
-use super::DeviceState;
+use super::LaneState;
 use crate::capture_and_faults::CaptureAndFaults;
-use crate::deferred_wakeups::{self, Wake};
-use crate::port::PollScope;
-use crate::shared::{Awaited, earliest};
+use crate::lane::{Awaited, earliest};
+use crate::sockets::PollScope;
+use crate::waiting::deferred_wakeups::{self, Wake};
 
 /// How often one call receives packets. More would keep other threads waiting for the lock.
 const MAX_RECEIVES: usize = 4;
@@ -19,7 +19,7 @@ const MAX_OWN_RECEIVES: usize = 16;
 /// A receive that returns this many packets has probably left some.
 const MANY: usize = 64;
 
-impl DeviceState {
+impl LaneState {
     /// Receives packets, runs timers and transmits the results. Returns how many packets arrived.
     pub(crate) fn progress(&mut self, now: Instant) -> usize {
         let mut all = 0;
@@ -74,7 +74,7 @@ impl DeviceState {
 
     /// Whether the program has closed a socket of the device. Waiting for packets would fail, or would return at once.
     pub(crate) fn has_lost_socket(&self) -> bool {
-        self.ports.has_lost_socket()
+        self.sockets.has_lost_socket()
     }
 
     pub(crate) fn has_sent_to_self(&self) -> bool {
@@ -121,10 +121,10 @@ impl DeviceState {
         now: Instant,
         queue: &CompletionQueue,
     ) -> Option<Completion> {
-        if !self.packet_wakeups.are_used() || !self.ports.has_shortcuts() {
+        if !self.packet_wakeups.are_used() || !self.sockets.has_shortcuts() {
             return None;
         }
-        if queue.is_armed() && self.ports.prepare_sleep() {
+        if queue.is_armed() && self.sockets.prepare_sleep() {
             return self.progress_for(now, queue);
         }
         None
@@ -132,11 +132,11 @@ impl DeviceState {
 
     /// Receives packets for a program that was woken at the descriptor of a channel, perhaps by a packet.
     pub(crate) fn receive_outside(&mut self, now: Instant) {
-        let reads = self.ports.descriptor_reads();
+        let reads = self.sockets.descriptor_reads();
         self.receive(now, PollScope::LastActive);
-        if self.ports.descriptor_reads() == reads {
+        if self.sockets.descriptor_reads() == reads {
             // Another socket woke the program, or a wake-up for packets that were received before.
-            self.ports.poll_mailboxes();
+            self.sockets.poll_mailboxes();
             self.receive(now, PollScope::AllSockets);
         }
         self.serve_timers(now);
@@ -165,7 +165,7 @@ impl DeviceState {
     /// Ends the progress for a program that waits on a descriptor again if there is no notification.
     pub(crate) fn finish_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.finish_until(now, awaited);
-        if !awaited.is_ready(self) && self.ports.prepare_sleep() {
+        if !awaited.is_ready(self) && self.sockets.prepare_sleep() {
             self.receive_until(now);
             self.finish_until(now, awaited);
         }
@@ -173,7 +173,7 @@ impl DeviceState {
 
     /// Whether other processes send to this one through shared memory. Polling the rings costs little.
     pub(crate) fn has_shortcuts(&self) -> bool {
-        self.ports.has_shortcuts()
+        self.sockets.has_shortcuts()
     }
 
     /// Handles packets that have arrived in the rings. Returns how many.
@@ -225,7 +225,7 @@ impl DeviceState {
 
     fn serve_timers(&mut self, now: Instant) {
         self.publish_statistics(now);
-        self.connections.release_due(now);
+        self.cm_events.release_due(now);
         self.host.handle_timeout(now);
         let due = self.alarms.take_due(now);
         if !due.is_empty() {
@@ -241,7 +241,7 @@ impl DeviceState {
 
     /// Until when a thread may sleep on the poll sources.
     pub(crate) fn sleep_deadline(&mut self, now: Instant) -> Option<Instant> {
-        if self.ports.prepare_sleep() {
+        if self.sockets.prepare_sleep() {
             Some(now)
         } else {
             self.next_deadline()
@@ -270,14 +270,14 @@ impl DeviceState {
         let due = earliest(due, self.deliver_more_at);
         let due = earliest(due, self.next_release());
         let due = earliest(due, self.alarms.next());
-        let due = earliest(due, self.ports.retry_at());
+        let due = earliest(due, self.sockets.retry_at());
         let due = earliest(due, self.statistics_deadline());
-        earliest(due, self.ports.maintenance_at())
+        earliest(due, self.sockets.maintenance_at())
     }
 
     /// When a disconnection that waits for a poll is reported at the latest.
     pub(crate) fn next_release(&self) -> Option<Instant> {
-        self.connections.next_deadline()
+        self.cm_events.next_deadline()
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::clock::now;
-    use crate::connected_end::End;
+    use crate::driver::connected_end::End;
 
     #[test]
     fn responses_are_deferred_until_the_second_empty_poll() {
@@ -295,7 +295,7 @@ mod tests {
         there.connect(&here);
         here.send_to(&there);
 
-        let mut state = there.driver.shared.lock();
+        let mut state = there.driver.lane.lock();
         let queue = state.device_mut().completion_queue(there.completions);
         let queue = queue.expect("it exists");
         while state.progress_for(now(), &queue).is_none() {}
@@ -312,7 +312,7 @@ mod tests {
         here.connect(&there);
         there.connect(&here);
         here.send_to(&there);
-        while there.driver.shared.lock().progress_by_rings(now()) == 0 {}
+        while there.driver.lane.lock().progress_by_rings(now()) == 0 {}
         let timeout = now() + Duration::from_secs(20);
         let queue = here.driver.polled_queue(here.completions);
         let queue = queue.expect("it exists");
@@ -325,10 +325,10 @@ mod tests {
     #[test]
     fn packets_that_wait_are_sent_with_the_next_ones() {
         let end = End::without_thread("127.58.91.5");
-        let mut state = end.driver.shared.lock();
-        state.ports.stall(now());
+        let mut state = end.driver.lane.lock();
+        state.sockets.stall(now());
         let retry_at = state.next_deadline().expect("a retry");
         state.transmit(retry_at);
-        assert_eq!(state.ports.retry_at(), None);
+        assert_eq!(state.sockets.retry_at(), None);
     }
 }

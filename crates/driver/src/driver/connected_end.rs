@@ -109,7 +109,7 @@ impl End {
 
     /// Whether the device's thread has been woken since the last call; only for a device without one.
     pub(crate) fn takes_wake_up(&self) -> bool {
-        let waker = &self.driver.shared.waker;
+        let waker = &self.driver.lane.waker;
         let ready = wait(&[Interest::readable(waker.as_fd())], Some(Duration::ZERO));
         let woken = !ready.expect("a descriptor").is_empty();
         if woken {

@@ -5,13 +5,13 @@ use engine::{Incident, QueuePairType, Status, Transmit};
 use net::socket::SendError;
 use wire::Gid;
 
-use super::DeviceState;
+use super::LaneState;
 use crate::diagnostics::{PeerLookup, Problem, UnansweredRequest};
 
 /// How many packets that the kernel refused are kept for one report. Many refusals have the same cause.
 const MAX_UNSENDABLE: usize = 64;
 
-impl DeviceState {
+impl LaneState {
     pub(super) fn note_unsent(&mut self, transmit: &Transmit, error: SendError) {
         self.statistics.send_errors += 1;
         if let Some(unsendable) = &mut self.unsendable
@@ -30,7 +30,7 @@ impl DeviceState {
     /// Whether there is a problem to report.
     pub(crate) fn has_problems(&self) -> bool {
         self.host.device().has_incidents()
-            || self.connections.has_failures()
+            || self.cm_events.has_failures()
             || self
                 .unsendable
                 .as_ref()
@@ -53,7 +53,7 @@ impl DeviceState {
             }));
         }
         problems.extend(
-            self.connections
+            self.cm_events
                 .take_failures()
                 .map(Problem::ConnectionFailure),
         );
@@ -79,7 +79,7 @@ impl DeviceState {
         }
         match self.host.device().queue_pair(peer.queue_pair) {
             Some(found) => PeerLookup::Found(found.state()),
-            None if self.ports.owns(peer.queue_pair) => PeerLookup::Missing,
+            None if self.sockets.owns(peer.queue_pair) => PeerLookup::Missing,
             None => PeerLookup::NotLocal,
         }
     }
@@ -118,7 +118,7 @@ mod tests {
             segment_size: 256,
             has_icrc: true,
         };
-        let mut state = driver.shared.lock();
+        let mut state = driver.lane.lock();
         for _ in 0..=MAX_UNSENDABLE {
             state.note_unsent(&transmit, SendError::Full { sent: 0 });
         }

@@ -1,4 +1,4 @@
-//! The state that the driver's lock protects: the host, the connections and the ports.
+//! The state that a lane's lock protects: the host, its connection manager's events and the sockets.
 
 mod problems;
 mod progress;
@@ -25,29 +25,29 @@ use wire::{Gid, IcrcGenerator};
 use crate::capture_and_faults::CaptureAndFaults;
 use crate::check::{DeviceCheck, Finding};
 use crate::clock::now;
-use crate::connections::Connections;
+use crate::cm_events::CmEvents;
 use crate::diagnostics::Problem;
 use crate::exit_notices::ExitNotices;
 use crate::lanes::{Common, FirstLane, LaneMessage};
-use crate::notifier::Notifier;
 use crate::options::{OpenError, OpenOptions};
-use crate::packet_wakeups::{AtReadable, PacketWakeups};
-use crate::port::{PollScope, PollSources, Ports};
 use crate::shortcut::Decision;
 use crate::simulation;
+use crate::sockets::{DeviceSockets, PollScope, PollSources};
 use crate::statistics::Statistics;
-use crate::task_timers::Alarms;
+use crate::waiting::notifier::Notifier;
+use crate::waiting::packet_wakeups::{AtReadable, PacketWakeups};
+use crate::waiting::task_timers::Alarms;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
 /// often arrive together, so two do not count.
 const MAX_SPARSE: usize = 2;
 
-pub(crate) struct DeviceState {
+pub(crate) struct LaneState {
     host: Host,
-    connections: Connections,
+    cm_events: CmEvents,
     alarms: Alarms,
     exit_notices: ExitNotices,
-    ports: Ports,
+    sockets: DeviceSockets,
     capture_and_faults: Option<CaptureAndFaults>,
     inbox: Inbox,
     /// For threads that poll continuously: the kernel polls once more for each slot that is left.
@@ -91,23 +91,23 @@ pub(crate) struct DeviceState {
     observed: VecDeque<Observation>,
 }
 
-impl DeviceState {
+impl LaneState {
     pub(crate) fn new(
         device: &net::interface::Device,
-        ports: Ports,
+        sockets: DeviceSockets,
         options: &OpenOptions,
         first: Option<&FirstLane>,
     ) -> Result<Self, OpenError> {
         let capture_and_faults = CaptureAndFaults::new(options)?;
         if !options.segmentation {
-            ports.set_segmentation(false);
+            sockets.set_segmentation(false);
         }
-        let segmentation = ports.segmentation();
+        let segmentation = sockets.segmentation();
         let one_by_one = !segmentation
             || capture_and_faults
                 .as_ref()
                 .is_some_and(CaptureAndFaults::needs_single_packets);
-        let simulated = ports.simulated();
+        let simulated = sockets.simulated();
         let batch = if one_by_one {
             SINGLE
         } else {
@@ -115,12 +115,12 @@ impl DeviceState {
         };
         let mut manager = cm::Config::new(device.guid, random_seed()?);
         manager.exit_notices = options.watcher;
-        let id_range = ports.id_range();
+        let id_range = sockets.id_range();
         if let Some(id_range) = id_range {
             manager.id_range = id_range;
         }
         let mut host = Host::new(host::Config {
-            device: device_config(device, &ports, options, batch)?,
+            device: device_config(device, &sockets, options, batch)?,
             manager,
             shares_addresses: id_range.is_some(),
             objects: first.map(|first| Arc::clone(&first.objects)),
@@ -133,10 +133,10 @@ impl DeviceState {
         }
         Ok(Self {
             host,
-            connections: Connections::new(device, options.explain),
+            cm_events: CmEvents::new(device, options.explain),
             alarms: Alarms::default(),
             exit_notices: ExitNotices::default(),
-            ports,
+            sockets,
             capture_and_faults,
             inbox: match simulated {
                 Some(_) => Inbox::new(1),
@@ -195,7 +195,7 @@ impl DeviceState {
     pub(crate) fn take_findings(&mut self) -> Option<(Arc<DeviceCheck>, Vec<Finding>)> {
         self.note_observations();
         let check = self.check.as_ref()?;
-        if self.ports.is_cut_off() || self.observed.is_empty() {
+        if self.sockets.is_cut_off() || self.observed.is_empty() {
             return None;
         }
         let findings = check.observe(self.observed.drain(..));
@@ -228,7 +228,7 @@ impl DeviceState {
     /// Publishes the counters if that is due.
     pub(crate) fn publish_statistics(&mut self, now: Instant) {
         if self.statistics.is_due(now) {
-            (self.statistics).publish(now, &self.host, &self.ports);
+            (self.statistics).publish(now, &self.host, &self.sockets);
         }
     }
 
@@ -257,8 +257,8 @@ impl DeviceState {
         self.host.manager()
     }
 
-    pub(crate) fn connections(&mut self) -> &mut Connections {
-        &mut self.connections
+    pub(crate) fn cm_events(&mut self) -> &mut CmEvents {
+        &mut self.cm_events
     }
 
     /// The tasks that wait for a time.
@@ -268,7 +268,7 @@ impl DeviceState {
     }
 
     pub(crate) fn update_interfaces(&mut self, present: &[Interface]) {
-        let is_active = self.connections.is_active(present);
+        let is_active = self.cm_events.is_active(present);
         self.statistics.note_link(is_active);
         if is_active != self.has_link {
             self.has_link = is_active;
@@ -278,30 +278,30 @@ impl DeviceState {
                 AsyncEvent::PortError
             });
         }
-        self.connections
+        self.cm_events
             .update_interfaces(self.host.manager(), present);
     }
 
     /// Lets the watcher notify peers when this process dies.
     pub(crate) fn announce_exit(&mut self, watcher: &Arc<Watcher>) {
-        self.exit_notices.start(watcher, &self.ports);
+        self.exit_notices.start(watcher, &self.sockets);
     }
 
     pub(crate) fn join(&mut self, group: Gid) -> Result<(), SocketError> {
-        self.ports.join(group)
+        self.sockets.join(group)
     }
 
     pub(crate) fn leave(&mut self, group: Gid) {
-        self.ports.leave(group);
+        self.sockets.leave(group);
     }
 
     /// Whether the set of sockets has changed since the last call.
     pub(crate) fn poll_sources_changed(&mut self) -> bool {
-        self.ports.poll_sources_changed()
+        self.sockets.poll_sources_changed()
     }
 
     pub(crate) fn poll_sources(&self) -> io::Result<PollSources> {
-        self.ports.poll_sources()
+        self.sockets.poll_sources()
     }
 
     /// Enables packet wake-ups for the program that waits on the descriptor of a channel.
@@ -310,13 +310,13 @@ impl DeviceState {
         if capture_and_faults.is_some_and(CaptureAndFaults::may_delay_events) {
             return;
         }
-        let packets = || self.ports.packets();
+        let packets = || self.sockets.packets();
         self.packet_wakeups.offer(notifier, expected, packets);
     }
 
     /// Updates the packet wake-ups after the set of sockets has changed.
     pub(crate) fn renew_packet_wakeups(&mut self) {
-        self.packet_wakeups.renew(|| self.ports.packets());
+        self.packet_wakeups.renew(|| self.sockets.packets());
     }
 
     /// Receives packets and returns how many arrived. If they may have woken a program that must get a
@@ -325,11 +325,11 @@ impl DeviceState {
         if !self.packet_wakeups.has_promise_open() {
             return self.take_packets(now, scope);
         }
-        let reads = self.ports.descriptor_reads();
+        let reads = self.sockets.descriptor_reads();
         let arrived = self.take_packets(now, scope);
         // Packets that this device drops may have woken the program, too. After packets through shared memory the
         // descriptor may still be readable: the wake-up is then read by the program.
-        if self.ports.descriptor_reads() != reads {
+        if self.sockets.descriptor_reads() != reads {
             self.dispatch_events();
             self.packet_wakeups.note_taken();
         }
@@ -339,7 +339,7 @@ impl DeviceState {
     fn take_packets(&mut self, now: Instant, scope: PollScope) -> usize {
         let Self {
             host,
-            ports,
+            sockets,
             capture_and_faults,
             inbox,
             small_inbox,
@@ -351,7 +351,7 @@ impl DeviceState {
             PollScope::LastActive if !*dense => small_inbox,
             PollScope::LastActive | PollScope::AllSockets => inbox,
         };
-        let arrived = ports.receive(now, scope, inbox, |it| {
+        let arrived = sockets.receive(now, scope, inbox, |it| {
             if let Some(position) = wire::position(it.packet) {
                 // A message of one packet, or an acknowledgement, may arrive between the packets of a longer one.
                 *in_message = !position.ends() || *in_message && position.starts();
@@ -366,9 +366,9 @@ impl DeviceState {
         self.arrivals += arrived as u64;
         self.find_owners(now);
         if let Some(capture_and_faults) = &mut self.capture_and_faults {
-            capture_and_faults.release(now, &mut self.host, &mut self.ports);
+            capture_and_faults.release(now, &mut self.host, &mut self.sockets);
         }
-        self.ports.maintain(now);
+        self.sockets.maintain(now);
         arrived
     }
 
@@ -378,7 +378,7 @@ impl DeviceState {
             let owner = if self.host.is_ours(message.recipient) {
                 Owner::Here
             } else {
-                self.ports.forward(&message)
+                self.sockets.forward(&message)
             };
             if let Some(ours) = self.host.finish_lookup(now, message, owner) {
                 let capture_and_faults = self.capture_and_faults.as_mut();
@@ -399,19 +399,19 @@ impl DeviceState {
         if self.shortcut.is_due(now) {
             self.update_shortcut(now);
         }
-        self.ports.retry_stalled(now);
+        self.sockets.retry_backlog(now);
         self.transmit_messages(now);
         while self.host.manager().has_output() {
             let has_lanes = self.common.has_lanes();
             // Completions that other lanes have not received yet come before a disconnection, too.
             let hold = has_lanes || self.common.has_unpolled();
             let elsewhere = self
-                .connections
-                .serve(now, &mut self.host, &mut self.ports, hold);
+                .cm_events
+                .serve(now, &mut self.host, &mut self.sockets, hold);
             if has_lanes {
                 let messages = elsewhere.into_iter().map(LaneMessage::MoveToError);
                 self.lane_messages.extend(messages);
-                if self.connections.next_deadline().is_some() {
+                if self.cm_events.next_deadline().is_some() {
                     self.lane_messages.push(LaneMessage::Disconnecting);
                 }
             }
@@ -427,18 +427,18 @@ impl DeviceState {
 
     /// Registers the exit notice before the message leaves, because the process may die between the two.
     fn transmit_messages(&mut self, now: Instant) {
-        self.exit_notices.update(self.host.manager(), &self.ports);
+        self.exit_notices.update(self.host.manager(), &self.sockets);
         self.transmit_packets(now);
         self.dispatch_events();
     }
 
     fn transmit_packets(&mut self, now: Instant) {
-        while !self.ports.is_congested()
+        while !self.sockets.is_congested()
             && let Some(transmit) = self.host.poll_transmit(now, &mut self.outbox)
         {
             self.send(now, &transmit);
         }
-        let more = !self.ports.is_congested() && self.host.device().has_more_to_deliver();
+        let more = !self.sockets.is_congested() && self.host.device().has_more_to_deliver();
         self.deliver_more_at = more.then_some(now);
     }
 
@@ -448,7 +448,7 @@ impl DeviceState {
         let Some(in_memory) = self.shortcut.decide(now) else {
             return;
         };
-        self.ports.enable_shortcuts(in_memory);
+        self.sockets.enable_shortcuts(in_memory);
         if self.capture_and_faults.is_some() {
             return;
         }
@@ -465,7 +465,7 @@ impl DeviceState {
         #[cfg(feature = "tracing")]
         crate::trace::sent(transmit, &self.outbox);
         if self
-            .ports
+            .sockets
             .is_own(transmit.route.flow.destination, &self.outbox)
         {
             self.sent_to_self = true;
@@ -478,17 +478,17 @@ impl DeviceState {
                 transmit,
                 &mut self.outbox,
                 self.host.device(),
-                &mut self.ports,
+                &mut self.sockets,
             ),
-            None => self.ports.send(now, transmit, &mut self.outbox),
+            None => self.sockets.send(now, transmit, &mut self.outbox),
         };
-        if self.ports.has_local_peer() {
+        if self.sockets.has_local_peer() {
             self.shortcut.note_needed();
         }
         if let Err(error) = sent {
             self.note_unsent(transmit, error);
         }
-        if self.segmentation && !self.ports.segmentation() {
+        if self.segmentation && !self.sockets.segmentation() {
             self.segmentation = false;
             self.host.device_mut().set_batch_limits(SINGLE);
         }
@@ -526,14 +526,13 @@ impl DeviceState {
                         waiting.wake_all_later();
                     }
                 }
-                Event::Async(event) => {
-                    if let AsyncEvent::CommunicationEstablished(number) = event
-                        && !self.is_first
-                    {
+                // The host of the first lane has told its own connection manager.
+                Event::FirstPacket(number) => {
+                    if !self.is_first {
                         self.lane_messages.push(LaneMessage::Established(number));
                     }
-                    self.queue_event(event);
                 }
+                Event::Async(event) => self.queue_event(event),
             }
         }
     }
@@ -553,7 +552,7 @@ impl DeviceState {
             return;
         }
         if self.is_first {
-            self.connections.release_all();
+            self.cm_events.release_all();
         } else {
             self.lane_messages.push(LaneMessage::Polled);
         }
@@ -583,10 +582,10 @@ impl DeviceState {
     pub(crate) fn flush_before_exit(&mut self, now: Instant) {
         self.send_waiting(now);
         if let Some(capture_and_faults) = &mut self.capture_and_faults {
-            capture_and_faults.send_delayed(now, &mut self.ports);
+            capture_and_faults.send_delayed(now, &mut self.sockets);
         }
-        self.ports.flush_stalled(now);
-        (self.statistics).publish(now, &self.host, &self.ports);
+        self.sockets.flush_backlog(now);
+        (self.statistics).publish(now, &self.host, &self.sockets);
     }
 
     /// Whether packets can pass through the port.
@@ -608,18 +607,18 @@ impl DeviceState {
     }
 }
 
-impl Drop for DeviceState {
+impl Drop for LaneState {
     /// Sends what waits, and forwards requests for other processes that are still in the sockets.
     fn drop(&mut self) {
         self.flush_before_exit(now());
-        self.ports.withdraw();
+        self.sockets.withdraw();
         self.receive(now(), PollScope::AllSockets);
-        (self.statistics).publish(now(), &self.host, &self.ports);
+        (self.statistics).publish(now(), &self.host, &self.sockets);
         if let Some((check, findings)) = self.take_findings() {
             check.report(findings);
         }
         if let Some(check) = &self.check
-            && !self.ports.is_cut_off()
+            && !self.sockets.is_cut_off()
         {
             check.close();
         }
@@ -629,16 +628,16 @@ impl Drop for DeviceState {
 /// The configuration of the engine.
 fn device_config(
     device: &net::interface::Device,
-    ports: &Ports,
+    sockets: &DeviceSockets,
     options: &OpenOptions,
     batch: BatchLimits,
 ) -> Result<Config, OpenError> {
-    let window = window_for(ports.receive_buffer());
+    let window = window_for(sockets.receive_buffer());
     Ok(Config {
-        gids: ports.gids(),
+        gids: sockets.gids(),
         active_mtu: device.active_mtu,
-        numbers: ports.numbers(),
-        source_port: SourcePort::OfGid(ports.source_ports()),
+        numbers: sockets.numbers(),
+        source_port: SourcePort::OfGid(sockets.source_ports()),
         batch,
         window,
         unreliable_burst: Some(window.max),

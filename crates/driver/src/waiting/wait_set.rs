@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use net::poll::{Interest, Waker};
 
-use crate::deferred_wakeups;
+use crate::waiting::deferred_wakeups;
 
 /// Threads and tasks that wait for the same object. All of them are woken, and each checks again.
 ///

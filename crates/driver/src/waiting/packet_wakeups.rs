@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use net::poll::PollSet;
 
-use crate::notifier::Notifier;
+use crate::waiting::notifier::Notifier;
 
 /// The channel whose descriptor is readable while packets wait. The device's thread then leaves the packets
 /// to the program, as it does for a program that polls, and a packet wakes one thread instead of two.

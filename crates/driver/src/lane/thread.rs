@@ -11,19 +11,19 @@ use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
 use crate::clock::now;
-use crate::shared::{CLOSED_PAUSE, Locked, POLLED_RECENTLY, SHORTCUT_SPIN_TIME, Shared, earliest};
+use crate::lane::{CLOSED_PAUSE, Lane, Locked, POLLED_RECENTLY, SHORTCUT_SPIN_TIME, earliest};
 
 /// The thread. Dropping this stops it.
 pub(crate) struct Thread {
-    shared: Arc<Shared>,
+    lane: Arc<Lane>,
     handle: Option<JoinHandle<()>>,
 }
 
 impl Thread {
     /// Returns when the thread runs. A thread needs memory to start, and the C library ends a process that has none
     /// for it; a program may limit its memory as soon as it has the device.
-    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
-        let theirs = Arc::clone(&shared);
+    pub(crate) fn start(lane: Arc<Lane>) -> io::Result<Self> {
+        let theirs = Arc::clone(&lane);
         let running = Arc::new(Barrier::new(2));
         let reached = Arc::clone(&running);
         let handle = Builder::new().name("roci".to_owned()).spawn(move || {
@@ -32,7 +32,7 @@ impl Thread {
         })?;
         running.wait();
         Ok(Self {
-            shared,
+            lane,
             handle: Some(handle),
         })
     }
@@ -40,36 +40,36 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        if self.shared.is_inherited() {
+        if self.lane.is_inherited() {
             // The thread exists only in the parent, so there is nothing to join.
             std::mem::forget(self.handle.take());
             return;
         }
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.waker.wake();
+        self.lane.stopping.store(true, Ordering::Release);
+        self.lane.waker.wake();
         if let Some(handle) = self.handle.take() {
             let _ = handle.join();
         }
     }
 }
 
-fn serve(shared: &Shared) {
+fn serve(lane: &Lane) {
     net::signal::unblock_faults();
     let mut backoff = PollBackoff::default();
     let mut woken = Woken::default();
     let mut duty = Duty::Everything;
-    while !shared.stopping.load(Ordering::Acquire) {
+    while !lane.stopping.load(Ordering::Acquire) {
         let now = now();
-        let before = std::mem::replace(&mut duty, Duty::at(shared, now, &woken, &mut backoff));
+        let before = std::mem::replace(&mut duty, Duty::at(lane, now, &woken, &mut backoff));
         let mut progress = Progress::default();
         match duty {
             Duty::Standby(_) if matches!(before, Duty::Standby(_)) => backoff.lengthen(),
             Duty::Standby(_) => {}
-            Duty::Everything | Duty::Timers => match backoff.lock(shared, now) {
+            Duty::Everything | Duty::Timers => match backoff.lock(lane, now) {
                 Some(state) => {
-                    progress = make_progress(shared, state, duty, now);
+                    progress = make_progress(lane, state, duty, now);
                     backoff.learn(woken.by_packets, progress.arrived);
-                    if progress.arrived > 0 && spin_on_rings(shared, now) {
+                    if progress.arrived > 0 && spin_on_rings(lane, now) {
                         continue;
                     }
                 }
@@ -78,15 +78,15 @@ fn serve(shared: &Shared) {
         }
         if let Duty::Standby(until) = duty {
             // No wake-up is needed: the thread checks everything after this short time.
-            shared.set_thread_deadline(Some(now));
+            lane.set_thread_deadline(Some(now));
             progress.next = Some(until);
         }
         if progress.socket_lost {
             pause();
         }
-        woken = sleep(shared, duty, now, progress.next);
+        woken = sleep(lane, duty, now, progress.next);
         if woken.by_interfaces {
-            check_interfaces(shared);
+            check_interfaces(lane);
         }
     }
 }
@@ -124,12 +124,12 @@ impl PollBackoff {
     const MAX_LOCK_MISSES: u32 = 8;
 
     /// Takes the lock, unless an application that polls holds it.
-    fn lock<'s>(&mut self, shared: &'s Shared, now: Instant) -> Option<Locked<'s>> {
-        let others = is_polled(shared, now) && !shared.awaits_outside(now);
+    fn lock<'s>(&mut self, lane: &'s Lane, now: Instant) -> Option<Locked<'s>> {
+        let others = is_polled(lane, now) && !lane.awaits_outside(now);
         let state = if self.waits_for_lock(others) {
-            Some(shared.lock())
+            Some(lane.lock())
         } else {
-            shared.try_lock()
+            lane.try_lock()
         };
         match state {
             Some(_) => self.lock_misses = 0,
@@ -182,8 +182,8 @@ impl PollBackoff {
     }
 }
 
-fn is_polled(shared: &Shared, now: Instant) -> bool {
-    shared.polled_within(PollBackoff::MAX, now).is_some()
+fn is_polled(lane: &Lane, now: Instant) -> bool {
+    lane.polled_within(PollBackoff::MAX, now).is_some()
 }
 
 /// What ended the thread's sleep.
@@ -193,12 +193,12 @@ struct Woken {
     by_packets: bool,
 }
 
-/// Updates addresses and interfaces. Connections over a removed interface end.
-fn check_interfaces(shared: &Shared) {
-    if shared.monitor.as_ref().is_some_and(Monitor::has_changed)
+/// Updates addresses and interfaces. CmEvents over a removed interface end.
+fn check_interfaces(lane: &Lane) {
+    if lane.monitor.as_ref().is_some_and(Monitor::has_changed)
         && let Ok(interfaces) = net::interface::interfaces()
     {
-        let mut state = shared.lock();
+        let mut state = lane.lock();
         state.update_interfaces(&interfaces);
         state.transmit(now());
     }
@@ -215,7 +215,7 @@ struct Progress {
 }
 
 /// Receives packets and runs timers, as far as the duty requires it.
-fn make_progress(shared: &Shared, mut state: Locked<'_>, duty: Duty, now: Instant) -> Progress {
+fn make_progress(lane: &Lane, mut state: Locked<'_>, duty: Duty, now: Instant) -> Progress {
     let due = state.next_deadline().is_some_and(|at| at <= now);
     let arrived = if duty == Duty::Everything || due || state.has_unsent() {
         state.progress(now)
@@ -229,7 +229,7 @@ fn make_progress(shared: &Shared, mut state: Locked<'_>, duty: Duty, now: Instan
     let unsent_until = state.has_unsent().then(|| now + POLLED_RECENTLY);
     let next = earliest(next, unsent_until);
     // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
-    shared.set_thread_deadline(next);
+    lane.set_thread_deadline(next);
     Progress {
         next,
         arrived,
@@ -239,17 +239,17 @@ fn make_progress(shared: &Shared, mut state: Locked<'_>, duty: Duty, now: Instan
 
 /// One round of the thread, for a device without one. Returns the next deadline.
 #[cfg(feature = "sim")]
-pub(crate) fn serve_once(shared: &Shared, now: Instant) -> Option<Instant> {
-    make_progress(shared, shared.lock(), Duty::Everything, now).next
+pub(crate) fn serve_once(lane: &Lane, now: Instant) -> Option<Instant> {
+    make_progress(lane, lane.lock(), Duty::Everything, now).next
 }
 
 /// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread
 /// is asleep. Returns whether more packets arrived.
-fn spin_on_rings(shared: &Shared, begin: Instant) -> bool {
+fn spin_on_rings(lane: &Lane, begin: Instant) -> bool {
     const LONGEST: Duration = Duration::from_millis(1);
     let mut last_arrival = begin;
     loop {
-        let Some(mut state) = shared.try_lock() else {
+        let Some(mut state) = lane.try_lock() else {
             break;
         };
         let now = now();
@@ -284,41 +284,40 @@ enum Duty {
 }
 
 impl Duty {
-    fn at(shared: &Shared, now: Instant, woken: &Woken, backoff: &mut PollBackoff) -> Self {
-        let outside = shared.awaits_outside(now);
-        if !outside && let Some(until) = shared.polled_within(backoff.time, now) {
+    fn at(lane: &Lane, now: Instant, woken: &Woken, backoff: &mut PollBackoff) -> Self {
+        let outside = lane.awaits_outside(now);
+        if !outside && let Some(until) = lane.polled_within(backoff.time, now) {
             return Duty::Standby(until);
         }
-        if woken.by_packets && !outside && is_polled(shared, now) && backoff.should_probe() {
+        if woken.by_packets && !outside && is_polled(lane, now) && backoff.should_probe() {
             return Duty::Standby(now + PollBackoff::MIN);
         }
-        match shared.sleepers.load(Ordering::Acquire) {
+        match lane.sleepers.load(Ordering::Acquire) {
             0 => Duty::Everything,
             _ => Duty::Timers,
         }
     }
 }
 
-fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> Woken {
+fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken {
     const WAKER: usize = 0;
     const MONITOR: usize = 1;
-    let poll_sources = shared.poll_sources();
-    let mut interests = vec![Interest::readable(shared.waker.as_fd())];
-    let monitor = shared.monitor.as_ref().map(AsFd::as_fd);
+    let poll_sources = lane.poll_sources();
+    let mut interests = vec![Interest::readable(lane.waker.as_fd())];
+    let monitor = lane.monitor.as_ref().map(AsFd::as_fd);
     interests.extend(monitor.map(Interest::readable));
     let first_source = interests.len();
     if duty == Duty::Everything {
         poll_sources.add_to(&mut interests);
     }
-    shared
-        .thread_parked
+    lane.thread_parked
         .store(duty == Duty::Timers, Ordering::SeqCst);
     let stands_by = matches!(duty, Duty::Standby(_));
-    shared.thread_stands_by.store(stands_by, Ordering::Release);
+    lane.thread_stands_by.store(stands_by, Ordering::Release);
     let left_alone = match duty {
         Duty::Everything => false,
-        Duty::Standby(_) => shared.awaits_outside(now),
-        Duty::Timers => shared.sleepers.load(Ordering::SeqCst) == 0,
+        Duty::Standby(_) => lane.awaits_outside(now),
+        Duty::Timers => lane.sleepers.load(Ordering::SeqCst) == 0,
     };
     let mut ready = Ready::default();
     if !left_alone {
@@ -326,11 +325,11 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> W
         ready = wait(&interests, timeout).unwrap_or_else(|_| pause());
         // Clear before reading anything, so that no wake-up is lost. Only if it is set: it is a system call.
         if ready.contains(WAKER) {
-            shared.waker.clear();
+            lane.waker.clear();
         }
     }
-    shared.thread_parked.store(false, Ordering::Release);
-    shared.thread_stands_by.store(false, Ordering::Release);
+    lane.thread_parked.store(false, Ordering::Release);
+    lane.thread_stands_by.store(false, Ordering::Release);
     Woken {
         by_interfaces: monitor.is_some() && ready.contains(MONITOR),
         by_packets: (first_source..interests.len()).any(|source| ready.contains(source)),
@@ -346,7 +345,7 @@ fn pause() -> Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connected_end::End;
+    use crate::driver::connected_end::End;
     use crate::options::OpenOptions;
 
     /// A thread that leaves the wake-up there would never sleep again.
@@ -354,9 +353,9 @@ mod tests {
     fn a_wake_up_is_taken() {
         let driver = crate::Driver::open("127.58.93.1", &OpenOptions::default());
         let driver = driver.expect("a loopback address");
-        driver.shared.waker.wake();
+        driver.lane.waker.wake();
         let is_raised = || {
-            let waker = [Interest::readable(driver.shared.waker.as_fd())];
+            let waker = [Interest::readable(driver.lane.waker.as_fd())];
             !wait(&waker, Some(Duration::ZERO))
                 .expect("a descriptor")
                 .is_empty()
@@ -374,18 +373,18 @@ mod tests {
         let driver = crate::Driver::open("127.58.93.2", &OpenOptions::default());
         let driver = driver.expect("a loopback address");
         let timeout = now() + Duration::from_secs(20);
-        let is_parked = || driver.shared.thread_parked.load(Ordering::Acquire);
+        let is_parked = || driver.lane.thread_parked.load(Ordering::Acquire);
         let wait_until = |parked: bool| {
             while is_parked() != parked {
                 assert!(now() < timeout, "parked: {}", is_parked());
-                driver.shared.waker.wake();
+                driver.lane.waker.wake();
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
         wait_until(false);
-        driver.shared.sleepers.fetch_add(1, Ordering::AcqRel);
+        driver.lane.sleepers.fetch_add(1, Ordering::AcqRel);
         wait_until(true);
-        driver.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
+        driver.lane.sleepers.fetch_sub(1, Ordering::AcqRel);
         wait_until(false);
     }
 
@@ -397,13 +396,13 @@ mod tests {
         let _channel = there.channel();
         there.driver.arm(there.completions, engine::Notify::Any);
         here.send_to(&there);
-        let shared = &there.driver.shared;
+        let lane = &there.driver.lane;
         let timeout = now() + Duration::from_secs(20);
         loop {
             let now = now();
             assert!(now < timeout, "the message does not arrive");
-            let progress = make_progress(shared, shared.lock(), Duty::Everything, now);
-            if shared.lock().has_unsent() {
+            let progress = make_progress(lane, lane.lock(), Duty::Everything, now);
+            if lane.lock().has_unsent() {
                 let next = progress.next.expect("a deadline");
                 assert!(next <= now + POLLED_RECENTLY);
                 break;

@@ -16,8 +16,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::task;
 
-use crate::notifier::Descriptor;
-use crate::wait_set::WaitSet;
+use crate::waiting::notifier::Descriptor;
+use crate::waiting::wait_set::WaitSet;
 
 thread_local! {
     /// How many such locks this thread holds.
@@ -91,7 +91,7 @@ mod tests {
     use net::poll::{Interest, wait};
 
     use super::*;
-    use crate::notifier::Notifier;
+    use crate::waiting::notifier::Notifier;
 
     struct Count(AtomicU32);
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use net::poll::{PollSet, Signal};
 
-use crate::deferred_wakeups::{self, Wake};
-use crate::wait_set::WaitSet;
+use crate::waiting::deferred_wakeups::{self, Wake};
+use crate::waiting::wait_set::WaitSet;
 
 /// A queue of notifications, the threads and tasks that wait for them, and a descriptor that is readable
 /// while the queue is not empty.
