@@ -87,7 +87,7 @@ fn run_server(common: &Common) -> anyhow::Result<()> {
     let context = common.device.open("cm_sum-server.pcapng", None)?;
     // One channel carries the events of all its ids. It has a file descriptor.
     let channel = EventChannel::new()?;
-    let listener = channel.create(PortSpace::Tcp);
+    let listener = channel.create_id(PortSpace::Tcp);
     listener.choose(&context)?;
     let address = listener.bind((Ipv4Addr::UNSPECIFIED, common.port).into())?;
     listener.listen(1)?;
@@ -124,7 +124,7 @@ fn run_server(common: &Common) -> anyhow::Result<()> {
 fn run_client(common: &Common, server: IpAddr, first: u32, second: u32) -> anyhow::Result<()> {
     let context = common.device.open("cm_sum-client.pcapng", Some(server))?;
     let channel = EventChannel::new()?;
-    let id = channel.create(PortSpace::Tcp);
+    let id = channel.create_id(PortSpace::Tcp);
     id.choose(&context)?;
     // Find the local device and address, then the path. Each result is an event.
     id.resolve_address(None, SocketAddr::new(server, common.port), TIMEOUT)?;

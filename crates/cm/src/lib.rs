@@ -28,12 +28,12 @@
 //!     }
 //! }
 //!
-//! let listener = server.create(PortSpace::Tcp, ServiceType::ReliableConnection)?;
+//! let listener = server.create_id(PortSpace::Tcp, ServiceType::ReliableConnection)?;
 //! server.bind(listener, "0.0.0.0:7174".parse()?)?;
 //! server.listen(listener, 8)?;
 //!
 //! // A driver looks these results up when it gets an instruction. Here they are constants.
-//! let id = client.create(PortSpace::Tcp, ServiceType::ReliableConnection)?;
+//! let id = client.create_id(PortSpace::Tcp, ServiceType::ReliableConnection)?;
 //! let second = Duration::from_secs(1);
 //! client.resolve_address(now, id, None, "10.0.0.2:7174".parse()?, second)?;
 //! client.address_resolved(id, Ok(client_ip));

@@ -167,7 +167,7 @@ impl Manager {
     }
 
     /// Creates an id, like `rdma_create_id`. [`ServiceType::of`] returns the default kind of a port space.
-    pub fn create(&mut self, space: PortSpace, kind: ServiceType) -> Result<Id, TooManyIds> {
+    pub fn create_id(&mut self, space: PortSpace, kind: ServiceType) -> Result<Id, TooManyIds> {
         if self.ids() >= self.config.max_ids {
             return Err(TooManyIds(self.ids()));
         }

@@ -298,7 +298,7 @@ mod tests {
 
     fn another(cm_events: &mut CmEvents, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
         let kind = cm::ServiceType::of(PortSpace::Tcp);
-        let id = manager.create(PortSpace::Tcp, kind).expect("room");
+        let id = manager.create_id(PortSpace::Tcp, kind).expect("room");
         let queue = Arc::new(EventQueue::new(Notifier::without_descriptor(), false));
         let subscriber = Subscriber {
             queue: Arc::clone(&queue),

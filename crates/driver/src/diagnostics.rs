@@ -308,7 +308,7 @@ mod tests {
             work: Work::Send,
             length: 4,
             status: Status::RetriesExhausted,
-            fault: SendFault::NoAnswer {
+            fault: SendFault::NoResponse {
                 retries: 7,
                 waited: Duration::from_secs(1),
                 responses: PeerResponses::None,

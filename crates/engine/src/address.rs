@@ -39,7 +39,7 @@ impl Address {
     }
 }
 
-/// Whether an address can be that of a machine. A forged packet may have another source, to which no reply can be
+/// Whether an address can be that of a machine. A forged packet may have another source, to which no response can be
 /// sent. An IPv4 packet has an IPv4 address, so an IPv6 packet with a mapped one is forged, too.
 pub(crate) fn is_unicast(address: IpAddr) -> bool {
     let is_special = match address {

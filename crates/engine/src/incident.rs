@@ -195,7 +195,7 @@ pub struct RetriedSend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryReason {
     /// The peer does not answer.
-    NoAnswer {
+    NoResponse {
         /// How many timeouts there were.
         timeouts: u32,
         /// Which responses arrived from the peer.
@@ -229,7 +229,7 @@ pub enum SendFault {
     /// A local segment cannot be used.
     Segment(SegmentFault),
     /// The peer did not answer.
-    NoAnswer {
+    NoResponse {
         /// How often the request was retried.
         retries: u8,
         /// From the first attempt to the last timeout.

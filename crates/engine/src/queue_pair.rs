@@ -243,7 +243,7 @@ impl QueuePair {
 
     /// Whether it may have packets to send.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.responder.has_replies() || (self.state.transmits() && self.has_sends_to_transmit())
+        self.responder.has_responses() || (self.state.transmits() && self.has_sends_to_transmit())
     }
 
     fn has_sends_to_transmit(&self) -> bool {
@@ -274,9 +274,9 @@ impl QueuePair {
     ) {
         // A single acknowledgement is shorter than a request. All packets of one send except the
         // last have the same length, so it fits after a request but not before one.
-        let replies_last = self.responder.only_acknowledges();
-        if !replies_last {
-            self.transmit_replies(batch, shared);
+        let responses_last = self.responder.only_acknowledges();
+        if !responses_last {
+            self.transmit_responses(batch, shared);
         }
         if self.state.transmits() {
             match self.init.kind {
@@ -290,8 +290,8 @@ impl QueuePair {
                 }
             }
         }
-        if replies_last {
-            self.transmit_replies(batch, shared);
+        if responses_last {
+            self.transmit_responses(batch, shared);
         }
     }
 

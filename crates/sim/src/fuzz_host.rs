@@ -89,7 +89,7 @@ impl Attack {
         let manager = host.manager();
         manager.add_address(OURS);
         let id = manager
-            .create(PortSpace::Tcp, cm::ServiceType::ReliableConnection)
+            .create_id(PortSpace::Tcp, cm::ServiceType::ReliableConnection)
             .expect("a first id");
         manager.bind(id, (OURS, 7174).into()).expect("a free port");
         manager.listen(id, 4).expect("a bound id");
@@ -368,7 +368,7 @@ mod tests {
         attack.wait(Duration::from_millis(100));
         let manager = attack.host.manager();
         let id = manager
-            .create(PortSpace::Tcp, cm::ServiceType::ReliableConnection)
+            .create_id(PortSpace::Tcp, cm::ServiceType::ReliableConnection)
             .expect("an id");
         manager.bind(id, (OURS, 9).into()).expect("a free port");
         manager.listen(id, 4).expect("a bound id");

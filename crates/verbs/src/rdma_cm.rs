@@ -12,11 +12,11 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let channel = EventChannel::new()?;
-//! let listener = channel.create(PortSpace::Tcp);
+//! let listener = channel.create_id(PortSpace::Tcp);
 //! let address = listener.bind("127.0.0.1:0".parse()?)?;
 //! listener.listen(16)?;
 //!
-//! let client = channel.create(PortSpace::Tcp);
+//! let client = channel.create_id(PortSpace::Tcp);
 //! client.resolve_address(None, address, Duration::from_secs(1))?;
 //! assert_eq!(channel.wait().kind, EventKind::AddressResolved);
 //! client.resolve_route(Duration::from_secs(1))?;

@@ -139,7 +139,7 @@ fn silent_client(address: SocketAddr) -> (EventChannel, CmId) {
     let wait = Duration::from_secs(10);
     let source = "127.54.1.6:0".parse().expect("an address");
     let channel = EventChannel::new().expect("a channel");
-    let silent = channel.create(PortSpace::Tcp);
+    let silent = channel.create_id(PortSpace::Tcp);
     silent
         .resolve_address(Some(source), address, wait)
         .expect("an address of this machine");

@@ -65,7 +65,7 @@ fn connect(address: SocketAddr, request: &[u8]) -> Result<(Side, Connection), Co
 /// An id that can connect to an address, and its events.
 fn resolved(address: SocketAddr) -> (EventChannel, CmId) {
     let channel = EventChannel::new().unwrap();
-    let id = channel.create(PortSpace::Tcp);
+    let id = channel.create_id(PortSpace::Tcp);
     id.resolve_address(Some(beside(address)), address, TIMEOUT)
         .unwrap();
     assert_eq!(channel.wait().kind, EventKind::AddressResolved);
@@ -85,7 +85,7 @@ impl Listening {
     fn at(address: &str) -> Self {
         let address = address.parse().unwrap();
         let channel = EventChannel::new().unwrap();
-        let id = channel.create(PortSpace::Tcp);
+        let id = channel.create_id(PortSpace::Tcp);
         id.bind(address).unwrap();
         id.listen(1).unwrap();
         Self {
@@ -408,7 +408,7 @@ fn server_notices_a_client_that_exits() {
 #[test]
 fn events_move_with_their_id_to_another_channel() {
     let [first, second] = [(); 2].map(|()| EventChannel::new().unwrap());
-    let id = first.create(PortSpace::Tcp);
+    let id = first.create_id(PortSpace::Tcp);
     id.bind("127.54.9.1:0".parse().unwrap()).unwrap();
     id.resolve_address(None, "127.54.9.1:7174".parse().unwrap(), TIMEOUT)
         .unwrap();
@@ -427,7 +427,7 @@ fn events_move_with_their_id_to_another_channel() {
 #[test]
 fn missing_route_is_an_event() {
     let channel = EventChannel::new().unwrap();
-    let id = channel.create(PortSpace::Tcp);
+    let id = channel.create_id(PortSpace::Tcp);
     // A documentation prefix, from an address that is not ours.
     let elsewhere = "192.0.2.7:0".parse().unwrap();
     id.resolve_address(Some(elsewhere), "192.0.2.1:7174".parse().unwrap(), TIMEOUT)

@@ -66,7 +66,7 @@ fn next(channel: &EventChannel) -> Event {
 
 /// An id that knows the way.
 fn resolved(channel: &EventChannel, peer: SocketAddr) -> CmId {
-    let id = channel.create(PortSpace::Udp);
+    let id = channel.create_id(PortSpace::Udp);
     id.resolve_address(None, peer, TIMEOUT).unwrap();
     assert_eq!(next(channel).kind, EventKind::AddressResolved);
     id.resolve_route(TIMEOUT).unwrap();
@@ -75,7 +75,7 @@ fn resolved(channel: &EventChannel, peer: SocketAddr) -> CmId {
 }
 
 fn listening(channel: &EventChannel, address: &str) -> (CmId, SocketAddr) {
-    let id = channel.create(PortSpace::Udp);
+    let id = channel.create_id(PortSpace::Udp);
     let bound = id.bind(address.parse().unwrap()).unwrap();
     id.listen(8).unwrap();
     (id, bound)
@@ -133,7 +133,7 @@ fn joined_group_receives_until_it_is_left() {
     // One for each run at the same time.
     let [low, high, ..] = std::process::id().to_le_bytes();
     let group = IpAddr::from([239, 55, high, low]);
-    let id = channel.create(PortSpace::Udp);
+    let id = channel.create_id(PortSpace::Udp);
     id.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let member = Mailbox::of(&id);
     id.join(group, false).unwrap();

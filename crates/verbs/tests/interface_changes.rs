@@ -22,7 +22,7 @@ fn next(channel: &EventChannel) -> EventKind {
 #[ignore = "runs in a network namespace that another test makes"]
 fn child_in_a_namespace() {
     let channel = EventChannel::new().unwrap();
-    let moving = channel.create(PortSpace::Tcp);
+    let moving = channel.create_id(PortSpace::Tcp);
     moving.bind("10.6.0.1:7174".parse().unwrap()).unwrap();
     moving.listen(1).unwrap();
     ip("address del 10.6.0.1/24 dev d0");

@@ -55,7 +55,7 @@ pub(super) fn create<'a>(
         PortSpace::Udp => ServiceType::Datagram,
         PortSpace::Infiniband => service_type_of(queue_pair)?,
     };
-    let cm_id = channel.events.create_for(port_space, service_type);
+    let cm_id = channel.events.create_id_for(port_space, service_type);
     let c_part = abi::rdma_cm_id {
         channel: channel.c(),
         context,

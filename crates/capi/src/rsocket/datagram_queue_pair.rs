@@ -38,7 +38,7 @@ pub(super) struct DatagramQueuePair {
 impl DatagramQueuePair {
     pub(super) fn make(address: IpAddr) -> Result<Self, Errno> {
         let channel = EventChannel::new()?;
-        let cm_id = channel.create(PortSpace::Udp);
+        let cm_id = channel.create_id(PortSpace::Udp);
         cm_id.bind(SocketAddr::new(address, 0))?;
         let driver = cm_id.driver().ok_or(Errno::NO_DEVICE)?;
         let notifier = Arc::new(Notifier::new()?);

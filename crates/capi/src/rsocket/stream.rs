@@ -91,7 +91,7 @@ pub(super) enum Phase {
 impl Stream {
     pub(super) fn new() -> Result<Self, Errno> {
         let channel = EventChannel::new()?;
-        let cm_id = channel.create(PortSpace::Tcp);
+        let cm_id = channel.create_id(PortSpace::Tcp);
         cm_id.set_rnr_timer(rnr_timer())?;
         Ok(Self::of(channel, cm_id, Phase::New, None, Sizes::default()))
     }

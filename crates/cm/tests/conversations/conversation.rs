@@ -135,7 +135,7 @@ impl Conversation {
     /// The same for another kind.
     pub(crate) fn resolved_for(&mut self, space: PortSpace, kind: ServiceType) -> Id {
         let manager = &mut self.manager;
-        let id = manager.create(space, kind).expect("an id");
+        let id = manager.create_id(space, kind).expect("an id");
         let second = Duration::from_secs(1);
         let peer = (PEER, PORT).into();
         let asked = manager.resolve_address(at(0), id, None, peer, second);
@@ -172,7 +172,7 @@ impl Conversation {
     pub(crate) fn listening(&mut self, space: PortSpace, backlog: usize) -> Id {
         let manager = &mut self.manager;
         let id = manager
-            .create(space, ServiceType::of(space))
+            .create_id(space, ServiceType::of(space))
             .expect("an id");
         manager.bind(id, (US, PORT).into()).expect("a free port");
         manager.listen(id, backlog).expect("a bound id");

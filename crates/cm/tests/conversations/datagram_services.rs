@@ -250,7 +250,7 @@ fn group_is_joined_and_left() {
     let group: IpAddr = "239.1.2.3".parse().expect("an address");
     let manager = &mut conversation.manager;
     let id = manager
-        .create(PortSpace::Udp, ServiceType::Datagram)
+        .create_id(PortSpace::Udp, ServiceType::Datagram)
         .expect("an id");
     let early = manager.join(id, group, false);
     assert_eq!(early, Err(CallError::WrongState(cm::State::Idle)));
@@ -286,7 +286,7 @@ fn failed_join_is_reported() {
     let group: IpAddr = "239.1.2.3".parse().expect("an address");
     let manager = &mut conversation.manager;
     let id = manager
-        .create(PortSpace::Udp, ServiceType::Datagram)
+        .create_id(PortSpace::Udp, ServiceType::Datagram)
         .expect("an id");
     manager.bind(id, (US, 0).into()).expect("a port");
     let other_family = "ff0e::1".parse().expect("an address");

@@ -108,7 +108,7 @@ fn flood_from_one_ipv6_network_does_not_exclude_another() {
     conversation.manager.add_address(ours);
     let listener = conversation
         .manager
-        .create(PortSpace::Tcp, ServiceType::ReliableConnection);
+        .create_id(PortSpace::Tcp, ServiceType::ReliableConnection);
     let listener = listener.expect("an id");
     let bound = conversation.manager.bind(listener, (ours, PORT).into());
     bound.expect("an address of ours");

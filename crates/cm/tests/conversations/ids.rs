@@ -21,7 +21,7 @@ fn socket(text: &str) -> SocketAddr {
 fn tcp(conversation: &mut Conversation) -> cm::Id {
     let created = conversation
         .manager
-        .create(PortSpace::Tcp, ServiceType::ReliableConnection);
+        .create_id(PortSpace::Tcp, ServiceType::ReliableConnection);
     created.expect("an id")
 }
 
@@ -318,7 +318,7 @@ fn max_ids_limits_ids() {
     let id = tcp(&mut conversation);
     let third = conversation
         .manager
-        .create(PortSpace::Tcp, ServiceType::ReliableConnection);
+        .create_id(PortSpace::Tcp, ServiceType::ReliableConnection);
     assert_eq!(third, Err(TooManyIds(2)));
     conversation.peer_sends(0, request());
     conversation.peer_receives_nothing(0);

@@ -283,7 +283,9 @@ fn listens_in_infiniband_space(
     kind: ServiceType,
 ) -> ConnectRequest {
     let manager = &mut conversation.manager;
-    let id = manager.create(PortSpace::Infiniband, kind).expect("an id");
+    let id = manager
+        .create_id(PortSpace::Infiniband, kind)
+        .expect("an id");
     manager.bind(id, (US, PORT).into()).expect("a free port");
     manager.listen(id, 0).expect("a bound id");
     let mut request = request();

@@ -121,7 +121,7 @@ impl Side {
     fn listen(&mut self, space: PortSpace) {
         let manager = &mut self.manager;
         let id = manager
-            .create(space, ServiceType::of(space))
+            .create_id(space, ServiceType::of(space))
             .expect("an id");
         let address = (self.address, PORT).into();
         manager.bind(id, address).expect("a free port");
@@ -136,7 +136,7 @@ impl Side {
             6 => ServiceType::UnreliableConnection,
             _ => ServiceType::of(space),
         };
-        let Ok(id) = self.manager.create(space, kind) else {
+        let Ok(id) = self.manager.create_id(space, kind) else {
             return;
         };
         self.ids.push(id);

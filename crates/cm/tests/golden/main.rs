@@ -67,7 +67,7 @@ fn manager(guid: u64, address: IpAddr) -> Manager {
 fn listening(guid: u64, address: IpAddr, space: PortSpace, port: u16) -> Manager {
     let mut manager = manager(guid, address);
     let id = manager
-        .create(space, ServiceType::of(space))
+        .create_id(space, ServiceType::of(space))
         .expect("an id");
     manager.bind(id, (address, port).into()).expect("free");
     manager.listen(id, 0).expect("bound");
@@ -262,7 +262,7 @@ fn resolved(
 ) -> Manager {
     let mut manager = manager(guid, header.source);
     let id = manager
-        .create(space, ServiceType::of(space))
+        .create_id(space, ServiceType::of(space))
         .expect("an id");
     let source = Some((header.source, header.source_port).into());
     let peer = (header.destination, port).into();

@@ -19,7 +19,7 @@ pub(super) fn send(
     let asked = asked(failed);
     let (wrong, cause) = match failed.fault {
         SendFault::Segment(fault) => segment(&fault),
-        SendFault::NoAnswer { responses, .. } => match unsent {
+        SendFault::NoResponse { responses, .. } => match unsent {
             Some(cause) => (no_response::not_sent(failed), cause),
             None => {
                 let tried = no_response::tried(&failed.fault);

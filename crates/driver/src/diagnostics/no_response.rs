@@ -107,7 +107,7 @@ fn no_packet(
 /// What was tried, for a request that failed.
 pub(super) fn tried(fault: &SendFault) -> String {
     match fault {
-        SendFault::NoAnswer {
+        SendFault::NoResponse {
             retries, waited, ..
         } => format!("no response after {retries} retries within {waited:.1?}"),
         _ => "no response arrived".to_owned(),

@@ -26,7 +26,7 @@ pub(super) fn retried(
     let asked = format!("{work} (wr_id {}, {length}) of {about}{to}", retried.id);
     let waited = retried.waited;
     match retried.reason {
-        RetryReason::NoAnswer {
+        RetryReason::NoResponse {
             timeouts,
             responses,
         } => {

@@ -82,13 +82,13 @@ impl EventChannel {
 
     /// A new id, for the queue pair type of the port space.
     #[must_use]
-    pub fn create(&self, space: PortSpace) -> CmId {
-        self.create_for(space, ServiceType::of(space))
+    pub fn create_id(&self, space: PortSpace) -> CmId {
+        self.create_id_for(space, ServiceType::of(space))
     }
 
     /// A new id for a queue pair type.
     #[must_use]
-    pub fn create_for(&self, space: PortSpace, service_type: ServiceType) -> CmId {
+    pub fn create_id_for(&self, space: PortSpace, service_type: ServiceType) -> CmId {
         CmId::new(self, space, service_type)
     }
 

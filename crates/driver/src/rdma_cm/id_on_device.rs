@@ -51,7 +51,7 @@ impl IdOnDevice {
         options: &IdOptions,
     ) -> Result<Self, CmError> {
         driver.announce_exit();
-        let created = driver.call_manager(|manager, _| manager.create(space, kind));
+        let created = driver.call_manager(|manager, _| manager.create_id(space, kind));
         let id = created.ok_or(CmError::Inherited)??;
         let device_id = Self::new(driver, id);
         device_id.subscribe(channel, token);

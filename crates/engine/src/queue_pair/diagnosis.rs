@@ -207,7 +207,7 @@ impl QueuePair {
                 let fault = self.segment_fault(shared);
                 fault.map_or(SendFault::Other, SendFault::Segment)
             }
-            Status::RetriesExhausted => SendFault::NoAnswer {
+            Status::RetriesExhausted => SendFault::NoResponse {
                 retries: self.attributes.retry_count.unwrap_or(0),
                 waited: self.requester.retried_for(),
                 responses: self.peer_responses(),

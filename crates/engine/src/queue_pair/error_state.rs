@@ -24,7 +24,7 @@ impl QueuePair {
         self.flush_sends(shared);
         self.fail_message(Status::Flushed, shared);
         self.flush_receives(shared);
-        self.responder.keep_replies_before_final_nak();
+        self.responder.keep_responses_before_final_nak();
         if self.init.shared_receive.is_some() || self.init.kind == QueuePairType::XrcTarget {
             shared.raise(AsyncEvent::LastReceiveReached(self.number));
         }

@@ -27,10 +27,10 @@ use crate::slab::Id;
 use crate::state::{QueuePairType, State};
 use crate::work_request::ReceiveRequest;
 use duplicates::SavedResponse;
-use response_queue::Reply;
+use response_queue::Response;
 pub(super) use validate::Rejection;
 
-/// The receive side of a reliable connection: its sequence numbers and queued replies.
+/// The receive side of a reliable connection: its sequence numbers and queued responses.
 #[derive(Debug)]
 pub(super) struct Responder {
     /// The next PSN to execute.
@@ -42,7 +42,7 @@ pub(super) struct Responder {
     nak_sent: bool,
     /// The message whose packets are arriving.
     pub(super) message: Option<Message>,
-    replies: VecDeque<Reply>,
+    responses: VecDeque<Response>,
     /// The responses of the latest reads and atomics, for duplicates.
     saved: VecDeque<SavedResponse>,
     /// Whether the first packet of the peer has arrived.
@@ -98,7 +98,7 @@ impl Responder {
             completed: 0,
             nak_sent: false,
             message: None,
-            replies: VecDeque::new(),
+            responses: VecDeque::new(),
             saved: VecDeque::new(),
             established: false,
             domain: None,

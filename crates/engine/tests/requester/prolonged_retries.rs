@@ -43,7 +43,7 @@ fn a_peer_that_is_silent_for_a_second_is_an_incident_once() {
     };
     assert_eq!(retried.id, 5);
     assert!(retried.waited.as_millis() >= 1_000);
-    let RetryReason::NoAnswer {
+    let RetryReason::NoResponse {
         timeouts,
         responses: PeerResponses::None,
     } = retried.reason
@@ -56,7 +56,7 @@ fn a_peer_that_is_silent_for_a_second_is_an_incident_once() {
     let Incident::SendFailed(failed) = incident else {
         panic!("{incident:?}")
     };
-    let SendFault::NoAnswer {
+    let SendFault::NoResponse {
         retries: 7, waited, ..
     } = failed.fault
     else {

@@ -238,7 +238,7 @@ impl Connections {
         let config = self.configs[server];
         let peer = (config.address(), config.port()).into();
         let manager = self.host(host).manager();
-        let id = manager.create(service.space(), service.kind())?;
+        let id = manager.create_id(service.space(), service.kind())?;
         manager.resolve_address(now, id, None, peer, RESOLVE_TIMEOUT)?;
         let key = self.key(host, id);
         self.clients.insert(number, key);

@@ -63,7 +63,7 @@ impl Process {
         service: Service,
         rng: &mut Rng,
     ) -> Result<cm::Id, CheckError> {
-        let id = manager.create(service.space(), service.kind())?;
+        let id = manager.create_id(service.space(), service.kind())?;
         let address = (self.config.address(), self.config.port()).into();
         manager.bind(id, address)?;
         manager.listen(id, *rng.pick(&[1, 2, 8]))?;

@@ -40,7 +40,7 @@ impl Victim {
             PortSpace::Tcp => ServiceType::ReliableConnection,
             PortSpace::Infiniband => ServiceType::UnreliableConnection,
         };
-        let Ok(id) = self.manager.create(space, kind) else {
+        let Ok(id) = self.manager.create_id(space, kind) else {
             return;
         };
         self.ids.push(id);
@@ -55,7 +55,7 @@ impl Victim {
 
     fn resolve(&mut self, input: &mut Input<'_>) {
         let space = input.pick(&[PortSpace::Tcp, PortSpace::Tcp, PortSpace::Udp]);
-        let Ok(id) = self.manager.create(space, ServiceType::of(space)) else {
+        let Ok(id) = self.manager.create_id(space, ServiceType::of(space)) else {
             return;
         };
         self.ids.push(id);

@@ -68,7 +68,7 @@ fn next_line(answers: &mut BufReader<ChildStdout>) -> String {
 pub(crate) fn run() {
     let listener = TcpListener::bind((ADDRESS, 0)).expect("a port");
     let channel = EventChannel::new().expect("a descriptor");
-    let id = channel.create(PortSpace::Tcp);
+    let id = channel.create_id(PortSpace::Tcp);
     let any_port = SocketAddr::new(ADDRESS.parse().expect("an address"), 0);
     let bound = id.bind(any_port).expect("a port");
     id.listen(1024).expect("a bound id");

@@ -123,7 +123,7 @@ impl Resolution {
         choose: impl FnOnce(&CmId),
     ) -> Result<Self, ConnectError> {
         let channel = EventChannel::private();
-        let id = channel.create(PortSpace::Tcp);
+        let id = channel.create_id(PortSpace::Tcp);
         choose(&id);
         id.resolve_address(source, peer, RESOLVE_TIMEOUT)?;
         Ok(Self { id, channel, peer })

@@ -45,7 +45,7 @@ impl Listener {
 
     fn bind_id(address: SocketAddr, choose: impl FnOnce(&CmId)) -> Result<Self, ConnectError> {
         let channel = EventChannel::private();
-        let id = channel.create(PortSpace::Tcp);
+        let id = channel.create_id(PortSpace::Tcp);
         choose(&id);
         let local = id.bind(address)?;
         id.listen(BACKLOG)?;

@@ -158,7 +158,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     ("no device", || {
         let channel = EventChannel::new().expect("a channel");
-        let id = channel.create(PortSpace::Tcp);
+        let id = channel.create_id(PortSpace::Tcp);
         let from = "192.0.2.77:0".parse().expect("an address");
         let to = "127.57.12.1:7199".parse().expect("an address");
         id.resolve_address(Some(from), to, TIMEOUT)
@@ -212,7 +212,7 @@ fn wrong_first_psn(left: &str, right: &str, expected: fn(Psn) -> Psn) {
 /// The peer's machine exists, but no process there uses RDMA.
 fn no_answer_to_a_request() {
     let channel = EventChannel::new().expect("a channel");
-    let id = channel.create(PortSpace::Tcp);
+    let id = channel.create_id(PortSpace::Tcp);
     let from = "127.57.17.1:0".parse().expect("an address");
     let to = "127.57.17.9:7199".parse().expect("an address");
     id.resolve_address(Some(from), to, TIMEOUT)

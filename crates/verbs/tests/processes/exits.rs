@@ -128,7 +128,7 @@ fn expect_end(connection: &Connection, peer: &Peer, role: &str, way: &str, signa
 
 fn a_client_dies_before_it_is_accepted() {
     let channel = EventChannel::new().expect("a descriptor");
-    let listener = channel.create(PortSpace::Tcp);
+    let listener = channel.create_id(PortSpace::Tcp);
     listener.bind(at(OURS)).expect("a free port");
     listener.listen(1).expect("it is bound");
     let client = Peer::start("connect", "signal", THEIRS);

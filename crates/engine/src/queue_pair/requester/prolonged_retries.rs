@@ -83,7 +83,7 @@ impl QueuePair {
                 endless,
             }
         } else {
-            RetryReason::NoAnswer {
+            RetryReason::NoResponse {
                 timeouts,
                 responses,
             }

@@ -4,7 +4,7 @@ use wire::{Operation, Packet, Psn, Reth};
 
 use super::super::QueuePair;
 use super::super::send_queue::in_packets;
-use super::response_queue::{Reply, Result64};
+use super::response_queue::{Response, Result64};
 use crate::planted_bug::Bug;
 use crate::shared::Shared;
 
@@ -105,8 +105,8 @@ impl QueuePair {
         if known {
             let packets = in_packets(reth.dma_length(), link.mtu);
             let completed = self.responder.completed;
-            let reply = Reply::read(self.accessor(), packet.psn, packets, reth, completed);
-            self.responder.insert_reply(reply);
+            let response = Response::read(self.accessor(), packet.psn, packets, reth, completed);
+            self.responder.insert_response(response);
         }
     }
 
@@ -125,8 +125,8 @@ impl QueuePair {
             ..
         }) = saved
         {
-            let reply = Reply::result(packet.psn, *result, self.responder.completed);
-            self.responder.insert_reply(reply);
+            let response = Response::result(packet.psn, *result, self.responder.completed);
+            self.responder.insert_response(response);
         }
     }
 

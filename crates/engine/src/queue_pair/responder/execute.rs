@@ -7,7 +7,7 @@ use wire::{Key, NakCode, Operation, Packet};
 use super::super::QueuePair;
 use super::super::send_queue::in_packets;
 use super::duplicates::SavedResponse;
-use super::response_queue::{Reply, Result64};
+use super::response_queue::{Response, Result64};
 use super::validate::Rejection;
 use super::{Message, Receiving, Writing};
 use crate::completion::{CompletedWork, Completion, Status};
@@ -187,8 +187,8 @@ impl QueuePair {
         self.count_message();
         self.save_response(SavedResponse::read(packet.psn, packets, reth));
         let completed = self.responder.completed;
-        let reply = Reply::read(self.accessor(), packet.psn, packets, reth, completed);
-        self.responder.push_reply(reply);
+        let response = Response::read(self.accessor(), packet.psn, packets, reth, completed);
+        self.responder.push_response(response);
         packets
     }
 
@@ -296,7 +296,7 @@ impl QueuePair {
         self.save_response(SavedResponse::result(packet.psn, result));
         let completed = self.responder.completed;
         self.responder
-            .push_reply(Reply::result(packet.psn, result, completed));
+            .push_response(Response::result(packet.psn, result, completed));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Replies of the responder: acknowledgements, NAKs and the data of reads, in sequence.
+//! Responses of the responder: acknowledgements, NAKs and the data of reads, in sequence.
 
 use wire::{
     Aeth, AtomicAckEth, Key, Modifier, NakCode, Opcode, Operation, PacketHead, Position, Psn, Reth,
@@ -13,18 +13,18 @@ use crate::observation::Observation;
 use crate::shared::Shared;
 use crate::transmit::Batch;
 
-/// The maximum number of queued replies. Further ones are dropped; the peer repeats its request.
-const MAX_REPLIES: usize = 1024;
+/// The maximum number of queued responses. Further ones are dropped; the peer repeats its request.
+const MAX_RESPONSES: usize = 1024;
 
-/// A queued reply to the peer.
+/// A queued response to the peer.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::queue_pair) struct Reply {
+pub(in crate::queue_pair) struct Response {
     psn: Psn,
-    /// How many messages were complete when the reply was queued.
+    /// How many messages were complete when the response was queued.
     completed: u32,
     content: Content,
-    /// Whether it answers a duplicate. Such replies do not count as outstanding responses.
-    repeated: bool,
+    /// Whether it answers a duplicate. Such a response does not count as outstanding.
+    is_duplicate: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ struct Reading {
     started: bool,
 }
 
-impl Reply {
+impl Response {
     pub(super) fn read(
         accessor: Accessor,
         psn: Psn,
@@ -77,7 +77,7 @@ impl Reply {
             psn,
             completed,
             content: Content::Read(reading),
-            repeated: false,
+            is_duplicate: false,
         }
     }
 
@@ -86,7 +86,7 @@ impl Reply {
             psn,
             completed,
             content: Content::Result(result),
-            repeated: false,
+            is_duplicate: false,
         }
     }
 
@@ -109,13 +109,13 @@ impl Reply {
 }
 
 impl Responder {
-    pub(in crate::queue_pair) fn has_replies(&self) -> bool {
-        !self.replies.is_empty()
+    pub(in crate::queue_pair) fn has_responses(&self) -> bool {
+        !self.responses.is_empty()
     }
 
-    /// Whether the only queued reply is an acknowledgement.
+    /// Whether the only queued response is an acknowledgement.
     pub(in crate::queue_pair) fn only_acknowledges(&self) -> bool {
-        self.replies.len() == 1 && matches!(self.replies[0].content, Content::Acknowledge)
+        self.responses.len() == 1 && matches!(self.responses[0].content, Content::Acknowledge)
     }
 
     pub(super) fn count_message(&mut self) {
@@ -124,104 +124,109 @@ impl Responder {
 
     /// How many reads and atomics are not answered yet.
     pub(super) fn pending_responses(&self) -> usize {
-        self.replies
+        self.responses
             .iter()
-            .filter(|reply| !reply.repeated)
-            .filter(|reply| matches!(reply.content, Content::Read(_) | Content::Result(_)))
+            .filter(|response| !response.is_duplicate)
+            .filter(|response| matches!(response.content, Content::Read(_) | Content::Result(_)))
             .count()
     }
 
     /// Queues an acknowledgement. It also acknowledges all earlier packets (IBA 9.7.5.1.2), so a newer one
     /// replaces a queued one.
     pub(in crate::queue_pair) fn push_acknowledge(&mut self, psn: Psn) {
-        let reply = Reply {
+        let response = Response {
             psn,
             completed: self.completed,
             content: Content::Acknowledge,
-            repeated: false,
+            is_duplicate: false,
         };
-        match self.replies.back_mut() {
-            Some(last) if matches!(last.content, Content::Acknowledge) => *last = reply,
-            _ => self.push_reply(reply),
+        match self.responses.back_mut() {
+            Some(last) if matches!(last.content, Content::Acknowledge) => *last = response,
+            _ => self.push_response(response),
         }
     }
 
     pub(super) fn push_nak(&mut self, psn: Psn, syndrome: Syndrome) {
-        self.push_reply(Reply {
+        self.push_response(Response {
             psn,
             completed: self.completed,
             content: Content::Negative(syndrome),
-            repeated: false,
+            is_duplicate: false,
         });
     }
 
-    pub(super) fn push_reply(&mut self, reply: Reply) {
-        if self.replies.len() < MAX_REPLIES {
-            self.replies.push_back(reply);
+    pub(super) fn push_response(&mut self, response: Response) {
+        if self.responses.len() < MAX_RESPONSES {
+            self.responses.push_back(response);
         }
     }
 
-    /// Queues the reply to a duplicate at its position in the sequence, unless it is already
+    /// Queues the response to a duplicate at its position in the sequence, unless it is already
     /// queued.
-    pub(super) fn insert_reply(&mut self, reply: Reply) {
-        if self.replies.len() >= MAX_REPLIES
+    pub(super) fn insert_response(&mut self, response: Response) {
+        if self.responses.len() >= MAX_RESPONSES
             || self
-                .replies
+                .responses
                 .iter()
-                .any(|queued| queued.will_answer(reply.psn))
+                .any(|queued| queued.will_answer(response.psn))
         {
             return;
         }
-        let later = |queued: &Reply| queued.psn.since(reply.psn) > 0;
-        let index = self.replies.iter().position(later);
-        let reply = Reply {
-            repeated: true,
-            ..reply
+        let later = |queued: &Response| queued.psn.since(response.psn) > 0;
+        let index = self.responses.iter().position(later);
+        let response = Response {
+            is_duplicate: true,
+            ..response
         };
-        self.replies
-            .insert(index.unwrap_or(self.replies.len()), reply);
+        self.responses
+            .insert(index.unwrap_or(self.responses.len()), response);
     }
 
-    /// A queue pair in the error state still sends its final NAK and the replies before it.
-    pub(in crate::queue_pair) fn keep_replies_before_final_nak(&mut self) {
-        let ends_in_nak = self.replies.back().is_some_and(Reply::is_final);
+    /// A queue pair in the error state still sends its final NAK and the responses before it.
+    pub(in crate::queue_pair) fn keep_responses_before_final_nak(&mut self) {
+        let ends_in_nak = self.responses.back().is_some_and(Response::is_final);
         if !ends_in_nak {
-            self.replies.clear();
+            self.responses.clear();
         }
     }
 }
 
 impl QueuePair {
-    pub(in crate::queue_pair) fn transmit_replies(
+    pub(in crate::queue_pair) fn transmit_responses(
         &mut self,
         batch: &mut Batch<'_>,
         shared: &mut Shared,
     ) {
         let Some(link) = self.link else { return };
-        let had_replies = self.responder.has_replies();
-        self.transmit_queued_replies(&link, batch, shared);
-        if had_replies && !self.responder.has_replies() {
+        let had_responses = self.responder.has_responses();
+        self.transmit_queued_responses(&link, batch, shared);
+        if had_responses && !self.responder.has_responses() {
             shared
                 .observations
                 .note(|| Observation::Answered(self.number));
         }
     }
 
-    fn transmit_queued_replies(&mut self, link: &Link, batch: &mut Batch<'_>, shared: &mut Shared) {
-        while let Some(reply) = self.responder.replies.front().copied() {
-            let sent = match reply.content {
+    fn transmit_queued_responses(
+        &mut self,
+        link: &Link,
+        batch: &mut Batch<'_>,
+        shared: &mut Shared,
+    ) {
+        while let Some(response) = self.responder.responses.front().copied() {
+            let sent = match response.content {
                 Content::Acknowledge => {
-                    self.send_acknowledgement(&reply, self.credits(), link, batch)
+                    self.send_acknowledgement(&response, self.credits(), link, batch)
                 }
                 Content::Negative(syndrome) => {
-                    self.send_acknowledgement(&reply, syndrome, link, batch)
+                    self.send_acknowledgement(&response, syndrome, link, batch)
                 }
-                Content::Result(result) => self.send_result(&reply, result, link, batch),
+                Content::Result(result) => self.send_result(&response, result, link, batch),
                 Content::Read(reading) => {
-                    match self.send_read(&reply, reading, link, batch, shared) {
+                    match self.send_read(&response, reading, link, batch, shared) {
                         Ok(sent) => sent,
                         Err(_) => {
-                            self.abort_read(&reply, shared);
+                            self.abort_read(&response, shared);
                             continue;
                         }
                     }
@@ -246,7 +251,7 @@ impl QueuePair {
 
     fn send_acknowledgement(
         &mut self,
-        reply: &Reply,
+        response: &Response,
         syndrome: Syndrome,
         link: &Link,
         batch: &mut Batch<'_>,
@@ -256,16 +261,16 @@ impl QueuePair {
             return false;
         }
         let head = self
-            .response_head(opcode, reply.psn, link)
-            .push(&Aeth::new(syndrome, reply.completed));
+            .response_head(opcode, response.psn, link)
+            .push(&Aeth::new(syndrome, response.completed));
         batch.push_bare(&link.route, head);
-        self.responder.replies.pop_front();
+        self.responder.responses.pop_front();
         true
     }
 
     fn send_result(
         &mut self,
-        reply: &Reply,
+        response: &Response,
         result: Result64,
         link: &Link,
         batch: &mut Batch<'_>,
@@ -280,21 +285,21 @@ impl QueuePair {
             return false;
         }
         let head = self
-            .response_head(opcode, reply.psn, link)
-            .push(&Aeth::new(self.credits(), reply.completed));
+            .response_head(opcode, response.psn, link)
+            .push(&Aeth::new(self.credits(), response.completed));
         let head = match result {
             Result64::Original(word) => head.push(&AtomicAckEth::new(word)),
             Result64::Nothing => head,
         };
         batch.push_bare(&link.route, head);
-        self.responder.replies.pop_front();
+        self.responder.responses.pop_front();
         true
     }
 
     /// Sends the next response of a read. Returns whether it fits the batch.
     fn send_read(
         &mut self,
-        reply: &Reply,
+        response: &Response,
         reading: Reading,
         link: &Link,
         batch: &mut Batch<'_>,
@@ -311,9 +316,9 @@ impl QueuePair {
         if !batch.admits(&link.route, opcode.header_length(), length) {
             return Ok(false);
         }
-        let mut head = self.response_head(opcode, reply.psn, link);
+        let mut head = self.response_head(opcode, response.psn, link);
         if position != Position::Middle {
-            head = head.push(&Aeth::new(self.credits(), reply.completed));
+            head = head.push(&Aeth::new(self.credits(), response.completed));
         }
         let accessor = reading.accessor;
         batch.push(&link.route, head, length, |out| {
@@ -333,10 +338,10 @@ impl QueuePair {
 
     fn advance_read(&mut self, reading: Reading, sent: u32) {
         if reading.packets == 1 {
-            self.responder.replies.pop_front();
-        } else if let Some(reply) = self.responder.replies.front_mut() {
-            reply.psn += 1;
-            reply.content = Content::Read(Reading {
+            self.responder.responses.pop_front();
+        } else if let Some(response) = self.responder.responses.front_mut() {
+            response.psn += 1;
+            response.content = Content::Read(Reading {
                 address: reading.address + u64::from(sent),
                 remaining: reading.remaining - sent,
                 packets: reading.packets - 1,
@@ -350,22 +355,23 @@ impl QueuePair {
     ///
     /// A duplicate read is the exception: the peer may have revoked the memory itself after the
     /// first response.
-    fn abort_read(&mut self, reply: &Reply, shared: &mut Shared) {
-        self.responder.replies.pop_front();
-        if reply.repeated {
+    fn abort_read(&mut self, response: &Response, shared: &mut Shared) {
+        self.responder.responses.pop_front();
+        if response.is_duplicate {
             return;
         }
-        if let Content::Read(reading) = reply.content {
+        if let Content::Read(reading) = response.content {
             let target = Target {
                 key: reading.key,
                 address: reading.address,
                 length: reading.remaining,
             };
-            self.note_lost_read(reply.psn, target, shared);
+            self.note_lost_read(response.psn, target, shared);
         }
-        self.responder.replies.clear();
+        self.responder.responses.clear();
         let nak = NakCode::RemoteAccess;
-        self.responder.push_nak(reply.psn, Syndrome::Negative(nak));
+        self.responder
+            .push_nak(response.psn, Syndrome::Negative(nak));
         shared.raise(crate::event::AsyncEvent::AccessError(self.number));
         self.fail(shared);
     }
