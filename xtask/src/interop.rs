@@ -27,6 +27,7 @@ mod qemu;
 mod release;
 mod requirements;
 mod rows;
+mod rust_api;
 mod system_programs;
 mod table;
 mod uml;
@@ -108,26 +109,29 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         return Err("User Mode Linux is built from the source of Linux 6.1 only".into());
     }
     build(root)?;
+    let tests = rust_api::build(root)?;
     requirements::install(options.backend)?;
     for kernel in options.kernels() {
         let options = Options {
             kernel: Some(kernel),
             ..options.clone()
         };
-        run_with(root, kernel, &options)?;
+        run_with(root, kernel, &options, &tests)?;
     }
     Ok(())
 }
 
 /// Runs the matrix with one kernel.
-fn run_with(root: &Path, kernel: Release, options: &Options) -> Result<(), String> {
+fn run_with(root: &Path, kernel: Release, options: &Options, tests: &Path) -> Result<(), String> {
     let end = Instant::now()
         + if options.full {
             FULL_RUN_TIMEOUT
         } else {
             QUICK_RUN_TIMEOUT
         };
-    prepare(root, &BuildDirectory::find(kernel)?, options.backend, &[])?;
+    let build_directory = BuildDirectory::find(kernel)?;
+    let programs = rust_api::programs(&build_directory, tests)?;
+    prepare(root, &build_directory, options.backend, &programs)?;
     namespace::run_inside(&options.words(), end)
 }
 
@@ -186,6 +190,11 @@ impl Options {
     fn wants_device_files(&self) -> bool {
         let only = self.only.as_deref();
         self.is_first_kernel() && only.is_none_or(|text| device_files::NAME.contains(text))
+    }
+
+    fn wants_rust_api(&self) -> bool {
+        let only = self.only.as_deref();
+        only.is_none_or(|text| rust_api::NAME.contains(text))
     }
 
     /// Whether this is the kernel whose device files and libraries are compared with ours.
@@ -253,10 +262,14 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     if options.wants_device_files() {
         device_files::check(root, &mut machine)?;
     }
+    let mut remarks = Vec::new();
+    if options.wants_rust_api() {
+        remarks.push(rust_api::check(&mut machine)?);
+    }
     let programs = Programs::new(&build_directory)?;
     let mut matrix = Matrix::new(PairRunner::new(machine, programs)?, start, options.clone());
     matrix.run()?;
-    let remarks = matrix.check_icrcs(&image.release)?;
+    remarks.extend(matrix.check_icrcs(&image.release)?);
     for remark in &remarks {
         println!("{remark}");
     }

@@ -91,8 +91,18 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Runs `apt-get` in a directory.
+    /// Runs `apt-get` in a directory. The machine's own lists may be older than what is installed: then they are
+    /// updated first.
     pub(crate) fn get(&self, words: &[&str], directory: &Path) -> Result<(), String> {
+        let first = self.try_get(words, directory);
+        if first.is_ok() || !self.options.is_empty() || !system_programs::may_install() {
+            return first;
+        }
+        system_programs::update_lists()?;
+        self.try_get(words, directory)
+    }
+
+    fn try_get(&self, words: &[&str], directory: &Path) -> Result<(), String> {
         let output = self
             .command("apt-get")
             .args(words)

@@ -117,6 +117,7 @@ impl Programs {
         let mut command = Command::new(&self.roci);
         match (way, program) {
             (Way::Ping, _) => command.arg("ping"),
+            (Way::Roci, _) => &mut command,
             (Way::Run | Way::RunWithDelay, _) => {
                 command.args(["run", "--"]).arg(self.path_of(program))
             }

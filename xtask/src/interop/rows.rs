@@ -4,6 +4,7 @@ mod perftest;
 mod pingpong;
 mod probe;
 mod programs;
+mod roci_perf;
 
 use super::network::{Family, Side};
 use super::release::Release;
@@ -31,6 +32,8 @@ pub(crate) struct Row {
 pub(crate) enum Way {
     /// `roci ping` instead of rping, with the same arguments.
     Ping,
+    /// `roci` on both sides: here at our device, there at the kernel's.
+    Roci,
     /// The distribution's program on our libraries.
     Run,
     /// The same, but a client's connection messages are delayed, because the other side is emulated and slow.
@@ -150,6 +153,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(probe::rows());
     rows.extend(pingpong::rows());
     rows.extend(perftest::rows());
+    rows.extend(roci_perf::rows());
     rows.sort_by_key(|row| row.link.lossy);
     rows
 }

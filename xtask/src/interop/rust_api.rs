@@ -1,0 +1,108 @@
+//! The Rust API on the kernel's device: the tests that run at any device, in the kernel's machine, through its own
+//! libibverbs; and `roci`, whose rows talk with Rocinante.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::build_directory::BuildDirectory;
+use super::guest_files::Extra;
+use super::image::run as run_tool;
+use super::machine::Machine;
+use crate::command::CommandLine;
+
+/// The name of these tests for `--only`.
+pub(crate) const NAME: &str = "Rust API";
+
+/// The test program, and its name in the machine.
+const TEST: &str = "any_device";
+const PROGRAM: &str = "rocinante-any-device";
+
+/// How long the tests may take on an emulated machine.
+const TIMEOUT: Duration = Duration::from_secs(240);
+
+/// Builds the tests. Returns the program.
+pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
+    let words = "test -p rocinante --test any_device --no-run --message-format json";
+    let build = CommandLine::cargo(words);
+    println!("$ {build}");
+    let output = build.capture(root).map_err(|error| error.to_string())?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    executable(&String::from_utf8_lossy(&output.stdout))
+        .filter(|_| output.status.success())
+        .ok_or_else(|| format!("`{build}` failed: {errors}"))
+}
+
+/// The test program that cargo's messages name.
+fn executable(messages: &str) -> Option<PathBuf> {
+    let paths = messages.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        rest.split_once('"').map(|(path, _)| path)
+    });
+    let mut tests = paths.filter(|path| path.contains(TEST));
+    tests.next_back().map(PathBuf::from)
+}
+
+/// The tests and `roci`, without debug information.
+pub(crate) fn programs(
+    build_directory: &BuildDirectory,
+    tests: &Path,
+) -> Result<Vec<Extra>, String> {
+    let roci = build_directory.roci();
+    let programs = [
+        (tests, "usr/bin/rocinante-any-device"),
+        (&roci, "usr/bin/roci"),
+    ];
+    let stripped = programs.map(|(program, path)| {
+        let name = Path::new(path).file_name().unwrap_or_default();
+        let file = build_directory.file(&name.to_string_lossy());
+        run_tool(Command::new("strip").arg("-o").arg(&file).arg(program))?;
+        Ok(Extra { file, path })
+    });
+    stripped.into_iter().collect()
+}
+
+/// Runs the tests on the kernel's device. Returns a sentence for the report.
+pub(crate) fn check(machine: &mut Machine) -> Result<String, String> {
+    let environment = "ROCI_DEVICES=system ROCI_TEST_DEVICE=rxe0";
+    machine.begin(0, &format!("env {environment} {PROGRAM} --test-threads=1"))?;
+    let outcome = machine.finish(0, TIMEOUT)?;
+    let passed = passed(&outcome.text).filter(|_| outcome.succeeded());
+    let passed = passed.ok_or_else(|| {
+        format!(
+            "the tests of the {NAME} failed on the kernel's device:\n{}",
+            outcome.text
+        )
+    })?;
+    Ok(format!(
+        "{NAME}: {passed} tests passed on the kernel's device, through the system's libibverbs."
+    ))
+}
+
+/// How many tests passed, if some ran and none failed.
+fn passed(text: &str) -> Option<usize> {
+    let (_, rest) = text.split_once("test result: ok. ")?;
+    let number = rest.split(' ').next()?.parse().ok()?;
+    (number > 0).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tests_that_ran_count() {
+        let line = |passed| format!("test result: ok. {passed} passed; 0 failed; 0 ignored");
+        assert_eq!(passed(&line(22)), Some(22));
+        assert_eq!(passed(&line(0)), None);
+        assert_eq!(passed("test result: FAILED. 21 passed; 1 failed"), None);
+    }
+
+    #[test]
+    fn program_is_the_one_of_the_test() {
+        let message = |path| format!(r#"{{"reason":"x","executable":"{path}","fresh":true}}"#);
+        let messages = [message("/t/other-1"), message("/t/any_device-2")].join("\n");
+        assert_eq!(executable(&messages), Some("/t/any_device-2".into()));
+        assert_eq!(executable(r#"{"executable":null}"#), None);
+    }
+}
