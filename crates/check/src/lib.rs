@@ -3,7 +3,7 @@
 //! A device records [`Observation`]s: what the program asks of it, and what it does with the program's memory.
 //! A [`Checker`] compares them with the [`Rule`]s of the verbs, and reports each violation as a [`Finding`].
 //!
-//! A request uses local and remote memory (`local_use`, `remote_use`) from its post until the program has polled a
+//! A request uses local and remote memory (`local_buffers`, `remote_accesses`) from its post until the program has polled a
 //! completion that covers it, because only then the program knows that it has been executed. A message from the peer can
 //! carry this knowledge, too. So the checker finds a mistake whenever the program allows one, even if the requests
 //! happen to be executed in the intended order.

@@ -71,7 +71,7 @@ pub struct IdRange {
 }
 
 impl IdRange {
-    /// The most bits that a id_range can fix. Every range has at least 2^19 communication ids.
+    /// The most bits that a range can fix. Every range has at least 2^19 communication ids.
     pub const MAX_BITS: u32 = 13;
 
     /// All communication ids.

@@ -10,7 +10,7 @@ pub enum Recipient {
     CommunicationId(CommunicationId),
     /// The process that listens on this service.
     Listener(ServiceId),
-    /// The process that knows the sender's communication id. A requester that times out before an
+    /// The process that knows the sender's communication id. A requester that times out before a
     /// response does not know our id. Linux then sends 0 and names its own device instead. Deliver such
     /// a message to every process; a process that does not know the connection ignores it.
     Everyone,

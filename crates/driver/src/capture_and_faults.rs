@@ -70,7 +70,7 @@ impl CaptureAndFaults {
         }))
     }
 
-    /// Faults affect single packets, so each must have an ICRC for being sent alone.
+    /// Whether each packet must be sent alone, with an ICRC for that: faults affect single packets.
     pub(crate) fn needs_single_packets(&self) -> bool {
         self.faults.is_some()
     }

@@ -73,7 +73,7 @@ impl DeviceCheck {
         state.devices.insert(self.id, Arc::downgrade(lane));
     }
 
-    /// Handles observations. The caller reports the findings after it has released the device's lock.
+    /// Handles observations. The caller reports the findings after it has released the lane's lock.
     pub(crate) fn observe(
         &self,
         observations: impl IntoIterator<Item = Observation>,
@@ -106,7 +106,7 @@ impl DeviceCheck {
     }
 }
 
-/// Whether the program makes a call whose place is worth knowing.
+/// Whether the observation is a call of the program whose stack a finding shows.
 fn is_call(observation: &Observation) -> bool {
     matches!(
         observation,

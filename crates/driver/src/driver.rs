@@ -46,7 +46,7 @@ pub use poll_and_sleep::PolledQueue;
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);
 
-/// One open device. It closes when it is dropped.
+/// One open device, or one of its lanes beside the first. It closes when it is dropped.
 pub struct Driver {
     pub(crate) lane: Arc<Lane>,
     device: net::interface::Device,
@@ -174,7 +174,7 @@ impl Driver {
         &self.device
     }
 
-    /// Whether it belongs to the machine, or to the run of a simulated host, at which this thread is.
+    /// Whether the device belongs to what this thread runs on: this machine, or one run of a simulated host.
     pub(crate) fn is_here(&self) -> bool {
         self.place == simulation::place()
     }
@@ -260,7 +260,7 @@ impl Driver {
         result
     }
 
-    /// Lets the device's thread publish a change that nothing else will publish.
+    /// Makes the lane's thread publish a change in the statistics page, because no other call may follow.
     fn publish_later(&self, state: Locked<'_>) {
         let next = state.statistics_deadline();
         drop(state);
@@ -285,7 +285,7 @@ impl Driver {
     }
 
     /// Requests one notification for the next completion. If the program awaits it outside of the library,
-    /// the device's thread serves the sockets at once, even after a poll.
+    /// the lane's thread serves the sockets at once, even after a poll.
     pub fn arm(&self, queue: Id<CompletionQueue>, notify: Notify) {
         if self.is_inherited() {
             return;
@@ -505,7 +505,7 @@ impl Driver {
         }
     }
 
-    /// Replaces the poll sources and wakes the device's thread. Threads that sleep now use the old ones.
+    /// Replaces the poll sources and wakes the lane's thread. Threads that sleep now use the old ones.
     fn update_poll_sources(&self, state: &mut LaneState) {
         state.renew_packet_wakeups();
         // If this fails, a new group is only polled together with other sockets.
@@ -724,7 +724,7 @@ mod tests {
         end.takes_wake_up();
         let awaited = Awaited::Notification(&notifier);
         assert!(!end.driver.sleep(&awaited, None));
-        assert!(!end.takes_wake_up(), "the device's thread has the sockets");
+        assert!(!end.takes_wake_up(), "the lane's thread has the sockets");
         (end.driver.lane.thread_parked).store(true, Ordering::Release);
         assert!(!end.driver.sleep(&awaited, None));
         assert!(end.takes_wake_up());

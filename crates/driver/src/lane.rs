@@ -29,7 +29,7 @@ use crate::waiting::deferred_wakeups::Deferral;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::{Sleeper, WaitSet};
 
-/// The maximum poll back-off: the device's thread does not touch the sockets if an application polled less
+/// The maximum poll back-off: the lane's thread does not touch the sockets if an application polled less
 /// than this ago. The thread uses a shorter time if packets had to wait.
 pub(crate) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
@@ -40,7 +40,7 @@ pub(crate) const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
 /// How long a thread that was woken by the first packets of a message waits for each further part without sleeping.
 const MESSAGE_SPIN_TIME: Duration = Duration::from_micros(15);
 
-/// How long it does that for one message. The sender of a longer one needs acknowledgements to continue.
+/// How long a thread does that for one message in all. The sender of a longer one needs acknowledgements to continue.
 const MAX_MESSAGE_SPIN_TIME: Duration = Duration::from_micros(50);
 
 /// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
@@ -51,7 +51,7 @@ const OWN_DELIVERY_YIELDS: usize = 32;
 
 /// The lock of a lane, and the state that is read without it.
 pub(crate) struct Lane {
-    /// The sockets to sleep on without the device's lock. Declared before the state, which owns them.
+    /// The sockets to sleep on without the lock. Declared before the state, which owns them.
     pub(crate) poll_sources: Mutex<Arc<PollSources>>,
     /// The fork generation in which the device was opened.
     pub(crate) generation: u32,
@@ -164,7 +164,7 @@ impl Lane {
         completion
     }
 
-    /// Sets a deadline for the device's thread if responses wait for the application's next call or a
+    /// Sets a deadline for the lane's thread if responses wait for the application's next call or a
     /// disconnection waits for a poll. The thread may still sleep on the sockets, which are empty.
     pub(crate) fn schedule_unsent(&self, state: &LaneState, now: Instant) {
         if state.has_unsent() {
@@ -222,7 +222,7 @@ impl Lane {
         state.transmit(now());
     }
 
-    /// Notes that a completion was taken without the lock. The device's thread publishes that later.
+    /// Notes that a completion was taken without the lock. The lane's thread publishes that later.
     #[inline]
     pub(crate) fn note_taken(&self) {
         if !self.taken.load(Ordering::Relaxed) {

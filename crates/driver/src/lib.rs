@@ -1,12 +1,12 @@
 //! Runs a device: joins the host (engine, connection manager and queue pair 1) with sockets, threads, the clock,
 //! captures and faults.
 //!
-//! Application threads make progress themselves: posting transmits, polling receives. While no
-//! application polls, the device's own thread serves the sockets and the timers, so that the target
-//! of a one-sided operation responds while its application sleeps.
-//!
 //! A device has one or several lanes: engines with their own lock, sockets and thread. The lock is held while the engine
 //! handles packets, never while a thread sleeps, and no thread holds the locks of two lanes.
+//!
+//! Application threads make progress themselves: posting transmits, polling receives. While no
+//! application polls, the lane's own thread serves the sockets and the timers, so that the target
+//! of a one-sided operation responds while its application sleeps.
 //!
 //! The safe API (`rocinante`) and the C libraries are both built on this crate, independently of each other. A [`Driver`] is one open
 //! device. It gives access to the engine by number, without handles: a caller that destroys an object which

@@ -1,6 +1,6 @@
-//! CmEvents with the interface of `rdma_cm`: ids, event channels, and an event for every step.
+//! Connections with the interface of `rdma_cm`: ids, event channels, and an event for every step.
 //!
-//! An [`EventChannel`] creates ids. An [`CmId`] binds to an address, listens, resolves and connects; each
+//! An [`EventChannel`] creates ids. A [`CmId`] binds to an address, listens, resolves and connects; each
 //! result is an [`Event`] of its channel. The connection manager of the id's device exchanges the messages.
 
 pub(crate) mod event_queue;

@@ -1,12 +1,13 @@
 //! When packets that stay on this machine go through memory instead of sockets.
 //!
-//! They would pass through the loopback interface. While a program captures or shapes packets there, they do.
+//! Through sockets they pass the loopback interface. While a program captures or shapes packets there, it must see them, so
+//! they go through sockets.
 
 use std::time::{Duration, Instant};
 
 use net::interface::loopback_use;
 
-/// How long an answer to [`loopback_use`] counts. A capture or a queueing discipline takes effect within twice
+/// How long the result of [`loopback_use`] is used before the check is repeated. A capture or a queueing discipline takes effect within twice
 /// this time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 

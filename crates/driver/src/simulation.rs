@@ -5,7 +5,7 @@
 //!
 //! - the clock is that of the world, and stands still while a program runs;
 //! - the packets of a device go to the network of the world instead of sockets;
-//! - instead of the device's thread, [`World::serve`] does what that thread does in one round;
+//! - instead of the lane's thread, [`World::serve`] does what that thread does in one round;
 //! - random numbers and the addresses of registered memory come from the seed of the world.
 //!
 //! So the same seed and the same program give the same packets at the same times. The crate `rocinante` runs programs on it

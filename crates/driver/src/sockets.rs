@@ -71,7 +71,7 @@ struct Group {
     users: usize,
 }
 
-/// The sockets that a thread sleeps on until a packet arrives, without the driver's lock.
+/// The sockets that a thread sleeps on until a packet arrives, without the lane's lock.
 pub(crate) struct PollSources {
     /// Dropped before the descriptors.
     _guard: Guard,
@@ -273,7 +273,7 @@ impl DeviceSockets {
         buffers.min().unwrap_or(0)
     }
 
-    /// Sends the packets of one batch. While a socket or ring is full, they wait, and this never does.
+    /// Sends the packets of one batch. Never blocks: packets for a full socket or ring wait in the backlog.
     pub(crate) fn send(
         &mut self,
         now: Instant,

@@ -1,6 +1,6 @@
-//! Publishes the counters of a device, for other processes.
+//! Publishes the counters of a lane, for other processes.
 //!
-//! Whoever holds the device's lock copies the counters into the statistics page, at most every
+//! Each lane has a statistics page. The thread that holds its lock copies the counters into the statistics page, at most every
 //! [`PUBLISH_INTERVAL`]. If no thread calls the device after a change, its thread does it at the latest after
 //! [`MAX_PUBLISH_DELAY`].
 
@@ -24,10 +24,10 @@ use crate::sockets::DeviceSockets;
 /// How often the page is written while the device is used. Copying a hundred queue pairs takes some microseconds.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// After what time a change is published if the device is not used any more. It wakes the device's thread.
+/// After what time a change is published if the device is not used any more. It wakes the lane's thread.
 pub(crate) const MAX_PUBLISH_DELAY: Duration = Duration::from_millis(100);
 
-/// What a device publishes.
+/// What a lane publishes.
 pub(crate) struct Statistics {
     /// `None` in a simulation, or if no file can be created. Then other processes see nothing of this device.
     page: Option<StatisticsPage>,
@@ -38,7 +38,7 @@ pub(crate) struct Statistics {
     published: u64,
     /// How often the device was called.
     calls: u64,
-    /// Whether completions were taken without the device's lock since the page was last written.
+    /// Whether completions were taken without the lane's lock since the page was last written.
     taken: Arc<AtomicBool>,
     /// How many packets the system refused to send.
     pub(crate) send_errors: u64,
@@ -69,7 +69,7 @@ impl Statistics {
         }
     }
 
-    /// The flag that tells it that completions were taken without the device's lock.
+    /// The flag that tells it that completions were taken without the lane's lock.
     pub(crate) fn taken(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.taken)
     }

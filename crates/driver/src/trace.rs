@@ -1,7 +1,7 @@
 //! Events for the crate `tracing`.
 //!
-//! A subscriber is code of the application and may use the device, so events that happen under the device's lock are
-//! kept until it is released ([`deferred`](crate::deferred_wakeups)). They are emitted in order, on the same thread.
+//! A subscriber is code of the application and may use the device, so events that happen under a lane's lock are
+//! kept until it is released ([`deferred_wakeups`]). They are emitted in order, on the same thread.
 
 use std::net::IpAddr;
 

@@ -1,13 +1,13 @@
 //! Queue pairs of all types.
 //!
-//! [`QueuePair`] holds the state that all types share. It is created with an [`init`], connected by
+//! [`QueuePair`] holds the state that all types share. It is created with the values in [`creation`], connected by
 //! [`modification`] and given work by [`posting`]. This file holds the entry points of the device:
 //! handle a packet, fill one send, handle expired timers.
 //!
 //! The send side of a reliable queue pair is the [`requester`], its receive side the [`responder`].
 //! Unreliable connections ([`unreliable_connection`]) and datagrams ([`datagram`]) are simpler and have their
 //! own files. All take their work from the [`send_queue`] and divide it into packets by
-//! [`segmentation`]. The transition to the error state is in [`error`], and [`diagnosis`] finds out
+//! [`segmentation`]. The transition to the error state is in [`error_state`], and [`diagnosis`] finds out
 //! why something failed.
 
 mod creation;

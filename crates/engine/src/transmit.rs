@@ -26,7 +26,7 @@ impl Default for BatchLimits {
 
 impl BatchLimits {
     /// The limits for the first packets to a peer that waits: half of the bytes. The peer wakes up and handles them
-    /// while this device sends the rest. A message of 64 KiB takes a quarter less time so.
+    /// while this device sends the rest. This shortens a message of 64 KiB by a quarter of its time.
     pub(crate) fn first(self) -> Self {
         Self {
             bytes: self.bytes / 2,

@@ -3,7 +3,7 @@
 //! Two programs often race: one connects while the other is about to listen. A kernel sends a
 //! request slowly enough for the listener to win; this host sends it within microseconds. So a
 //! request without a listener waits before it is rejected: long enough for a listener on a busy
-//! machine, and shorter than the four seconds after which its sender retransmits it.
+//! machine, and shorter than the 1.5 seconds after which our sender retransmits it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
 //! Port sharing: several processes at one address, without a leader.
 //!
-//! Each context that uses an address is a [`Member`]; a process has one member per open device. All
+//! Each lane of an open device is a [`Member`] of each address of the device. All
 //! members bind the same port with `SO_REUSEPORT`. A classic BPF program makes the kernel steer
 //! each packet by its destination queue pair to the member that owns the number. Each member owns a
 //! [`NumberBlock`]. A small file in the user's runtime directory lists which member has which
 //! block. There is room for at least 1,024 members; each has three descriptors.
 //!
-//! # Places and probes
+//! # Socket indices and probes
 //! The program names sockets by their index in the kernel's group. A new socket gets the last
 //! index; when a socket is closed, the last one takes its index. A member that joins or leaves
 //! records the resulting indices, and sends one probe to the member that they concern.

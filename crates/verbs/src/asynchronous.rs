@@ -1,6 +1,6 @@
 //! Awaiting completions, on any executor.
 //!
-//! Tasks do not poll sockets. The device's thread does, and wakes the tasks that wait for a completion queue.
+//! Tasks do not poll sockets. A thread of the device does, and wakes the tasks that wait for a completion queue.
 
 use std::future::Future;
 use std::pin::Pin;

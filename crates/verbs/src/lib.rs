@@ -11,14 +11,14 @@
 //! # A server and a client
 //!
 //! They find each other through the connection manager, as `rdma_cm` programs do. The peer may run on
-//! another machine and on the kernel's or a NIC's device.
+//! another machine, and use the kernel's Soft-RoCE or a NIC.
 //!
 //! ```
 //! use rocinante::{Access, Connector, Listener, Request};
 //!
 //! fn serve(listener: Listener) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
 //!     let request = listener.wait();
-//!     let context = request.context().clone(); // the device that the client came to
+//!     let context = request.context().clone(); // the device that received the request
 //!     let domain = context.allocate_protection_domain()?;
 //!     let completions = context.create_completion_queue(16)?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
@@ -79,8 +79,8 @@
 //!
 //! # Async
 //!
-//! With the feature `async`, completions, events, requests and connections can be awaited on any executor. The
-//! device's own thread wakes the tasks. Each function that blocks has an async form: `connect_async` for `connect`,
+//! With the feature `async`, completions, events, requests and connections can be awaited on any executor, such as tokio. A
+//! thread of the device wakes the tasks. Each function that blocks has an async form: `connect_async` for `connect`,
 //! `resolve_async` for [`Connector::resolve`]. The latter takes an address, because looking up a name blocks.
 //!
 //! ```
@@ -107,7 +107,7 @@
 //!
 //! With the feature `tracing`, the crate of that name gets a span for each post, and events for packets (target
 //! `rocinante::packet`, level trace), completions, retransmissions, changes of state, asynchronous events and connection events
-//! (target `rocinante`). A subscriber runs after the device's lock is released. Packets of a device to its own queue pairs, which are
+//! (target `rocinante`). A subscriber runs while no lock of the device is held, so it may use the device. Packets of a device to its own queue pairs, which are
 //! handed over in memory, have no events.
 //!
 //! # Tests
@@ -129,8 +129,8 @@
 //! # }
 //! ```
 //!
-//! With the feature `sim`, the module `sim` runs all hosts of an async program in one thread, with a simulated network and clock that one
-//! seed decides, and `#[rocinante::test]` makes a test of it that runs many seeds.
+//! With the feature `sim`, the module `sim` runs all hosts of an async program in one thread, with a simulated network and clock.
+//! One seed decides everything that happens, and `#[rocinante::test]` makes a test that runs many seeds.
 //!
 //! # Devices of the system
 //!
@@ -154,11 +154,13 @@
 //! | `ROCI_CHECK_PROFILE` | a device whose limits the program must obey: `cx5`, `cx7`, `e810`, `efa`, `rxe` |
 //! | `ROCI_CHECK_SUPPRESS` | a file that names findings that are not reported |
 //! | `ROCI_SHORTCUT` | `0`: packets to queue pairs of this machine go through sockets; `1`: through memory, even while a program captures on loopback; not set: through memory while none does |
+//! | `ROCI_LANES` | how many engines a device may run for the threads of a program; not set: one for each processor, at most 8 |
 //! | `ROCI_WATCHER` | `0`: no second process that tells peers when this one dies |
 //! | `ROCI_SEED` | the only seed that `#[rocinante::test]` runs, with a capture |
 //! | `ROCI_SEEDS` | how many seeds `#[rocinante::test]` runs |
 //! | `ROCI_GSO` | `0`: the kernel does not segment batches of packets |
 //! | `XDG_RUNTIME_DIR` | where the processes of an address find each other |
+//! | `XDG_CONFIG_HOME` | where the file `roci/links` is, with the devices that `roci link add` has added; not set: `~/.config` |
 //!
 //! # Ownership
 //!

@@ -1,7 +1,7 @@
 //! Memory regions, device memory and memory windows.
 //!
 //! Peers may write registered memory at any time, so it is no Rust slice while the device can reach
-//! it. It is read and written by copies of atomic words, without the device's lock.
+//! it. It is read and written by copies of atomic words, without a lock.
 
 mod owned;
 

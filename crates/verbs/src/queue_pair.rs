@@ -1,7 +1,7 @@
 //! Queue pairs: builder, prepared, connected.
 //!
 //! A queue pair that is not connected cannot send, so it has no method for it. A
-//! [`QueuePairBuilder`] describes one. A [`PreparedQueuePair`] queue pair has a number and takes receives.
+//! [`QueuePairBuilder`] describes one. A [`PreparedQueuePair`] has a number and takes receives.
 //! Only a [`QueuePair`] can post sends. An [`Endpoint`] is what each side must know of the other;
 //! [`ConnectOptions`] are the access rights, timeouts and retries. All of them own a [`Handle`],
 //! which destroys the engine's object when it is dropped.

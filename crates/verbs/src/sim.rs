@@ -225,8 +225,8 @@ impl Simulation {
         self
     }
 
-    /// Sets how long packets travel, from `min` to `max`. By default the seed decides: from a microsecond to about a hundred
-    /// and fifty.
+    /// Sets how long packets travel, from `min` to `max`. By default the seed decides, between 0.5 and
+    /// 144 µs.
     pub fn latency(mut self, min: Duration, max: Duration) -> Self {
         self.latency = Some(Latency { min, max });
         self

@@ -207,7 +207,7 @@ impl Connection {
         self.send.queue_slots == all_slots && self.controls.1 - self.controls.0 == CONTROLS
     }
 
-    /// Sends a control message. [`can_say`](Self::can_say) must be true.
+    /// Sends a control message. [`can_send_control`](Self::can_send_control) must be true.
     pub(super) fn send_control(&mut self, message: Message) -> Result<(), Errno> {
         self.controls.0 += 1;
         let nowhere = RemoteMemory {

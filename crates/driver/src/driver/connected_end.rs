@@ -107,7 +107,7 @@ impl End {
         self.driver.call(posted).expect("room");
     }
 
-    /// Whether the device's thread has been woken since the last call; only for a device without one.
+    /// Whether the lane's thread has been woken since the last call; only for a device without one.
     pub(crate) fn takes_wake_up(&self) -> bool {
         let waker = &self.driver.lane.waker;
         let ready = wait(&[Interest::readable(waker.as_fd())], Some(Duration::ZERO));

@@ -80,8 +80,8 @@ impl Driver {
         }
     }
 
-    /// The lane of a queue pair whose send completion queue has the lane `of_queue`. A queue of another device is found
-    /// to be unknown in this one.
+    /// The lane of a queue pair whose send completion queue has the lane `of_queue`. If that queue belongs to another device, this is
+    /// the result, and its engine reports the queue as unknown.
     #[must_use]
     pub fn lane_for_queue_pair(self: &Arc<Self>, of_queue: &Arc<Self>) -> Arc<Self> {
         let is_ours = Arc::ptr_eq(&self.lane.common, &of_queue.lane.common);

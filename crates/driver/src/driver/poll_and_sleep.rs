@@ -13,15 +13,15 @@ use crate::lane::poll_yield::Next;
 use crate::lane::{Awaited, CLOSED_PAUSE, Locked, POLLED_RECENTLY};
 use crate::simulation;
 
-/// How long a poll sleeps beside busy threads, at most. It is short because the program may have more to do than to poll
-/// this queue, and as long as the poll back-off: until then the device's thread leaves the sockets to the poller.
+/// How long a poll sleeps at most while other threads use the CPU. It is short because the program may have more to do than to poll
+/// this queue, and not longer than the poll back-off, during which the lane's thread leaves the sockets to the poller.
 const MAX_POLL_SLEEP: Duration = POLLED_RECENTLY;
 
 /// A completion queue, for a thread that polls it.
 #[derive(Debug, Clone)]
 pub struct PolledQueue {
     queue: Arc<CompletionQueue>,
-    /// Whether a completion can be taken without the device's lock: nothing observes that.
+    /// Whether a completion can be taken without the lane's lock: nothing observes that.
     direct: bool,
 }
 
@@ -85,7 +85,7 @@ impl Driver {
         self.lane.progress_for(&mut state, &queue.queue)
     }
 
-    /// Takes the oldest completion without the device's lock, if that is possible.
+    /// Takes the oldest completion without the lane's lock, if that is possible.
     fn take_directly(&self, queue: &PolledQueue) -> Option<Completion> {
         if !queue.direct || self.is_inherited() || self.lane.common.has_unpolled() {
             return None;
@@ -156,7 +156,7 @@ impl Driver {
         count
     }
 
-    /// The oldest completion, without making progress. For tasks, the device's thread does that.
+    /// The oldest completion, without making progress. For tasks, the lane's thread does that.
     #[cfg(feature = "async")]
     pub fn pop_completion(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.call(|device| device.poll_completion(queue));
@@ -211,11 +211,12 @@ impl Driver {
         }
         self.lane.sleepers.fetch_add(1, Ordering::SeqCst);
         let interrupted = self.lane.sleep(awaited, until);
-        // In this order, and the device's thread the other way round: one of both sees what the other has done.
+        // This thread leaves and then looks whether the lane's thread is parked. The lane's thread parks and then looks for
+        // sleepers. So at least one of them sees the other.
         self.lane.sleepers.fetch_sub(1, Ordering::SeqCst);
         self.lane.note_poll(now());
         if self.lane.thread_parked.load(Ordering::SeqCst) {
-            // The device's thread has left the sockets to this one.
+            // The lane's thread has left the sockets to this one.
             self.lane.waker.wake();
         }
         interrupted

@@ -1,4 +1,4 @@
-//! What a poller does that finds nothing again and again.
+//! What a poller does when it finds nothing: poll again, yield the CPU, or sleep.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ const LONG_YIELD: Duration = Duration::from_millis(1);
 /// For how long pollers sleep instead of yielding after the first long yield. Each further long yield doubles it.
 const MIN_BUSY_TIME: Duration = Duration::from_millis(100);
 
-/// The maximum of that time: so late a poller notices that the other threads do not compute any more. Until then it
-/// pays a wake-up for a packet.
+/// The maximum of that time. A poller may notice this late that the other threads no longer compute. Until then each
+/// packet costs it a wake-up.
 const MAX_BUSY_TIME: Duration = Duration::from_secs(1);
 
 /// How a poller gives up the CPU.

@@ -1,4 +1,4 @@
-//! The device's thread. It serves the timers, and the sockets while no application thread does.
+//! The thread of a lane. It serves the timers, and the sockets while no application thread does.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -193,7 +193,7 @@ struct Woken {
     by_packets: bool,
 }
 
-/// Updates addresses and interfaces. CmEvents over a removed interface end.
+/// Updates addresses and interfaces. Connections over a removed interface end.
 fn check_interfaces(lane: &Lane) {
     if lane.monitor.as_ref().is_some_and(Monitor::has_changed)
         && let Ok(interfaces) = net::interface::interfaces()

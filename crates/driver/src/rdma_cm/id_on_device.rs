@@ -59,7 +59,7 @@ impl IdOnDevice {
         Ok(device_id)
     }
 
-    /// The device_id of an id that the manager created.
+    /// An id that the manager of this device created.
     pub(super) fn new(driver: &Arc<Driver>, id: cm::Id) -> Self {
         Self {
             driver: Arc::clone(driver),

@@ -22,9 +22,9 @@ thread_local! {
     /// The time of the world that this thread has entered.
     static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
     static CURRENT: RefCell<Option<Place>> = const { RefCell::new(None) };
-    /// How many polls have found nothing since the clock stands still.
+    /// How many polls have found nothing since the clock last moved.
     static IDLE_POLLS: Cell<u32> = const { Cell::new(0) };
-    /// What the task waits for that runs now.
+    /// What the running task waits for.
     static WAITS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 

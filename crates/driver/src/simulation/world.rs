@@ -56,7 +56,7 @@ pub(super) struct State {
     findings: Vec<String>,
 }
 
-/// A host, and what of it outlives a crash.
+/// A host, with everything that survives a crash.
 pub(super) struct Host {
     name: String,
     pub(super) address: IpAddr,

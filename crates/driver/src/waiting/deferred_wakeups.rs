@@ -1,10 +1,10 @@
 //! Waking threads and tasks after a lock is released.
 //!
-//! A woken thread takes the device's lock first: if it is woken while the lock is held, it sleeps
+//! A woken thread takes the lane's lock first: if it is woken while the lock is held, it sleeps
 //! again at once. A task's waker is code of the executor, and may poll the task on this thread,
 //! which takes the lock, too.
 //!
-//! Wake-ups are collected by the thread that causes them: the device's thread for packets that it takes
+//! Wake-ups are collected by the thread that causes them: the lane's thread for packets that it takes
 //! from the sockets, otherwise the program's own. That thread delivers them in order when it has released
 //! the lock, before it sleeps or returns to the program.
 //!

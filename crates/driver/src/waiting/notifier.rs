@@ -14,7 +14,7 @@ use crate::waiting::wait_set::WaitSet;
 /// A queue of notifications, the threads and tasks that wait for them, and a descriptor that is readable
 /// while the queue is not empty.
 ///
-/// A notification that is added under the driver's lock wakes the waiters when the lock is released.
+/// A notification that is added under the lane's lock wakes the waiters when the lock is released.
 #[derive(Debug)]
 pub struct Notifier {
     descriptor: Arc<Descriptor>,
@@ -97,7 +97,7 @@ impl Notifier {
         self.lane.store(index, Ordering::Release);
     }
 
-    /// Adds a notification and wakes all waiters as soon as this thread holds no driver lock.
+    /// Adds a notification and wakes all waiters as soon as this thread holds no lane's lock.
     pub fn notify(&self, token: u64) {
         let mut state = self.lock();
         state.tokens.push_back(token);

@@ -7,10 +7,10 @@ use net::poll::PollSet;
 
 use crate::waiting::notifier::Notifier;
 
-/// The channel whose descriptor is readable while packets wait. The device's thread then leaves the packets
+/// The channel whose descriptor is readable while packets wait. The lane's thread then leaves the packets
 /// to the program, as it does for a program that polls, and a packet wakes one thread instead of two.
 ///
-/// At most one channel has packet wake-ups: with several, each packet would wake all of their threads.
+/// At most one channel of a lane has packet wake-ups: with several, each packet would wake all of their threads.
 #[derive(Debug, Default)]
 pub(crate) struct PacketWakeups {
     channel: Option<(Weak<Notifier>, PollSet)>,
@@ -58,7 +58,7 @@ impl PacketWakeups {
         }
     }
 
-    /// If the system has no descriptor left, notifications still come through the device's thread.
+    /// If the system has no descriptor left, notifications still come through the lane's thread.
     fn enable(
         &mut self,
         notifier: &Arc<Notifier>,
@@ -122,7 +122,7 @@ impl PacketWakeups {
             .and_then(|(notifier, _)| notifier.upgrade())
     }
 
-    /// Disables packet wake-ups for this device permanently.
+    /// Disables packet wake-ups for this lane permanently.
     pub(crate) fn disable(&mut self) {
         self.disabled = true;
         self.remove();
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(look(&mut wakeups), None, "it has seen that, and goes on");
     }
 
-    /// Anyone may send such a datagram. The thread of the device may read it before the program does.
+    /// Anyone may send such a datagram. The lane's thread may read it before the program does.
     #[test]
     fn a_datagram_without_a_packet_brings_the_promised_notification() {
         let driver = crate::Driver::open("127.58.95.1", &crate::OpenOptions::default());

@@ -24,7 +24,7 @@ impl Alarms {
     }
 
     /// Sets an alarm or changes its task. Returns the previous waker. The caller drops it after it has
-    /// released the driver's lock, because dropping it runs code of the executor.
+    /// released the lane's lock, because dropping it runs code of the executor.
     #[cfg(feature = "async")]
     #[must_use]
     pub(crate) fn set(&mut self, key: AlarmKey, task: Waker) -> Option<Waker> {

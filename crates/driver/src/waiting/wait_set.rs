@@ -84,7 +84,7 @@ impl WaitSet {
         }
     }
 
-    /// Wakes all threads and tasks as soon as this thread holds no driver lock.
+    /// Wakes all threads and tasks as soon as this thread holds no lane's lock.
     pub(crate) fn wake_all_later(self: &Arc<Self>) {
         if !self.lock().is_empty() {
             deferred_wakeups::wake(deferred_wakeups::Wake::WaitSet(Arc::clone(self)));

@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// Foreign memory of which at most 4 bytes are accessible at once.
+    /// Program memory of which at most 4 bytes are accessible at once.
     static FOUR_BYTES: ProgramMemoryAccess = ProgramMemoryAccess {
         load: copy_four,
         store: copy_four,

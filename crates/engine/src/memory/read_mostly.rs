@@ -1,7 +1,7 @@
 //! A value that several devices read for each packet and that seldom changes.
 //!
 //! A reader-writer lock has a counter of readers, and each reader would take its cache line from the others. So each
-//! reader has a lock of its own here, and a writer takes all of them. No crate serves: the usual one chooses the lock by a
+//! reader has a lock of its own here, and a writer takes all of them. The usual crate does not fit: it chooses the lock by a
 //! thread-local number with a destructor, for which glibc needs memory in the middle of a transfer.
 
 use std::cell::UnsafeCell;

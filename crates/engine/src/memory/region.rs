@@ -57,7 +57,7 @@ impl Memory {
         })
     }
 
-    /// Changes a region in range. `None` keeps the present value. Returns the previous domain.
+    /// Changes a region in place. `None` keeps the present value. Returns the previous domain.
     pub(crate) fn reregister(
         &mut self,
         key: Key,

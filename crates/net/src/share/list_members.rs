@@ -10,7 +10,7 @@ use super::number_block::NumberBlock;
 use super::registry::Registry;
 use super::runtime_directory::RuntimeDirectory;
 
-/// A context at an address.
+/// A member of an address: one lane of an open device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedMember {
     /// Its process id.
@@ -29,7 +29,7 @@ impl ListedMember {
     }
 }
 
-/// The contexts of running processes of this user at an address. This does not affect the members.
+/// The members of an address whose processes run. This does not affect them.
 pub fn list_members(address: IpAddr) -> Result<Vec<ListedMember>, JoinError> {
     list_members_in(&RuntimeDirectory::of_user()?, address)
 }

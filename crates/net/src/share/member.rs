@@ -1,4 +1,4 @@
-//! A member: one of the contexts that share an address.
+//! A member: one of the lanes that share an address.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ pub struct Counters {
     pub dropped_at_full_ring: u64,
 }
 
-/// A context's share of an address: its block of queue pair numbers, and its sockets.
+/// One lane at an address: its block of queue pair numbers, and its sockets.
 ///
 /// It has three descriptors: two UDP sockets and a Unix socket.
 ///

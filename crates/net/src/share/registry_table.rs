@@ -14,7 +14,7 @@ const FILE_SIGNATURE: &str = "roci-registry-2";
 /// How many released blocks are kept from reuse, so that late packets do not reach a new member.
 const MAX_RETIRED_BLOCKS: usize = 64;
 
-/// One context. A process has one member for each device that it has open at the address.
+/// One member. A process has one for each lane of each device that it has open at the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) block: NumberBlock,

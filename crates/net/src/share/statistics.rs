@@ -1,6 +1,6 @@
 //! Statistics pages: what open devices publish about themselves, for other processes.
 //!
-//! Each open device has a file in the runtime directory, which it maps and writes; see the crate `statistics` for the
+//! Each lane of an open device has a file in the runtime directory, which it maps and writes; see the crate `statistics` for the
 //! format. The file is not kept open, because a program may close any descriptor. When a device is closed, its
 //! counters are added to those of other closed devices at the same address, so that the counters of an address do not
 //! decrease. The page of a process that was killed counts as it is, until [`retire_dead`] does the same for it.

@@ -17,8 +17,8 @@ use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, PeerParamet
 /// How many requests may wait until the application accepts them.
 const BACKLOG: usize = 1024;
 
-/// How long a client may take to confirm the connection by default. The server sends its reply again after 1,
-/// 3, 4 and 8 seconds, so four replies may be lost.
+/// How long a client may take to confirm the connection by default. The server sends its reply again after
+/// 1.5, 3, 4 and 8 seconds, so four replies may be lost.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Accepts connection requests of clients.

@@ -1,4 +1,4 @@
-//! Collects problems under the driver's lock. They are reported after the lock is released.
+//! Collects problems under the lane's lock. They are reported after the lock is released.
 
 use engine::incident::{FailedSend, RetriedSend};
 use engine::{Incident, QueuePairType, Status, Transmit};

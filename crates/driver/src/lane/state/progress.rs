@@ -1,4 +1,4 @@
-//! Making progress: for a thread that polls, a thread that sleeps, and the device's thread.
+//! Making progress: for a thread that polls, a thread that sleeps, and the lane's thread.
 
 use std::time::Instant;
 

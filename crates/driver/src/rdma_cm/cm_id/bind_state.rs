@@ -15,7 +15,7 @@ pub(super) enum BindState {
 }
 
 impl BindState {
-    /// The state of device_ids that were bound to an address. An unspecified address stands for
+    /// The state of an id that was bound to an address, with its part at each device. An unspecified address stands for
     /// all.
     pub(super) fn of(mut device_ids: Vec<IdOnDevice>, ip: IpAddr) -> Self {
         if !ip.is_unspecified() && device_ids.len() == 1 {
@@ -25,7 +25,7 @@ impl BindState {
         }
     }
 
-    /// All its device_ids.
+    /// The id at each of its devices.
     pub(super) fn device_ids(&self) -> &[IdOnDevice] {
         match self {
             Self::Unbound => &[],
