@@ -116,7 +116,7 @@ fn advisories() -> Option<PathBuf> {
     Some(home.join("advisory-dbs"))
 }
 
-/// Whether the API still has all that the last release had, or the version says that it has not.
+/// Fails if the API lacks something that the last release had, unless the version allows that.
 fn check_api(root: &Path, names: &str) -> Result<(), String> {
     if !CommandLine::cargo("semver-checks --version").works(root) {
         let install = "cargo install --locked cargo-semver-checks";

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A frame of the file (`capture`) becomes a packet in a track (`collect`), two tracks become a
-//! connection (`pairing`), and packets become messages with their outcome (`findings`). The result
+//! connection (`pairing`), and packets become messages with their outcome (`reconstruct`). The result
 //! is an [`Analysis`]. The text for the terminal, the JSON and the page are made from it.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! System calls without the C library's functions, some of which this library replaces.
 //!
-//! Nothing here allocates or changes `errno` for the program's next look at it.
+//! Nothing here allocates, and the program does not see a changed `errno`.
 
 use std::ffi::{CStr, c_int, c_long};
 

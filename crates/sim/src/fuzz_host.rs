@@ -2,7 +2,7 @@
 //!
 //! The input is read as steps: raw datagrams, packets with a valid ICRC of every length and opcode to
 //! queue pair 1, connection manager messages, and time. After every attack the host must still
-//! response: a valid request for a service without a listener must be rejected.
+//! respond: a valid request for a service without a listener must be rejected.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};

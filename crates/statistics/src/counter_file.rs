@@ -123,7 +123,7 @@ pub static GENERAL: [CounterFile; 21] = [
 
 /// The files of `hw_counters`: those of `rdma_rxe`, and then those of common cards.
 pub static HARDWARE: [CounterFile; 24] = [
-    // The kernel counts responses that it leaves to a worker. Here, whoever receives a response handles it.
+    // The kernel counts responses that it leaves to a worker. Here, the thread that receives a response handles it.
     CounterFile::new("ack_deferred", &[]),
     CounterFile::new(
         "completer_retry_err",

@@ -1,6 +1,6 @@
 //! The format in which devices publish their counters.
 //!
-//! Each open device has a statistics page: a file in the runtime directory that it maps and writes every few
+//! Each lane of an open device has a statistics page: a file in the runtime directory that it maps and writes every few
 //! milliseconds. Other processes read the file. A page consists of 64-bit words in the byte order of the machine:
 //! a [header](layout), the [counters](DeviceCounter) of the device, and a [record](QueuePairRecord) for each
 //! queue pair. When a device is closed, its counters are added to a file of the same format, which has no queue pairs.

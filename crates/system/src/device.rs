@@ -65,7 +65,7 @@ impl Tree {
         let module = |slot: &String| {
             let driver = self.link_target(format!("{FUNCTIONS}/{slot}/driver"))?;
             let row = DRIVERS.iter().find(|row| row.driver == driver)?;
-            // A card whose driver is in one module with its RDMA part, or that has it loaded, is able to make none.
+            // If the RDMA module is loaded, or the driver has no separate one, no module is missing: the card makes no device.
             let loaded = self.has(format!("sys/module/{}", row.module));
             (!loaded && row.module != row.driver).then_some(row.module)
         };

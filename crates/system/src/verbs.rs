@@ -1,7 +1,7 @@
-//! The system's verbs: objects of libibverbs with owners.
+//! The system's verbs: objects of libibverbs behind safe handles.
 //!
-//! An object keeps alive what it was made from, so objects can be dropped in any order. Their vocabulary is that of the
-//! engine: requests, completions, attributes and access rights have the numbers of `verbs.h`. Calls on the fast path go through the
+//! An object keeps alive what it was made from, so objects can be dropped in any order. Requests, completions, attributes
+//! and access rights are the engine's types, whose values are those of `verbs.h`. Calls on the fast path go through the
 //! table of the provider, as the inline functions of the header do.
 
 mod completion_queue;

@@ -212,7 +212,7 @@ entry! {
     }
 }
 
-/// A port of one lane at 10 Gbit/s; a software device has no speed of its own.
+/// A port of width 1X at 10 Gbit/s; a software device has no speed of its own.
 const WIDTH_ONE_LANE: u8 = 1;
 const SPEED_TEN_GIGABITS: u8 = 4;
 const SPEED_IN_100_MBPS: u64 = 100;

@@ -103,7 +103,7 @@ fn members(device: &Device) -> anyhow::Result<Vec<(IpAddr, ListedMember)>> {
     Ok(found)
 }
 
-/// The contexts: a process at several addresses of a device has opened it once.
+/// The contexts: one for each process, which is a member several times if the device has several addresses or lanes.
 fn contexts(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
     let processes: BTreeSet<u32> = members(device)?.iter().map(|(_, it)| it.pid).collect();
     let record = |(context, pid): (usize, u32)| {

@@ -18,7 +18,7 @@ pub(super) fn add(contents: &mut Contents, directory: &str, device: &Device) {
         ("state", state),
         ("phys_state", physical),
         ("link_layer", "Ethernet"),
-        // One lane of ten gigabits, as the library reports: a device in software has no fixed speed.
+        // Width 1X at 10 Gbit/s, as the library reports: a software device has no speed of its own.
         ("rate", "10 Gb/sec (1X QDR)"),
         ("lid", "0x0"),
         ("lid_mask_count", "0"),
