@@ -12,7 +12,7 @@ use net::share::JoinError;
 use crate::check::CheckOptions;
 use crate::shortcut::Shortcut;
 
-/// The options to open a device.
+/// The options to open a device. By default nothing is captured, injected, checked or explained.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// Whether the name means one of our devices or one of the system.
@@ -25,9 +25,9 @@ pub struct OpenOptions {
     pub faults: Option<String>,
     /// The log of the injected faults, which several processes can share; see [`net::fault`].
     pub fault_log: Option<PathBuf>,
-    /// Whether the kernel segments batches into packets, which is much faster.
+    /// Whether the kernel segments batches into packets, which is much faster. The default is true.
     pub segmentation: bool,
-    /// When packets to queue pairs of this machine go through memory instead of sockets.
+    /// When packets to queue pairs of this machine go through memory instead of sockets. The default is [`Shortcut::Auto`].
     pub shortcut: Shortcut,
     /// Whether to explain failures on stderr: what happened, why, and what to do. See
     /// [`enable_explanations`](crate::enable_explanations()) for all devices of a process.
@@ -36,7 +36,7 @@ pub struct OpenOptions {
     /// stderr.
     pub check: Option<CheckOptions>,
     /// Whether peers get an exit notice when this process dies without closing its connections. This
-    /// needs a second, very small process, which starts with the first connection.
+    /// needs a second, very small process, which starts with the first connection. The default is true.
     pub watcher: bool,
     /// How many engines the device may run, for programs that use it with several threads. Each has its own lock, sockets
     /// and thread. The default is one for each processor, at most 8.
