@@ -4,6 +4,7 @@
 pub(crate) mod connected_end;
 mod other_lanes;
 mod poll_and_sleep;
+mod shared_receive;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -42,6 +43,7 @@ use crate::waiting::wait_set::WaitSet;
 use other_lanes::Lanes;
 
 pub use poll_and_sleep::PolledQueue;
+pub use shared_receive::PostedQueue;
 
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);
@@ -135,7 +137,7 @@ impl Driver {
         let lane = Arc::new(Lane {
             common: Arc::clone(&common),
             objects: Arc::clone(state.device_mut().objects()),
-            taken: state.taken(),
+            changed_without_lock: state.changed_without_lock(),
             reporter: options.explain.then(|| Reporter::new(device)),
             services: Mutex::new(services),
             state: Mutex::new(state),

@@ -79,8 +79,8 @@ pub(crate) struct Lane {
     pub(crate) common: Arc<Common>,
     /// The objects that the queue pairs of all lanes use.
     pub(crate) objects: Arc<Objects>,
-    /// Whether completions were taken since the counters were published.
-    pub(crate) taken: Arc<AtomicBool>,
+    /// Whether completions were taken, or receives posted, without the lock since the counters were published.
+    pub(crate) changed_without_lock: Arc<AtomicBool>,
     pub(crate) yielding: Yielding,
     /// How many application threads sleep on the sockets.
     pub(crate) sleepers: AtomicUsize,
@@ -222,11 +222,11 @@ impl Lane {
         state.transmit(now());
     }
 
-    /// Notes that a completion was taken without the lock. The lane's thread publishes that later.
+    /// Notes that a completion was taken, or a receive posted, without the lock. The lane's thread publishes that later.
     #[inline]
-    pub(crate) fn note_taken(&self) {
-        if !self.taken.load(Ordering::Relaxed) {
-            self.taken.store(true, Ordering::Release);
+    pub(crate) fn note_change_without_lock(&self) {
+        if !self.changed_without_lock.load(Ordering::Relaxed) {
+            self.changed_without_lock.store(true, Ordering::Release);
             self.wake_thread_before(Some(now() + MAX_PUBLISH_DELAY));
         }
     }

@@ -43,7 +43,7 @@ mod waiting;
 pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices, is_simulated};
 pub use diagnostics::{Misuse, enable_explanations};
-pub use driver::{Driver, PolledQueue};
+pub use driver::{Driver, PolledQueue, PostedQueue};
 pub use lane::Awaited;
 pub use options::{DeviceChoice, OpenError, OpenOptions, system_error};
 pub use shortcut::Shortcut;

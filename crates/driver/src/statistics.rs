@@ -38,8 +38,8 @@ pub(crate) struct Statistics {
     published: u64,
     /// How often the device was called.
     calls: u64,
-    /// Whether completions were taken without the lane's lock since the page was last written.
-    taken: Arc<AtomicBool>,
+    /// Whether completions were taken, or receives posted, without the lock since the page was last written.
+    changed_without_lock: Arc<AtomicBool>,
     /// How many packets the system refused to send.
     pub(crate) send_errors: u64,
     /// How often all interfaces of the device went down.
@@ -62,16 +62,16 @@ impl Statistics {
             published_at: None,
             published: 0,
             calls: 0,
-            taken: Arc::default(),
+            changed_without_lock: Arc::default(),
             send_errors: 0,
             link_downed: 0,
             link_up: device.state == LinkState::Active,
         }
     }
 
-    /// The flag that tells it that completions were taken without the lane's lock.
-    pub(crate) fn taken(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.taken)
+    /// The flag that tells it that completions were taken, or receives posted, without the lock.
+    pub(crate) fn changed_without_lock(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.changed_without_lock)
     }
 
     /// Notes that objects of the device may have changed.
@@ -89,8 +89,13 @@ impl Statistics {
     fn activity(&self, device: &Device) -> u64 {
         let counters = device.counters();
         let packets = counters.packets_sent + counters.packets_received;
-        let taken = u64::from(self.taken.load(Ordering::Acquire));
-        packets + counters.timeouts + self.calls + self.send_errors + self.link_downed + taken
+        let changed_without_lock = u64::from(self.changed_without_lock.load(Ordering::Acquire));
+        packets
+            + counters.timeouts
+            + self.calls
+            + self.send_errors
+            + self.link_downed
+            + changed_without_lock
     }
 
     /// When the page must be written at the latest.
@@ -111,7 +116,7 @@ impl Statistics {
     /// Writes the page.
     pub(crate) fn publish(&mut self, now: Instant, host: &Host, sockets: &DeviceSockets) {
         let device = host.device();
-        self.calls += u64::from(self.taken.swap(false, Ordering::AcqRel));
+        self.calls += u64::from(self.changed_without_lock.swap(false, Ordering::AcqRel));
         let activity = self.activity(device);
         let Some(page) = &self.page else { return };
         self.published_at = Some(now);

@@ -207,7 +207,8 @@ impl SharedReceiveQueue {
         self.requests.lock().queue.is_empty()
     }
 
-    pub(crate) fn post(&self, request: ReceiveRequest) -> Result<(), PostError> {
+    /// Posts a request. An observer of the device does not see it.
+    pub fn post(&self, request: ReceiveRequest) -> Result<(), PostError> {
         self.requests.lock().queue.post(request)
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use driver::PostedQueue;
 use engine::{Id, ObjectError, PostError, ReceiveRequest, Segment, SharedReceiveInit};
 
 use wire::Srqn;
@@ -15,7 +16,7 @@ pub struct SharedReceiveQueue(Arc<Owner>);
 
 struct Owner {
     domain: ProtectionDomain,
-    id: Id<engine::SharedReceiveQueue>,
+    queue: PostedQueue,
 }
 
 impl ProtectionDomain {
@@ -42,16 +43,16 @@ impl SharedReceiveQueue {
         init: SharedReceiveInit,
     ) -> Result<Self, ObjectError> {
         let (driver, _) = domain.software("shared receive queues")?;
-        let id = driver.call(|device| device.create_shared_receive_queue(init))?;
+        let queue = driver.create_shared_receive_queue(init)?;
         Ok(Self(Arc::new(Owner {
             domain: domain.clone(),
-            id,
+            queue,
         })))
     }
 
     /// Its number for peers, if it is for XRC.
     pub(crate) fn number(&self) -> Option<Srqn> {
-        let id = self.0.id;
+        let id = self.id();
         let driver = self.0.domain.driver();
         driver.call_without_transmit(|device| device.shared_receive_queue(id)?.number())
     }
@@ -62,16 +63,14 @@ impl SharedReceiveQueue {
         id: u64,
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
-        let (queue, request) = (self.0.id, ReceiveRequest::new(id, segments));
-        self.0
-            .domain
-            .driver()
-            .call_without_transmit(|device| device.post_shared_receive(queue, request))
+        let request = ReceiveRequest::new(id, segments);
+        let driver = self.0.domain.driver();
+        driver.post_shared_receive(&self.0.queue, request)
     }
 
     /// Arms the limit: one event when fewer than `limit` receives are left; 0 disarms it.
     pub fn arm_limit(&self, limit: u32) -> Result<(), ObjectError> {
-        let id = self.0.id;
+        let id = self.id();
         self.0
             .domain
             .driver()
@@ -79,21 +78,21 @@ impl SharedReceiveQueue {
     }
 
     pub(crate) fn id(&self) -> Id<engine::SharedReceiveQueue> {
-        self.0.id
+        self.0.queue.id()
     }
 }
 
 impl fmt::Debug for SharedReceiveQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SharedReceiveQueue")
-            .field(&self.0.id.index())
+            .field(&self.id().index())
             .finish()
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let id = self.id;
+        let id = self.queue.id();
         let _ = self
             .domain
             .driver()

@@ -274,7 +274,7 @@ fn engine_init(
     };
     let made = QueuePairInit {
         receive_completions: receive.id,
-        shared_receive: shared.map(|queue| queue.id),
+        shared_receive: shared.map(|queue| queue.posted.id()),
         max_sends: init.cap.max_send_wr,
         max_receives: init.cap.max_recv_wr,
         max_send_segments: init.cap.max_send_sge,

@@ -30,10 +30,8 @@ entry! {
         list: Pointer<abi::ibv_recv_wr>,
         bad: Pointer<*mut abi::ibv_recv_wr>,
     ) -> c_int {
-        queue.open.driver.call_without_transmit(|device| {
-            for_each(list.0, bad.0, PostLimit::new(u32::MAX), |request| {
-                Ok(device.post_shared_receive(queue.id, request)?)
-            })
+        for_each(list.0, bad.0, PostLimit::new(u32::MAX), |request| {
+            Ok(queue.open.driver.post_shared_receive(&queue.posted, request)?)
         })
     }
 }

@@ -3,7 +3,8 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use engine::{Id, MAX_REQUESTS, SharedReceiveInit, SharedReceiveQueue};
+use driver::PostedQueue;
+use engine::{Id, MAX_REQUESTS, SharedReceiveInit};
 
 use super::completion_queue::Cq;
 use super::context::{Context, OpenDevice, context_at};
@@ -22,7 +23,7 @@ from_pointer!(abi::ibv_srq => Srq);
 
 pub(crate) struct Queue {
     pub(crate) open: Arc<OpenDevice>,
-    pub(crate) id: Id<SharedReceiveQueue>,
+    pub(crate) posted: PostedQueue,
     /// Events about it that are not acknowledged.
     pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
     max_segments: u32,
@@ -66,10 +67,10 @@ entry! {
         let driver = &queue.open.driver;
         if mask & abi::IBV_SRQ_MAX_WR != 0 {
             check_size(wanted.max_wr)?;
-            driver.call_without_transmit(|device| device.resize_shared_receive_queue(queue.id, wanted.max_wr))?;
+            driver.call_without_transmit(|device| device.resize_shared_receive_queue(queue.posted.id(), wanted.max_wr))?;
         }
         if mask & abi::IBV_SRQ_LIMIT != 0 {
-            driver.call_without_transmit(|device| device.set_shared_receive_limit(queue.id, wanted.srq_limit))?;
+            driver.call_without_transmit(|device| device.set_shared_receive_limit(queue.posted.id(), wanted.srq_limit))?;
         }
         Ok(0)
     }
@@ -78,7 +79,7 @@ entry! {
         queue.check_handle()?;
         let mut attributes = attributes;
         let found = queue.open.driver.call_without_transmit(|device| {
-            let found = device.shared_receive_queue(queue.id)?;
+            let found = device.shared_receive_queue(queue.posted.id())?;
             Some((found.capacity(), found.limit()))
         });
         let (capacity, limit) = found.ok_or(Errno::INHERITED)?;
@@ -93,8 +94,8 @@ entry! {
     export fn ibv_destroy_srq(queue: &Srq) -> c_int {
         queue.check_handle()?;
         let driver = &queue.open.driver;
-        driver.call_without_transmit(|device| device.destroy_shared_receive_queue(queue.id))?;
-        queue.open.forget_receive_queue(queue.id);
+        driver.call_without_transmit(|device| device.destroy_shared_receive_queue(queue.posted.id()))?;
+        queue.open.forget_receive_queue(queue.posted.id());
         queue.unacknowledged.wait();
         queue.destroy();
         Ok(0)
@@ -106,7 +107,7 @@ entry! {
             return Err(Errno::UNSUPPORTED);
         }
         let driver = &queue.open.driver;
-        let found = driver.call_without_transmit(|device| device.shared_receive_queue(queue.id)?.number());
+        let found = driver.call_without_transmit(|device| device.shared_receive_queue(queue.posted.id())?.number());
         number.put(found.ok_or(Errno::INVALID)?.value());
         Ok(0)
     }
@@ -141,9 +142,8 @@ fn create<'a>(
         max_segments: init.attr.max_sge.max(1),
         xrc,
     };
-    let id = context
-        .driver
-        .call_without_transmit(|device| device.create_shared_receive_queue(engine_init))?;
+    let posted = context.driver.create_shared_receive_queue(engine_init)?;
+    let id = posted.id();
     let c_part = abi::ibv_srq {
         context: context.pointer(),
         srq_context: init.srq_context,
@@ -155,7 +155,7 @@ fn create<'a>(
         c_part,
         Queue {
             open: Arc::clone(context),
-            id,
+            posted,
             unacknowledged: Arc::default(),
             max_segments: engine_init.max_segments,
             is_xrc: xrc.is_some(),

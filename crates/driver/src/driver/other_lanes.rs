@@ -17,10 +17,10 @@ pub(super) struct Lanes {
     options: OpenOptions,
     threads: Mutex<LanesOfThreads>,
     /// By index, without the first.
-    open: Mutex<Vec<Lane>>,
+    open: Mutex<Vec<OtherLane>>,
 }
 
-enum Lane {
+enum OtherLane {
     NotNeeded,
     Open(Arc<Driver>),
     /// It could not be opened, for example because the process may open no more files.
@@ -39,7 +39,7 @@ impl Lanes {
             limit,
             options: options.clone(),
             threads: Mutex::default(),
-            open: Mutex::new((1..limit).map(|_| Lane::NotNeeded).collect()),
+            open: Mutex::new((1..limit).map(|_| OtherLane::NotNeeded).collect()),
         }
     }
 }
@@ -91,15 +91,15 @@ impl Driver {
     fn open_lane(&self, lanes: &Lanes, other: usize) -> Option<Arc<Self>> {
         let mut open = lanes.open.lock();
         let lane = open.get_mut(other)?;
-        if matches!(lane, Lane::NotNeeded) {
+        if matches!(lane, OtherLane::NotNeeded) {
             *lane = match self.new_lane(&lanes.options, other + 1) {
-                Ok(driver) => Lane::Open(Arc::new(driver)),
-                Err(_) => Lane::Unavailable,
+                Ok(driver) => OtherLane::Open(Arc::new(driver)),
+                Err(_) => OtherLane::Unavailable,
             };
         }
         match lane {
-            Lane::Open(driver) => Some(Arc::clone(driver)),
-            Lane::NotNeeded | Lane::Unavailable => None,
+            OtherLane::Open(driver) => Some(Arc::clone(driver)),
+            OtherLane::NotNeeded | OtherLane::Unavailable => None,
         }
     }
 
@@ -133,7 +133,7 @@ impl Driver {
             return None;
         }
         match lanes.open.lock().get(other) {
-            Some(Lane::Open(driver)) => Some(Arc::clone(driver)),
+            Some(OtherLane::Open(driver)) => Some(Arc::clone(driver)),
             _ => None,
         }
     }
@@ -145,8 +145,8 @@ impl Driver {
         }
         let open = lanes.open.lock();
         let drivers = open.iter().filter_map(|lane| match lane {
-            Lane::Open(driver) => Some(Arc::clone(driver)),
-            Lane::NotNeeded | Lane::Unavailable => None,
+            OtherLane::Open(driver) => Some(Arc::clone(driver)),
+            OtherLane::NotNeeded | OtherLane::Unavailable => None,
         });
         let drivers: Vec<_> = drivers.collect();
         drop(open);

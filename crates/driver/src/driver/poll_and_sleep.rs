@@ -91,7 +91,7 @@ impl Driver {
             return None;
         }
         let completion = queue.queue.pop()?;
-        self.lane.note_taken();
+        self.lane.note_change_without_lock();
         #[cfg(feature = "tracing")]
         crate::trace::completion(&completion);
         Some(completion)

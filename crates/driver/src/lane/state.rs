@@ -176,9 +176,9 @@ impl LaneState {
         &self.common
     }
 
-    /// For threads without the lock: whether completions were taken since the counters were published.
-    pub(crate) fn taken(&self) -> Arc<AtomicBool> {
-        self.statistics.taken()
+    /// For threads without the lock: whether completions were taken, or receives posted, since the counters were published.
+    pub(crate) fn changed_without_lock(&self) -> Arc<AtomicBool> {
+        self.statistics.changed_without_lock()
     }
 
     /// Removes and returns what to tell other lanes.
