@@ -11,7 +11,7 @@ pub(super) enum End {
     Success,
     /// It failed with a message.
     ClearError,
-    /// Our signal ended it.
+    /// Our signal ended it, or its peer's end.
     Signalled,
 }
 
@@ -22,6 +22,9 @@ const NEVER: [&str; 4] = ["panicked at", "LOST:", "stack overflow", "corrupted"]
 const OUT_OF_MEMORY: &str = "memory allocation of";
 
 const ABORT: i32 = 6;
+
+/// Ends a program of perftest that writes to the TCP connection with a peer that was killed.
+const BROKEN_PIPE: i32 = 13;
 
 /// The error says what is wrong with its end.
 pub(super) fn judge(program: &Program, status: ExitStatus) -> Result<End, String> {
@@ -42,6 +45,7 @@ fn verdict(
     match (status.signal(), status.code()) {
         (Some(_), _) if intervention != Intervention::None => Ok(End::Signalled),
         (Some(ABORT), _) if is_limited && errors.contains(OUT_OF_MEMORY) => Ok(End::ClearError),
+        (Some(BROKEN_PIPE), _) => Ok(End::Signalled),
         (Some(_), _) => Err("it got a signal that the step did not send"),
         (None, Some(0)) => Ok(End::Success),
         _ if errors.trim().is_empty() => Err("it did not say why"),

@@ -221,11 +221,28 @@ impl<'a> Population<'a> {
                 continue;
             }
             if !member.may_wait_for_ever() {
-                return Err(member.program.describe_hanging());
+                let hanging = member.program.number;
+                return Err(self.describe_with_server(hanging));
             }
             member.program.dismiss();
         }
         Ok(())
+    }
+
+    /// A program that hangs, and its server: the cause may be at either.
+    fn describe_with_server(&self, hanging: Number) -> String {
+        let number = |member: &Member| member.program.number;
+        let member = self.members.iter().find(|it| number(it) == hanging);
+        let role = member.map(|it| it.role);
+        let is_server = |it: &&Member| match (role, it.role) {
+            (Some(Role::Client(service)), Role::Server(served)) => service == served,
+            (Some(Role::PairClient(server)), Role::PairServer) => number(it) == server,
+            _ => false,
+        };
+        let server = self.members.iter().filter(is_server);
+        let stacks = member.into_iter().chain(server);
+        let stacks: Vec<_> = stacks.map(|it| it.program.describe_hanging()).collect();
+        stacks.join("\n\n")
     }
 
     /// Starts programs until there are enough.

@@ -88,23 +88,32 @@ impl Device {
 
 /// The current devices.
 fn list() -> Result<Vec<&'static Device>, Errno> {
-    let found = interface::from_env().map_err(|error| Errno::from_device_error(&error))?;
+    let found = match interface::from_env() {
+        Ok(found) => found,
+        // A device that `ROCI_DEVICES` names may have lost its address. rdma-core has an empty list then, and many
+        // programs do not expect a null pointer.
+        Err(error) => match Errno::from_system(&error) {
+            Some(errno) => return Err(errno),
+            None => {
+                warn_once(&error.to_string());
+                Vec::new()
+            }
+        },
+    };
     if found.is_empty() {
-        warn_once_without_device();
+        warn_once(
+            "there is no device, because no interface is up and has an address; bring loopback up with `ip link set \
+             lo up`",
+        );
     }
     let listed = found.into_iter().enumerate();
     Ok(listed.map(|(index, it)| known(index, it)).collect())
 }
 
 /// Prints why there is no device, because programs only report that they found none.
-fn warn_once_without_device() {
+fn warn_once(why: &str) {
     static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        eprintln!(
-            "roci: there is no device, because no interface is up and has an address; bring loopback up \
-             with `ip link set lo up`"
-        );
-    });
+    SAID.call_once(|| eprintln!("roci: {why}"));
 }
 
 /// The device with this description and index, the same one every time.
