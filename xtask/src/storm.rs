@@ -35,9 +35,9 @@ const USUAL_SECONDS: u64 = 50;
 /// How often to check the processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long after the last fault everything but the servers may still run: several times as long as
-/// all retries of a queue pair or of the connection manager take.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long after the last fault everything but the servers may still run: longer than all retries of a queue pair
+/// or of the connection manager take, and than any program may run.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// The command that builds the ledger program.
 const WORKER: &str = "build -p rocinante --example ledger";

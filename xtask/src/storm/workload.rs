@@ -20,6 +20,10 @@ const CLIENTS: usize = 6;
 /// How long a client may run. Without faults none takes more than a few seconds.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long a client of `rping` may run. Its server keeps only the last of two connection requests that arrive before it
+/// looks, and the client of the other one waits until all its retries have failed, for about 65 seconds.
+const RPING_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// How long a program may wait for a peer that has ended.
 const LONELY_PROGRAM_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -60,9 +64,16 @@ impl Member {
         !is_active && (self.alone_since.is_some() || self.disturbed > MAX_BRIDGED_OUTAGE)
     }
 
+    fn timeout(&self) -> Duration {
+        match self.role {
+            Role::Client(service) if SERVICES[service].kind == ServiceKind::Rping => RPING_TIMEOUT,
+            _ => PROGRAM_TIMEOUT,
+        }
+    }
+
     fn is_overdue(&self) -> bool {
         let left_alone = |since: Instant| since.elapsed() > LONELY_PROGRAM_TIMEOUT;
-        let is_old = !self.is_server() && self.program.started.elapsed() > PROGRAM_TIMEOUT;
+        let is_old = !self.is_server() && self.program.started.elapsed() > self.timeout();
         is_old || (self.may_wait_for_ever() && self.alone_since.is_some_and(left_alone))
     }
 }
