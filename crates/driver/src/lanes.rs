@@ -6,7 +6,7 @@
 //! watches the interfaces. A program with one thread has no other lane.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use engine::{AsyncEvent, CompletionQueue, Id, Objects};
@@ -31,6 +31,8 @@ pub(crate) fn default_limit() -> usize {
 
 /// What the lanes of a device share, apart from the engine's objects.
 pub(crate) struct Common {
+    /// Which of the open devices of this process it is.
+    number: u32,
     /// Asynchronous events, oldest first.
     events: Mutex<VecDeque<AsyncEvent>>,
     event_notifier: Arc<Notifier>,
@@ -45,6 +47,8 @@ pub(crate) struct Common {
 
 /// What another lane takes from the first.
 pub(crate) struct FirstLane {
+    /// Which lane the other one is.
+    pub(crate) other: usize,
     pub(crate) common: Arc<Common>,
     pub(crate) objects: Arc<Objects>,
 }
@@ -73,7 +77,9 @@ pub(crate) enum LaneMessage {
 
 impl Common {
     pub(crate) fn new(event_notifier: Notifier) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             events: Mutex::default(),
             event_notifier: Arc::new(event_notifier),
             waiters: RwLock::default(),
@@ -81,6 +87,11 @@ impl Common {
             has_unpolled: AtomicBool::new(false),
             lanes: Mutex::default(),
         }
+    }
+
+    /// Which of the open devices of this process it is.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Adds a lane that has just been opened.

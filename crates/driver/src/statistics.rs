@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use engine::{CompletionQueue, Device, Id, QueuePair, QueuePairType};
 use host::Host;
 use net::interface::LinkState;
-use net::share::StatisticsPage;
+use net::share::{PageOwner, StatisticsPage};
 use statistics::{
     DEVICE_COUNTERS, DeviceCounters, Level, MessageCounter, PacketPath, QueuePairRecord,
 };
@@ -48,13 +48,20 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    pub(crate) fn new(device: &net::interface::Device) -> Self {
+    /// For the lane of an open device that has this number in its process.
+    pub(crate) fn new(device: &net::interface::Device, context: u32, lane: usize) -> Self {
         // Simulated devices are no devices of this machine.
         let simulated = simulation::now().is_some();
         let first = device.gids.first().filter(|_| !simulated);
         let page = first.and_then(|first| {
             let gid: Gid = first.gid;
-            StatisticsPage::create(&device.name, gid.bytes()).ok()
+            let owner = PageOwner {
+                name: &device.name,
+                gid: gid.bytes(),
+                context,
+                lane: lane as u32,
+            };
+            StatisticsPage::create(owner).ok()
         });
         Self {
             page,

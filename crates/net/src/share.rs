@@ -83,5 +83,5 @@ pub use number_block::{NotABlock, NumberBlock};
 pub use registry::RegistryError;
 pub use runtime_directory::{DirectoryError, RuntimeDirectory};
 pub use send_receive::ReceivedPacket;
-pub use statistics::{StatisticsPage, StatisticsSnapshot, counters_of, statistics};
+pub use statistics::{PageOwner, StatisticsPage, StatisticsSnapshot, counters_of, statistics};
 pub(crate) use steering::accepts_everything;

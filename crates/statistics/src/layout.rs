@@ -15,7 +15,7 @@ pub const HEADER_WORDS: usize = 256;
 pub const RECORD_WORDS: usize = 24;
 
 /// The value of the word [`MAGIC`]. Its last digit is the version of this format.
-pub const MAGIC_VALUE: u64 = 0x526f_6369_5374_0002;
+pub const MAGIC_VALUE: u64 = 0x526f_6369_5374_0003;
 
 /// Identifies a page of this format.
 pub const MAGIC: usize = 0;
@@ -27,7 +27,7 @@ pub const PROCESS: usize = 2;
 pub const PROCESS_START: usize = 3;
 /// 1 if the counters were added to the file of closed devices.
 pub const RETIRED: usize = 4;
-/// How many queue pairs the device has.
+/// How many queue pairs the lane has.
 pub const QUEUE_PAIRS: usize = 5;
 /// How many of them have a record.
 pub const RECORDS: usize = 6;
@@ -39,7 +39,11 @@ pub const NAME: usize = 8;
 pub const NAME_WORDS: usize = 8;
 /// The first GID of the device, in two words.
 pub const GID: usize = 16;
-/// The counters of the device.
+/// Which of the open devices of its process it is. The pages of its lanes have the same number.
+pub const CONTEXT: usize = 18;
+/// Which lane of the open device the page is about. The first is 0.
+pub const LANE: usize = 19;
+/// The counters of the lane.
 pub const COUNTERS: usize = 32;
 
 /// How many queue pairs have a record.

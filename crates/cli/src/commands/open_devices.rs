@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::AddAssign;
 use std::time::Instant;
 
 use net::share::{StatisticsSnapshot, statistics};
 use serde::Serialize;
-use statistics::{QUEUE_PAIR_COUNTERS, QueuePairRecord};
+use statistics::{DeviceCounters, QUEUE_PAIR_COUNTERS, QueuePairRecord};
 
 /// The open devices, in the order of their processes.
 #[derive(Serialize)]
@@ -22,25 +23,39 @@ pub(super) struct Report {
 pub(super) struct OpenDevice {
     pub(super) pid: u32,
     /// Which of the open devices of its process it is.
-    #[serde(skip)]
     pub(super) context: u32,
     /// The name of the program.
     pub(super) program: String,
     pub(super) device: String,
     pub(super) address: IpAddr,
-    /// When the process wrote this, in seconds since it opened the device.
+    /// The sums of its lanes.
+    pub(super) counters: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rates: Option<Rates>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) queue_pair_count: u64,
+    /// In the order of the lanes.
+    pub(super) queue_pairs: Vec<OpenQueuePair>,
+}
+
+/// One of the engines of an open device.
+#[derive(Serialize)]
+pub(super) struct Lane {
+    /// Its number. The first is 0.
+    pub(super) lane: u32,
+    /// When the process wrote this, in seconds since it opened the lane.
     pub(super) time: f64,
     pub(super) counters: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rates: Option<Rates>,
-    pub(super) queue_pair_count: u64,
-    pub(super) queue_pairs: Vec<OpenQueuePair>,
 }
 
 /// One queue pair.
 #[derive(Serialize)]
 pub(super) struct OpenQueuePair {
     pub(super) number: u32,
+    /// The lane that runs it.
+    pub(super) lane: u32,
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     pub(super) state: &'static str,
@@ -120,18 +135,27 @@ impl Rates {
     }
 }
 
+impl AddAssign for Rates {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.packets_sent += other.packets_sent;
+        self.packets_received += other.packets_received;
+        self.messages += other.messages;
+    }
+}
+
 impl Report {
     /// The present state, of all devices or of those with this name.
     pub(super) fn now(device: Option<&str>) -> anyhow::Result<Self> {
         let pages = statistics()?;
-        let pages = pages.iter().filter(|page| page.is_here());
-        let mut devices: Vec<OpenDevice> = pages
-            .map(OpenDevice::new)
-            .filter(|it| device.is_none_or(|wanted| it.device == wanted))
-            .collect();
-        devices.sort_by_key(|device| (device.pid, device.context));
+        let mut pages: Vec<_> = pages.iter().filter(|page| page.is_here()).collect();
+        pages.sort_by_key(|page| (page.pid(), page.context(), page.lane()));
+        let lanes = pages.chunk_by(|a, b| (a.pid(), a.context()) == (b.pid(), b.context()));
+        let devices = lanes.map(OpenDevice::new);
+        let devices = devices.filter(|it| device.is_none_or(|wanted| it.device == wanted));
         Ok(Self {
-            devices,
+            devices: devices.collect(),
             read_at: Instant::now(),
         })
     }
@@ -148,16 +172,7 @@ impl Report {
             let Some(earlier) = before.devices.iter().find(same) else {
                 continue;
             };
-            // A device that was idle publishes nothing. Then all that is new has happened since the earlier report.
-            let seconds = (device.time - earlier.time).min(passed);
-            device.rates = Some(Rates::new(&device.counters, &earlier.counters, seconds));
-            for queue_pair in &mut device.queue_pairs {
-                let mut earlier = earlier.queue_pairs.iter();
-                if let Some(earlier) = earlier.find(|it| it.number == queue_pair.number) {
-                    let rates = Rates::new(&queue_pair.counters, &earlier.counters, seconds);
-                    queue_pair.rates = Some(rates);
-                }
-            }
+            device.set_rates(earlier, passed);
         }
         self
     }
@@ -179,21 +194,56 @@ const DROPPED: [&str; 11] = [
 ];
 
 impl OpenDevice {
-    fn new(page: &StatisticsSnapshot) -> Self {
-        let pid = page.pid();
+    /// From the pages of its lanes.
+    fn new(pages: &[&StatisticsSnapshot]) -> Self {
+        let first = pages[0];
+        let pid = first.pid();
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut counters = DeviceCounters::default();
+        for page in pages {
+            counters.add(&page.counters().0);
+        }
+        let queue_pairs = pages.iter().flat_map(|page| {
+            let records = page.queue_pairs();
+            records.map(|record| OpenQueuePair::new(record, page.lane()))
+        });
         Self {
             pid,
-            context: page.number(),
+            context: first.context(),
             program: name.trim_end().to_owned(),
-            device: page.device(),
-            address: address(page.gid()),
-            time: page.time() as f64 / 1e9,
-            counters: page.counters().iter().collect(),
+            device: first.device(),
+            address: address(first.gid()),
+            counters: counters.iter().collect(),
             rates: None,
-            queue_pair_count: page.queue_pair_count(),
-            queue_pairs: page.queue_pairs().map(OpenQueuePair::new).collect(),
+            lanes: pages.iter().map(|page| Lane::new(page)).collect(),
+            queue_pair_count: pages.iter().map(|page| page.queue_pair_count()).sum(),
+            queue_pairs: queue_pairs.collect(),
         }
+    }
+
+    /// Sets the rates since an earlier report, so many seconds ago. Each lane publishes at times of its own.
+    fn set_rates(&mut self, earlier: &Self, passed: f64) {
+        let mut sum = Rates::default();
+        for lane in &mut self.lanes {
+            let mut before = earlier.lanes.iter();
+            let Some(before) = before.find(|it| it.lane == lane.lane) else {
+                continue;
+            };
+            // A lane that was idle publishes nothing. Then all that is new has happened since the earlier report.
+            let seconds = (lane.time - before.time).min(passed);
+            let rates = Rates::new(&lane.counters, &before.counters, seconds);
+            lane.rates = Some(rates);
+            sum += rates;
+            let own = self.queue_pairs.iter_mut();
+            for queue_pair in own.filter(|it| it.lane == lane.lane) {
+                let mut before = earlier.queue_pairs.iter();
+                if let Some(before) = before.find(|it| it.number == queue_pair.number) {
+                    let rates = Rates::new(&queue_pair.counters, &before.counters, seconds);
+                    queue_pair.rates = Some(rates);
+                }
+            }
+        }
+        self.rates = Some(sum);
     }
 
     /// How many packets and messages it dropped.
@@ -207,10 +257,22 @@ impl OpenDevice {
     }
 }
 
+impl Lane {
+    fn new(page: &StatisticsSnapshot) -> Self {
+        Self {
+            lane: page.lane(),
+            time: page.time() as f64 / 1e9,
+            counters: page.counters().iter().collect(),
+            rates: None,
+        }
+    }
+}
+
 impl OpenQueuePair {
-    fn new(record: QueuePairRecord) -> Self {
+    fn new(record: QueuePairRecord, lane: u32) -> Self {
         Self {
             number: record.number,
+            lane,
             kind: kind(record.kind),
             state: state(record.state),
             peer: (record.peer_gid != [0; 16]).then(|| Peer {
@@ -288,6 +350,16 @@ pub(super) mod tests {
 
     use super::*;
 
+    /// A lane that has sent so many bytes.
+    pub(in crate::commands) fn lane(number: u32, time: f64, sent: u64) -> Lane {
+        Lane {
+            lane: number,
+            time,
+            counters: [("bytes_sent", sent), ("bytes_received", 0)].into(),
+            rates: None,
+        }
+    }
+
     /// A device of process `pid` that has sent so many bytes.
     pub(in crate::commands) fn device(pid: u32, time: f64, sent: u64) -> OpenDevice {
         OpenDevice {
@@ -296,9 +368,9 @@ pub(super) mod tests {
             program: "p".to_owned(),
             device: "d".to_owned(),
             address: [127, 0, 0, 1].into(),
-            time,
             counters: [("bytes_sent", sent), ("bytes_received", 0)].into(),
             rates: None,
+            lanes: vec![lane(0, time, sent)],
             queue_pair_count: 0,
             queue_pairs: Vec::new(),
         }
@@ -314,6 +386,7 @@ pub(super) mod tests {
         counters.insert("bytes_sent", sent);
         OpenQueuePair {
             number,
+            lane: 0,
             kind: "RC",
             state: "RTS",
             peer: None,
@@ -360,6 +433,31 @@ pub(super) mod tests {
             ..device(1, 2.0, 5000)
         };
         assert_eq!(sent(vec![other]), None, "another context");
+    }
+
+    #[test]
+    fn each_lane_has_the_rates_of_its_own_time_and_the_device_their_sum() {
+        let start = Instant::now();
+        let at = |seconds: f64, first: Lane, second: Lane| {
+            let mut of_second = queue_pair(0x21, second.counters["bytes_sent"]);
+            of_second.lane = 1;
+            let device = OpenDevice {
+                queue_pairs: vec![queue_pair(0x11, first.counters["bytes_sent"]), of_second],
+                lanes: vec![first, second],
+                ..device(1, 0.0, 0)
+            };
+            report(start, seconds, [device])
+        };
+        // The second lane was opened later, and published after half of the time.
+        let before = at(0.0, lane(0, 9.0, 500), lane(1, 2.0, 100));
+        let now = at(1.0, lane(0, 10.0, 1500), lane(1, 2.5, 1100)).since(&before);
+        let device = &now.devices[0];
+        let sent = |rates: Option<Rates>| rates.map(|it| it.bytes_sent);
+        assert_eq!(sent(device.lanes[0].rates), Some(1000.0));
+        assert_eq!(sent(device.lanes[1].rates), Some(2000.0));
+        assert_eq!(sent(device.queue_pairs[0].rates), Some(1000.0));
+        assert_eq!(sent(device.queue_pairs[1].rates), Some(2000.0));
+        assert_eq!(sent(device.rates), Some(3000.0));
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::output::{print, print_line, remark};
 #[command(after_help = "\
 Shows the devices that running processes of this user have open, with their queue pairs. Each process
 publishes its counters every few milliseconds in its runtime directory. Nothing is asked of the process, and it need
-not run under `roci run`.
+not run under `roci run`. LANE is which engine of the device runs a queue pair: a program with several threads
+may have several, each with its own lock and sockets.
 
 Under `roci run` and `roci env`, /sys/class/infiniband/DEVICE/ports/1/counters and hw_counters have the sums of all
 processes at the device's addresses, those that have ended included.

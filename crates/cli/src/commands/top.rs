@@ -34,7 +34,7 @@ const SIGNAL_CHECKS: u32 = 10;
 /// The options of `roci top`.
 #[derive(Args)]
 #[command(after_help = "\
-Shows the devices that running processes of this user have open, and their queue pairs: peer, state, path, rates,
+Shows the devices that running processes of this user have open, and their queue pairs: peer, state, lane, path, rates,
 retransmissions, and how full their queues are. It reads what each process publishes, as `roci stat` does; nothing
 is asked of the processes. For scripts, use `roci stat --json -i 1`.
 

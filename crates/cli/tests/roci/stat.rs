@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rocinante::{Context, OpenOptions};
+
 use crate::run_roci::{Roci, Running, address, roci};
 use crate::seccomp::{MEMFD, without};
 
@@ -212,4 +214,59 @@ fn stat_shows_processes_and_their_queue_pairs_while_they_run() {
     server.end();
     let id = || find(std::process::id());
     assert!(id().is_none(), "this process has no device");
+}
+
+/// This process opens a device, and two of its threads use it.
+#[test]
+fn lanes_of_an_open_device_are_one_line_and_each_queue_pair_has_its_lane() {
+    let address = address(209);
+    let options = OpenOptions {
+        lanes: 2,
+        ..OpenOptions::default()
+    };
+    let context = Context::open_with(&address, &options).expect("a loopback address");
+    let domain = context.allocate_protection_domain().expect("room");
+    let in_thread = || {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let completions = context.create_completion_queue(8).expect("room");
+                let builder = domain.queue_pair_builder(&completions);
+                let queue_pair = builder.create_reliable().expect("room");
+                (completions.lane(), queue_pair)
+            });
+            thread.join().expect("no panic")
+        })
+    };
+    let own = [in_thread(), in_thread()];
+    assert_eq!([own[0].0, own[1].0], [0, 1], "two lanes");
+    let stat = |more: &[&str]| roci([&["stat"], more].concat()).run();
+    // Each lane publishes what has happened within a tenth of a second.
+    let device = loop {
+        let report = stat(&["--json"]).json();
+        let devices = report["devices"].as_array().expect("a list").clone();
+        let mut devices = devices.into_iter();
+        let device = devices.find(|it| it["address"] == address.as_str());
+        if let Some(device) = device.filter(|it| it["queue_pair_count"] == 2) {
+            assert!(devices.all(|it| it["address"] != address.as_str()));
+            break device;
+        }
+    };
+    let lanes = device["lanes"].as_array().expect("a list");
+    let numbers: Vec<_> = lanes.iter().map(|it| it["lane"].clone()).collect();
+    assert_eq!(numbers, [0, 1]);
+    for (lane, queue_pair) in &own {
+        let number = queue_pair.endpoint().queue_pair.value();
+        let mut published = device["queue_pairs"].as_array().expect("a list").iter();
+        let found = published.find(|it| it["number"] == number);
+        assert_eq!(found.expect("it is published")["lane"], *lane);
+    }
+    let text = stat(&["--prometheus"]).success();
+    let pid = format!("pid=\"{}\"", std::process::id());
+    for lane in ["lane=\"0\"", "lane=\"1\""] {
+        assert!(
+            text.lines()
+                .any(|line| line.contains(&pid) && line.contains(lane)),
+            "{text}"
+        );
+    }
 }

@@ -105,6 +105,7 @@ impl Driver {
 
     fn new_lane(&self, options: &OpenOptions, index: usize) -> Result<Self, OpenError> {
         let first = FirstLane {
+            other: index,
             common: Arc::clone(&self.lane.common),
             objects: Arc::clone(&self.lane.objects),
         };

@@ -131,6 +131,11 @@ impl LaneState {
         for entry in &device.gids {
             host.manager().add_address(entry.address);
         }
+        let common = match first {
+            Some(first) => Arc::clone(&first.common),
+            None => Arc::new(Common::new(Notifier::new().map_err(OpenError::System)?)),
+        };
+        let lane = first.map_or(0, |first| first.other);
         Ok(Self {
             host,
             cm_events: CmEvents::new(device, options.explain),
@@ -154,17 +159,14 @@ impl LaneState {
             deliver_more_at: None,
             arrivals: 0,
             is_first: first.is_none(),
-            common: match first {
-                Some(first) => Arc::clone(&first.common),
-                None => Arc::new(Common::new(Notifier::new().map_err(OpenError::System)?)),
-            },
             lane_messages: Vec::new(),
             notified_outside: false,
             packet_wakeups: PacketWakeups::default(),
             has_link: device.state == LinkState::Active,
             #[cfg(feature = "tracing")]
             traced: engine::Counters::default(),
-            statistics: Statistics::new(device),
+            statistics: Statistics::new(device, common.number(), lane),
+            common,
             unsendable: options.explain.then(Vec::new),
             check: options.check.as_ref().map(DeviceCheck::new).map(Arc::new),
             observed: VecDeque::new(),

@@ -39,7 +39,20 @@ const FOREIGN_CLOSED_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// How long a page of another process namespace is kept. Its process can't be checked.
 const FOREIGN_PAGE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The page of one open device. Dropping it adds its counters to those of closed devices.
+/// Whose page it is.
+#[derive(Debug, Clone, Copy)]
+pub struct PageOwner<'n> {
+    /// The name of the device.
+    pub name: &'n str,
+    /// Its first GID.
+    pub gid: [u8; 16],
+    /// Which of the open devices of this process it is.
+    pub context: u32,
+    /// Which of its lanes.
+    pub lane: u32,
+}
+
+/// The page of one lane of an open device. Dropping it adds its counters to those of closed devices.
 #[derive(Debug)]
 pub struct StatisticsPage {
     memory: SharedMemory,
@@ -48,14 +61,14 @@ pub struct StatisticsPage {
 }
 
 impl StatisticsPage {
-    /// Creates the page of a device with this name and this first GID, in the user's runtime directory.
-    pub fn create(name: &str, gid: [u8; 16]) -> io::Result<Self> {
+    /// Creates a page in the user's runtime directory.
+    pub fn create(owner: PageOwner<'_>) -> io::Result<Self> {
         let directory = RuntimeDirectory::of_user().map_err(io::Error::other)?;
-        Self::create_in(&directory, name, gid)
+        Self::create_in(&directory, owner)
     }
 
     /// As [`create`](Self::create), in this runtime directory.
-    pub fn create_in(directory: &RuntimeDirectory, name: &str, gid: [u8; 16]) -> io::Result<Self> {
+    pub fn create_in(directory: &RuntimeDirectory, owner: PageOwner<'_>) -> io::Result<Self> {
         let process = Identity::current();
         let path = directory.path().join(next_name(process));
         let file = new_file(&path)?;
@@ -73,8 +86,10 @@ impl StatisticsPage {
         };
         page.set(layout::PROCESS, u64::from(process.pid));
         page.set(layout::PROCESS_START, process.start);
-        page.set_all(layout::NAME, &layout::name_words(name));
-        page.set_all(layout::GID, &layout::gid_words(gid));
+        page.set_all(layout::NAME, &layout::name_words(owner.name));
+        page.set_all(layout::GID, &layout::gid_words(owner.gid));
+        page.set(layout::CONTEXT, owner.context.into());
+        page.set(layout::LANE, owner.lane.into());
         page.set(layout::MAGIC, layout::MAGIC_VALUE);
         Ok(page)
     }
@@ -157,7 +172,6 @@ fn next_name(process: Identity) -> String {
 struct PageName {
     network: u64,
     processes: u64,
-    number: u32,
 }
 
 impl PageName {
@@ -166,12 +180,7 @@ impl PageName {
         let mut parts = name.strip_prefix(layout::PAGE_PREFIX)?.split('.');
         let network = u64::from_str_radix(parts.next()?, 16).ok()?;
         let processes = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let number = parts.nth(1)?.parse().ok()?;
-        Some(Self {
-            network,
-            processes,
-            number,
-        })
+        Some(Self { network, processes })
     }
 }
 
@@ -179,7 +188,6 @@ impl PageName {
 #[derive(Debug, Clone)]
 pub struct StatisticsSnapshot {
     words: Vec<u64>,
-    number: u32,
     /// Whether it is the page of a device that is open in this network namespace.
     is_here: bool,
 }
@@ -191,8 +199,13 @@ impl StatisticsSnapshot {
     }
 
     /// Which of the open devices of its process it is.
-    pub fn number(&self) -> u32 {
-        self.number
+    pub fn context(&self) -> u32 {
+        self.words[layout::CONTEXT] as u32
+    }
+
+    /// Which lane of the open device it is about.
+    pub fn lane(&self) -> u32 {
+        self.words[layout::LANE] as u32
     }
 
     /// Whether the device is open in this network namespace.
@@ -217,14 +230,14 @@ impl StatisticsSnapshot {
         self.words[layout::WRITTEN_AT]
     }
 
-    /// The counters.
+    /// The counters of the lane.
     pub fn counters(&self) -> DeviceCounters {
         let mut counters = DeviceCounters::default();
         counters.add(&self.words[layout::COUNTERS..HEADER_WORDS]);
         counters
     }
 
-    /// How many queue pairs the device has.
+    /// How many queue pairs the lane has.
     pub fn queue_pair_count(&self) -> u64 {
         self.words[layout::QUEUE_PAIRS]
     }
@@ -235,7 +248,7 @@ impl StatisticsSnapshot {
     }
 }
 
-/// The devices that running processes of this user have open.
+/// The lanes of the devices that running processes of this user have open.
 pub fn statistics() -> Result<Vec<StatisticsSnapshot>, DirectoryError> {
     Ok(statistics_in(&RuntimeDirectory::of_user()?))
 }
@@ -248,7 +261,6 @@ fn statistics_in(directory: &RuntimeDirectory) -> Vec<StatisticsSnapshot> {
         let dead = name.processes == processes && !process_of(&words).is_alive();
         (words.len() == PAGE_WORDS && !dead).then_some(StatisticsSnapshot {
             words,
-            number: name.number,
             is_here: name.network == network,
         })
     };
@@ -433,6 +445,16 @@ mod tests {
         RuntimeDirectory::at(std::env::temp_dir().join(name)).unwrap()
     }
 
+    fn page_of(directory: &RuntimeDirectory, name: &str, gid: [u8; 16]) -> StatisticsPage {
+        let owner = PageOwner {
+            name,
+            gid,
+            context: 4,
+            lane: 2,
+        };
+        StatisticsPage::create_in(directory, owner).unwrap()
+    }
+
     fn sent(packets: u64) -> DeviceCounters {
         let mut counters = DeviceCounters::default();
         counters.0[DeviceCounter::PacketsSent as usize] = packets;
@@ -450,9 +472,9 @@ mod tests {
     #[test]
     fn counters_of_open_and_closed_devices_are_added() {
         let directory = scratch("closed");
-        let first = StatisticsPage::create_in(&directory, "one", GID).unwrap();
-        let second = StatisticsPage::create_in(&directory, "two", GID).unwrap();
-        let other = StatisticsPage::create_in(&directory, "other", [1; 16]).unwrap();
+        let first = page_of(&directory, "one", GID);
+        let second = page_of(&directory, "two", GID);
+        let other = page_of(&directory, "other", [1; 16]);
         write(&first, 10);
         write(&second, 20);
         write(&other, 400);
@@ -462,7 +484,7 @@ mod tests {
         assert_eq!(total(&directory), 31, "counters never decrease");
         drop(first);
         assert_eq!(total(&directory), 31);
-        drop(StatisticsPage::create_in(&directory, "one", GID).unwrap());
+        drop(page_of(&directory, "one", GID));
         assert_eq!(total(&directory), 31);
         drop(other);
         let left: Vec<_> = files(directory.path()).collect();
@@ -473,7 +495,7 @@ mod tests {
     #[test]
     fn the_page_of_a_dead_process_counts_and_is_retired() {
         let directory = scratch("dead");
-        let page = StatisticsPage::create_in(&directory, "one", GID).unwrap();
+        let page = page_of(&directory, "one", GID);
         write(&page, 5);
         retire_dead(directory.path());
         assert!(page.path.exists(), "its process runs");
@@ -491,7 +513,7 @@ mod tests {
     #[test]
     fn counters_of_closed_devices_are_removed_after_a_while() {
         let directory = scratch("old");
-        drop(StatisticsPage::create_in(&directory, "one", GID).unwrap());
+        drop(page_of(&directory, "one", GID));
         let here = directory.path().join(closed_name(namespace("net"), GID));
         let elsewhere = directory.path().join(closed_name(1, GID));
         fs::copy(&here, &elsewhere).unwrap();
@@ -512,7 +534,7 @@ mod tests {
     #[test]
     fn a_reader_gets_the_records_of_queue_pairs() {
         let directory = scratch("records");
-        let page = StatisticsPage::create_in(&directory, "one", GID).unwrap();
+        let page = page_of(&directory, "one", GID);
         let record = |number| QueuePairRecord {
             number,
             kind: 2,
@@ -539,6 +561,7 @@ mod tests {
             (std::process::id(), true)
         );
         assert_eq!((&*snapshot.device(), snapshot.gid()), ("one", GID));
+        assert_eq!((snapshot.context(), snapshot.lane()), (4, 2));
         assert_eq!(snapshot.queue_pair_count(), 1000);
         assert_eq!(snapshot.queue_pairs().count(), layout::MAX_RECORDS);
         assert_eq!(snapshot.queue_pairs().nth(70), Some(record(70)));
@@ -549,7 +572,7 @@ mod tests {
     #[test]
     fn a_reader_never_sees_a_half_written_page() {
         let directory = scratch("torn");
-        let page = StatisticsPage::create_in(&directory, "one", GID).unwrap();
+        let page = page_of(&directory, "one", GID);
         let path = page.path.clone();
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

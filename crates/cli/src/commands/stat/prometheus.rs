@@ -10,8 +10,9 @@ pub(super) fn text(report: &Report) -> String {
     let mut metrics = BTreeMap::<String, Vec<(String, u64)>>::new();
     for device in &report.devices {
         let labels = format!(
-            "pid=\"{}\",program=\"{}\",device=\"{}\",address=\"{}\"",
+            "pid=\"{}\",context=\"{}\",program=\"{}\",device=\"{}\",address=\"{}\"",
             device.pid,
+            device.context,
             escaped(&device.program),
             escaped(&device.device),
             device.address
@@ -25,10 +26,11 @@ pub(super) fn text(report: &Report) -> String {
             let peer = queue_pair.peer.as_ref();
             let peer = peer.map(|it| format!("{} {:#08x}", it.address, it.number));
             let labels = format!(
-                "{labels},qp=\"{:#08x}\",type=\"{}\",peer=\"{}\",path=\"{}\"",
+                "{labels},qp=\"{:#08x}\",type=\"{}\",peer=\"{}\",lane=\"{}\",path=\"{}\"",
                 queue_pair.number,
                 queue_pair.kind,
                 peer.unwrap_or_default(),
+                queue_pair.lane,
                 queue_pair.path
             );
             for (name, value) in &queue_pair.counters {
@@ -57,7 +59,27 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::commands::open_devices::OpenDevice;
+    use crate::commands::open_devices::tests::{device, report};
+
+    /// Prometheus rejects a text with two lines of the same name and labels.
+    #[test]
+    fn two_open_devices_of_one_process_have_different_labels() {
+        let second = OpenDevice {
+            context: 1,
+            ..device(7, 0.0, 20)
+        };
+        let text = text(&report(Instant::now(), 0.0, [device(7, 0.0, 10), second]));
+        let labels = text.lines().filter_map(|line| line.split_once("} "));
+        let mut labels: Vec<_> = labels.map(|(labels, _)| labels).collect();
+        let all = labels.len();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!((all, labels.len()), (4, 4), "{text}");
+    }
 
     #[test]
     fn labels_are_escaped() {

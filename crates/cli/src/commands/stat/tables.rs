@@ -10,6 +10,7 @@ pub(super) fn tables(report: &Report) -> String {
         "PROGRAM",
         "DEVICE",
         "ADDRESS",
+        "LANES",
         "QPS",
         "SENT",
         "RECEIVED",
@@ -25,6 +26,7 @@ pub(super) fn tables(report: &Report) -> String {
         "TYPE",
         "STATE",
         "PEER",
+        "LANE",
         "PATH",
         "OUTSTANDING",
         "MESSAGES",
@@ -48,7 +50,7 @@ pub(super) fn tables(report: &Report) -> String {
     }
     if left_out > 0 {
         let more = count(left_out as usize, "queue pair is", "queue pairs are");
-        text += &format!("{more} not shown: a device publishes only so many.\n");
+        text += &format!("{more} not shown: a lane publishes only so many.\n");
     }
     text + "\n"
 }
@@ -61,6 +63,7 @@ fn device_row(device: &OpenDevice) -> Vec<String> {
         device.program.clone(),
         device.device.clone(),
         device.address.to_string(),
+        device.lanes.len().to_string(),
         device.queue_pair_count.to_string(),
         amount(device.counters["bytes_sent"], rates.map(|it| it.bytes_sent)),
         amount(
@@ -84,6 +87,7 @@ fn queue_pair_row(queue_pair: &OpenQueuePair, pid: u32) -> Vec<String> {
         queue_pair.kind.to_owned(),
         queue_pair.state.to_owned(),
         queue_pair.peer_text(),
+        queue_pair.lane.to_string(),
         queue_pair.path.to_owned(),
         queue_pair.send_queue.used.to_string(),
         sum(&["messages_sent", "messages_received"]).to_string(),

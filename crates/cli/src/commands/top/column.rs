@@ -65,7 +65,7 @@ impl Column {
 }
 
 /// The column that is sorted by at first.
-pub(super) const FIRST_SORT: usize = 7;
+pub(super) const FIRST_SORT: usize = 8;
 
 macro_rules! columns {
     ($($title:literal, $importance:literal, $text:expr, $kind:ident $value:expr;)*) => {
@@ -87,6 +87,7 @@ columns! {
     "TYPE", 4, |row| row.queue_pair.kind.to_owned(), Text |row: &Row<'_>| row.queue_pair.kind.to_owned();
     "STATE", 10, |row| condition(row.queue_pair), Text |row: &Row<'_>| condition(row.queue_pair);
     "PEER", 8, |row| row.queue_pair.peer_text(), Text |row: &Row<'_>| row.queue_pair.peer_text();
+    "LANE", 4, |row| row.queue_pair.lane.to_string(), Number |row: &Row<'_>| -f64::from(row.queue_pair.lane);
     "PATH", 5, |row| row.queue_pair.path.to_owned(), Text |row: &Row<'_>| row.queue_pair.path.to_owned();
     "SENT/s", 10, |row| rate(row, |it| it.bytes_sent), Number |row: &Row<'_>| rate_value(row, |it| it.bytes_sent);
     "RECEIVED/s", 9, |row| rate(row, |it| it.bytes_received), Number |row: &Row<'_>| rate_value(row, |it| it.bytes_received);

@@ -61,6 +61,7 @@ fn present(row: &Row<'_>) -> Text<'static> {
         ("type", queue_pair.kind.to_owned()),
         ("state", condition(queue_pair)),
         ("peer", queue_pair.peer_text()),
+        ("lane", lane(row)),
         ("path", queue_pair.path.to_owned()),
         ("sent", format!("{}/s", bytes(rates.bytes_sent))),
         ("received", format!("{}/s", bytes(rates.bytes_received))),
@@ -79,6 +80,14 @@ fn present(row: &Row<'_>) -> Text<'static> {
         .into_iter()
         .map(|(name, value)| line(name, value))
         .collect()
+}
+
+/// The lane of the queue pair, and how many its device has.
+fn lane(row: &Row<'_>) -> String {
+    match row.device.lanes.len() {
+        0 | 1 => row.queue_pair.lane.to_string(),
+        lanes => format!("{} ({lanes} are open)", row.queue_pair.lane),
+    }
 }
 
 fn counters(row: &Row<'_>) -> Text<'static> {

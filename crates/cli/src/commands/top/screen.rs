@@ -85,7 +85,7 @@ fn summary(view: &View, devices: &[&OpenDevice], rows: &[Row<'_>]) -> Paragraph<
         .map(|device| device.queue_pair_count.saturating_sub(published(device)))
         .sum();
     if left_out > 0 {
-        let text = format!("  {left_out} more not shown: a device publishes only so many");
+        let text = format!("  {left_out} more not shown: a lane publishes only so many");
         line.push(Span::styled(text, CAUTION));
     }
     if view.paused {
@@ -106,6 +106,7 @@ fn draw_devices(frame: &mut Frame<'_>, area: Rect, devices: &[&OpenDevice]) {
         "PROGRAM",
         "DEVICE",
         "ADDRESS",
+        "LANES",
         "QPS",
         "SENT/s",
         "RECEIVED/s",
@@ -150,6 +151,7 @@ fn device_line(device: &OpenDevice) -> Vec<String> {
         device.program.clone(),
         device.device.clone(),
         device.address.to_string(),
+        device.lanes.len().to_string(),
         device.queue_pair_count.to_string(),
         rate(|rates| rates.bytes_sent),
         rate(|rates| rates.bytes_received),
@@ -254,6 +256,7 @@ q, Ctrl-C                                 quit
 
 STATE     the state of the queue pair. rnr: it waits because its peer has no receive posted.
           retry 2: its peer has not answered since two timeouts.
+LANE      the engine of the device that runs the queue pair. Threads get different ones; see ROCI_LANES
 PATH      sockets, memory (shared with the peer's process), device (the peer is one of the same device)
 RETRANS   packets that were sent again
 RNR       RNR NAKs sent and received: a message found no receive

@@ -6,7 +6,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::super::open_devices::tests::{device, queue_pair, report};
+use super::super::open_devices::tests::{device, lane, queue_pair, report};
 use super::super::open_devices::{OpenDevice, OpenQueuePair, Report};
 use super::screen;
 use super::view::{Next, View};
@@ -115,12 +115,44 @@ fn devices_and_queue_pairs_are_listed_with_their_rates() {
 }
 
 #[test]
+fn lanes_of_one_device_are_one_line_and_queue_pairs_say_theirs() {
+    let mut of_second = queue_pair(0x21, 0);
+    of_second.lane = 1;
+    let device = OpenDevice {
+        lanes: vec![lane(0, 1.0, 0), lane(1, 1.0, 0)],
+        ..process(100, 1.0, vec![queue_pair(0x11, 0), of_second])
+    };
+    let mut screen = Screen::new(report(Instant::now(), 0.0, [device]), 160, 24);
+    let lines = screen.lines();
+    assert!(lines[0].contains("1 process, 1 open device, 2 queue pairs"));
+    let words = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let cell = |titles: &str, line: &str, title: &str| {
+        let at = words(titles).iter().position(|it| it == title);
+        words(line)[at.expect("a column")].clone()
+    };
+    assert_eq!(cell(&lines[2], &lines[3], "LANES"), "2");
+    let titles = lines.iter().find(|line| line.contains("STATE"));
+    let titles = titles.expect("titles").replace('▾', "");
+    for (number, expected) in [("0x000011", "0"), ("0x000021", "1")] {
+        let line = lines.iter().find(|line| line.contains(number));
+        assert_eq!(cell(&titles, line.expect("its line"), "LANE"), expected);
+    }
+    screen.press("j\n");
+    let text = screen.lines().join("\n");
+    assert!(text.contains("1 (2 are open)"), "{text}");
+}
+
+#[test]
 fn rows_are_sorted_by_the_chosen_column() {
     let mut screen = Screen::with_traffic(160, 24);
     assert_eq!(screen.order(), [0x12, 0x21, 0x11], "the busiest is first");
     screen.press("r");
     assert_eq!(screen.order(), [0x11, 0x21, 0x12]);
-    screen.press("r<<<<<<<");
+    screen.press("r<<<<<<<<");
     assert_eq!(screen.order(), [0x11, 0x12, 0x21], "by process");
     let titles = screen.lines();
     assert!(titles.iter().any(|line| line.contains("PID▾")));
