@@ -370,6 +370,29 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_its_client_has_left_is_told_before_it_is_accepted() {
+        let reporter = Reporter::new(&device("127.54.203.1"));
+        let paragraph = |is_child| {
+            let failure = ConnectionFailure {
+                kind: EventKind::Rejected {
+                    reason: wire::cm::RejectReason::Timeout,
+                    private_data: Vec::new(),
+                },
+                local: None,
+                peer: Some(([127, 54, 203, 4], 40_000).into()),
+                is_child,
+            };
+            let diagnostic = reporter.diagnostic(Problem::ConnectionFailure(failure));
+            diagnostic.expect("an explanation").paragraph()
+        };
+        let server = paragraph(true);
+        assert!(server.contains("the client ended, or gave up"), "{server}");
+        assert!(server.contains("`rdma_accept` for this id fails with EINVAL"));
+        let client = paragraph(false);
+        assert!(client.contains("Check the output of the peer"), "{client}");
+    }
+
+    #[test]
     fn a_link_local_address_is_not_proposed_for_a_global_peer() {
         let mut device = device("::1");
         device.gids[0].address = "fe80::1".parse().expect("an address");

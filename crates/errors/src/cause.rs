@@ -292,6 +292,10 @@ causes! {
         "The client did not confirm the connection that this side accepted.",
         "Check that the client still runs and that firewalls allow UDP port 4791 in both directions. \
          A server can go on with the next client.";
+    CLIENT_GONE:
+        "The client ended, or gave up, before the connection was established.",
+        "`rdma_accept` for this id fails with EINVAL from now on. Destroy the id, and go on with the next \
+         client. If the client gave up, accept sooner: it waits for some seconds only.";
     NO_LISTENER:
         "The peer is reachable, but no program listens on that port.",
         "Start the server first, and compare the port and the port space (`rdma_listen`, `-p PORT`).";

@@ -6,6 +6,7 @@ use cm::{EventKind, Failure, Unreachable};
 use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
 use wire::ROCE_PORT;
+use wire::cm::RejectReason;
 
 use super::port_probe::PortState;
 use super::{Diagnostic, Reporter, is_enabled, report_once};
@@ -83,6 +84,15 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         }
         EventKind::Unreachable(Unreachable::Rejected(status)) => {
             (7, format!("{status}."), &cause::NO_LISTENER)
+        }
+        EventKind::Rejected {
+            reason: RejectReason::Timeout,
+            ..
+        } if failure.is_child => {
+            let wrong = "the client ended, or gave up, before it was established.";
+            let code = u32::from(RejectReason::Timeout.code());
+            let diagnostic = diagnostic(device, failure, wrong, &cause::CLIENT_GONE);
+            return Some(diagnostic.code(CodeKind::Reject, code));
         }
         EventKind::Rejected { reason, .. } => {
             let code = u32::from(reason.code());

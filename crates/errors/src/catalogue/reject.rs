@@ -13,7 +13,7 @@ super::table! {
         [EXHAUSTED];
     4 "IB_CM_REJ_TIMEOUT" ("RejectReason::Timeout")
         "The peer timed out while it waited for the next message of the handshake."
-        [PEER_GONE];
+        [PEER_GONE, CLIENT_GONE];
     5 "IB_CM_REJ_UNSUPPORTED" ("RejectReason::UnsupportedRequest")
         "The peer does not support the request."
         [UNSUPPORTED_BY_PEER];
