@@ -192,7 +192,7 @@ pub(super) fn messages(analysis: &Analysis, view: &View) -> String {
         ("response in", Edge::Right),
         ("packets", Edge::Left),
         ("PSN", Edge::Left),
-        // Last, because a narrow terminal cuts the last column: a cut text can still be understood, a cut number can't.
+        // Last, because the text of the last column may wrap.
         ("outcome", Edge::Left),
     ]);
     for &id in wanted.iter().take(view.messages) {
@@ -227,8 +227,13 @@ pub(super) fn line(message: &Message, width: usize) -> String {
         bytes(message.length),
         message.first_psn,
     );
-    let room = width.saturating_sub(said.chars().count());
-    format!("{said}{}\n", paint(style, cut(&outcome, room)))
+    let length = said.chars().count() + outcome.chars().count();
+    let outcome = paint(style, outcome);
+    if length <= width {
+        format!("{said}{outcome}\n")
+    } else {
+        format!("{}\n{:12}{outcome}\n", said.trim_end(), "")
+    }
 }
 
 fn row(message: &Message) -> Vec<Cell> {

@@ -30,11 +30,24 @@ pub(super) enum Edge {
     Right,
 }
 
-/// Rows in columns of the needed width, cut at the width of the terminal.
+/// Rows in columns of the needed width. Nothing is cut: if the terminal is too narrow, the columns move closer together,
+/// and what still does not fit continues on the next line.
 pub(super) struct Table {
     columns: Vec<(&'static str, Edge)>,
     rows: Vec<Vec<Cell>>,
 }
+
+/// The margin of a table.
+const MARGIN: usize = 2;
+
+/// How far the columns are apart if the terminal is wide enough.
+const WIDE_GAP: usize = 2;
+
+/// The margin of lines that continue a row.
+const INNER_MARGIN: usize = 6;
+
+/// A text of the last column wraps in its column if this has so many characters at least.
+const LEAST_WRAPPED: usize = 24;
 
 impl Table {
     pub(super) fn new(columns: impl Into<Vec<(&'static str, Edge)>>) -> Self {
@@ -52,19 +65,16 @@ impl Table {
 
     pub(super) fn render(&self, width: usize) -> String {
         let widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
-        let titles: Vec<Cell> = self
-            .columns
-            .iter()
-            .map(|(title, _)| Cell::new(*title))
+        let (last, others) = widths.split_last().unwrap_or((&0, &[]));
+        let others: usize = others.iter().map(|width| width + WIDE_GAP).sum();
+        let needed = MARGIN + others + *last.min(&LEAST_WRAPPED);
+        let gap = if needed > width { 1 } else { WIDE_GAP };
+        let titles: Vec<Cell> = (self.columns.iter())
+            .map(|(title, _)| Cell::styled(STRONG, *title))
             .collect();
-        let heading = self.line(&titles, &widths, width);
-        let mut text = format!("  {}\n", paint(STRONG, heading));
-        for row in &self.rows {
-            text.push_str("  ");
-            text.push_str(&self.line(row, &widths, width));
-            text.push('\n');
-        }
-        text
+        let rows = std::iter::once(&titles).chain(&self.rows);
+        rows.map(|row| self.line(row, &widths, gap, width))
+            .collect()
     }
 
     fn width(&self, column: usize) -> usize {
@@ -73,28 +83,54 @@ impl Table {
         cells.fold(title, usize::max)
     }
 
-    fn line(&self, row: &[Cell], widths: &[usize], limit: usize) -> String {
-        let mut text = String::new();
-        let mut used = 2;
+    /// A row, in as many lines as it needs.
+    fn line(&self, row: &[Cell], widths: &[usize], gap: usize, limit: usize) -> String {
+        let mut text = " ".repeat(MARGIN);
+        let mut used = MARGIN;
         for (index, cell) in row.iter().enumerate() {
-            let last = index + 1 == row.len();
+            let length = cell.text.chars().count();
             let room = limit.saturating_sub(used);
-            if room == 0 {
+            let edge = self.columns[index].1;
+            if edge == Edge::Left && index + 1 == row.len() {
+                if length > room && room < LEAST_WRAPPED {
+                    used = limit.saturating_sub(length).max(INNER_MARGIN);
+                    break_line(&mut text, used);
+                }
+                text.push_str(&wrapped(cell, used, limit));
                 break;
             }
-            let padded = match self.columns[index].1 {
-                Edge::Left if last => cell.text.clone(),
-                Edge::Left => format!("{:w$}", cell.text, w = widths[index]),
-                Edge::Right => format!("{:>w$}", cell.text, w = widths[index]),
-            };
-            text.push_str(&paint_unless_plain(cell.style, &cut(&padded, room)));
-            if !last {
-                text.push_str("  ");
+            if widths[index] > room {
+                used = INNER_MARGIN;
+                break_line(&mut text, used);
             }
-            used += widths[index] + 2;
+            let padding = " ".repeat(widths[index] - length);
+            let painted = paint_unless_plain(cell.style, &cell.text);
+            text.push_str(&match edge {
+                Edge::Left => painted + &padding,
+                Edge::Right => padding + &painted,
+            });
+            text.push_str(&" ".repeat(gap));
+            used += widths[index] + gap;
         }
-        text.trim_end().to_owned()
+        text.truncate(text.trim_end().len());
+        text + "\n"
     }
+}
+
+fn break_line(text: &mut String, margin: usize) {
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text.push_str(&" ".repeat(margin));
+}
+
+/// A text that begins in the column `from`, in as many lines as it needs.
+fn wrapped(cell: &Cell, from: usize, limit: usize) -> String {
+    let margin = " ".repeat(from);
+    let lines = paragraph(&cell.text, &margin, &margin, limit);
+    let lines = lines
+        .lines()
+        .map(|line| paint_unless_plain(cell.style, line.trim_start()));
+    lines.collect::<Vec<_>>().join(&format!("\n{margin}"))
 }
 
 fn paint_unless_plain(style: Style, text: &str) -> String {
@@ -142,12 +178,35 @@ pub(super) fn paragraph(text: &str, first: &str, margin: &str, width: usize) -> 
 mod tests {
     use super::*;
 
+    fn plain(table: &Table, width: usize) -> String {
+        anstream::adapter::strip_str(&table.render(width)).to_string()
+    }
+
     #[test]
-    fn columns_keep_their_edges_and_lines_end_at_the_width() {
+    fn columns_keep_their_edges_and_a_long_text_wraps_in_its_column() {
         let mut table = Table::new([("a", Edge::Right), ("long title", Edge::Left)]);
         table.push([Cell::new("22"), Cell::new("a text that goes on and on")]);
-        let plain = anstream::adapter::strip_str(&table.render(20)).to_string();
-        assert_eq!(plain, "   a  long title\n  22  a text that g…\n");
+        table.push([Cell::new("3"), Cell::new("short")]);
+        let wide = "   a  long title\n  22  a text that goes on and on\n   3  short\n";
+        assert_eq!(plain(&table, 32), wide);
+        let narrower = "   a  long title\n  22  a text that goes on and\n      on\n   3  short\n";
+        assert_eq!(plain(&table, 31), narrower);
+    }
+
+    #[test]
+    fn what_does_not_fit_continues_on_the_next_line_and_is_not_cut() {
+        let mut table = Table::new([
+            ("time", Edge::Right),
+            ("number", Edge::Right),
+            ("outcome", Edge::Left),
+        ]);
+        table.push([Cell::new("1"), Cell::new("2"), Cell::new("done")]);
+        table.push([Cell::new("1"), Cell::new("2"), Cell::new("not finished")]);
+        let below =
+            "  time number outcome\n     1      2 done\n     1      2\n           not finished\n";
+        assert_eq!(plain(&table, 23), below);
+        let narrowest = "  time number\n      outcome\n     1      2\n         done\n     1      2\n      not\n      finished\n";
+        assert_eq!(plain(&table, 13), narrowest);
     }
 
     #[test]

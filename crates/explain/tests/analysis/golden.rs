@@ -60,17 +60,23 @@ fn lost_responses() {
 }
 
 #[test]
-fn a_narrow_table_of_messages_cuts_the_outcome_and_not_the_psn() {
+fn a_narrow_table_of_messages_wraps_the_outcome_and_cuts_nothing() {
     let view = View {
         width: 80,
         ladder: 0,
         ..View::default()
     };
     let text = text(&analysis("gold-toolong"), &view);
-    let message = text.lines().find(|line| line.contains("→  SEND"));
-    let message = message.expect("the message");
-    assert!(message.contains(" 13478354 "), "{text}");
-    assert!(message.ends_with('…'), "{text}");
+    let message = text.find("→ SEND").expect("the message");
+    let mut lines = text[message..].lines();
+    let (first, second) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+    assert!(first.ends_with(" 13478354"), "{text}");
+    assert_eq!(
+        second.trim(),
+        "rejected: remote operational error",
+        "{text}"
+    );
+    assert_eq!(second.len(), 80, "{text}");
 }
 
 #[test]

@@ -193,30 +193,51 @@ fn comment_names_the_sender_without_a_direction() {
     assert_eq!(number, Some(wire::Qpn::new(0xabc)));
 }
 
-#[test]
-fn captures_of_both_ends_are_merged() {
-    let frames = frames("gold-send");
-    let one = analysis("gold-send");
+/// A capture of the kernel's device as its two ends would have captured it. That of the server begins after so many
+/// frames.
+fn at_both_ends(name: &str, server_begin: usize) -> [Vec<u8>; 2] {
+    let one = analysis(name);
     let client = one[one[one.packets[0].connection].ends[0].endpoint].address;
     let std::net::IpAddr::V4(client) = client else {
         panic!("the capture is of IPv4");
     };
     let [mut left, mut right] = ["client (process 1)", "server (process 2)"].map(OwnCapture::of);
-    for frame in &frames {
+    for (place, frame) in frames(name).iter().enumerate() {
         let from_client = frame.ip()[12..16] == client.octets();
         let later = Frame {
             time: frame.time + Duration::from_micros(3),
             ethernet: frame.ethernet.clone(),
         };
-        if from_client {
-            left.packet(frame, Some(OUTBOUND), None);
-            right.packet(&later, Some(INBOUND), None);
+        let (here, there) = if from_client {
+            ((frame, OUTBOUND), (&later, INBOUND))
         } else {
-            right.packet(frame, Some(OUTBOUND), None);
-            left.packet(&later, Some(INBOUND), None);
+            ((&later, INBOUND), (frame, OUTBOUND))
+        };
+        left.packet(here.0, Some(here.1), None);
+        if place >= server_begin {
+            right.packet(there.0, Some(there.1), None);
         }
     }
-    let sources = [left.bytes(), right.bytes()];
+    [left.bytes(), right.bytes()]
+}
+
+#[test]
+fn packets_before_the_capture_of_the_other_end_begins_are_not_lost() {
+    let whole = analysis("rping");
+    assert_eq!(whole.anomalies.len(), 0, "{:?}", whole.anomalies);
+    let sources = at_both_ends("rping", whole.packets.len() / 3);
+    let sources = sources.iter().map(Vec::as_slice).collect();
+    let merged = Analysis::read_all(sources).expect("two captures");
+    assert_eq!(merged.packets.len(), whole.packets.len());
+    let lost = |packet: &&explain::Packet| packet.marks.contains(Marks::LOST);
+    assert_eq!(merged.packets.iter().filter(lost).count(), 0);
+    assert_eq!(merged.anomalies.len(), 0, "{:?}", merged.anomalies);
+}
+
+#[test]
+fn captures_of_both_ends_are_merged() {
+    let one = analysis("gold-send");
+    let sources = at_both_ends("gold-send", 0);
     // The order of the files does not matter.
     for order in [[0, 1], [1, 0]] {
         let sources = order.map(|place| sources[place].as_slice()).to_vec();
