@@ -230,8 +230,9 @@ fn meant<'n>(word: &str, names: &[&'n str]) -> Option<&'n str> {
     names.iter().copied().find(|name| name.starts_with(word))
 }
 
+/// As in iproute2, the exit code of a call that it does not understand is 0.
 fn unknown(kind: &str, word: &str) -> Answer {
-    Answer::Rejected(format!("Unknown {kind} '{word}'."))
+    Answer::Note(format!("Unknown {kind} '{word}'."))
 }
 
 #[cfg(test)]

@@ -146,13 +146,29 @@ fn kernel_only_queries_fail_with_a_sentence() {
     let kernel_only = [
         &["statistic", "qp"][..],
         &["res"],
-        &["res", "show", "qp"],
+        &["res", "show", "mr"],
         &["monitor"],
     ];
     for words in kernel_only {
         let outcome = rdma(words);
         assert_eq!(outcome.stdout, "", "{words:?}");
         outcome.complaint();
+    }
+}
+
+#[test]
+fn unknown_words_are_named_and_the_exit_code_is_that_of_iproute2() {
+    for (words, sentence) in [
+        (&["nosuch"][..], "Unknown object 'nosuch'.\n"),
+        (&["link", "nosuch"], "Unknown link command 'nosuch'.\n"),
+        (
+            &["statistic", "show", "nosuch"],
+            "Unknown parameter 'nosuch'.\n",
+        ),
+    ] {
+        let outcome = rdma(words);
+        assert_eq!((outcome.code, &*outcome.stderr), (Some(0), sentence));
+        assert_eq!(outcome.stdout, "");
     }
 }
 
@@ -176,6 +192,47 @@ fn a_listener_is_listed_with_its_process() {
     for kind in ["cm_id", "ctx"] {
         assert_eq!(listed(kind)[0]["pid"], server.id(), "{kind}");
     }
+}
+
+#[test]
+fn queue_pairs_are_listed_with_their_peer_and_process() {
+    let at = address(203);
+    let devices = format!("rxe0={at}");
+    let ping = |side: &str, more: &[&str]| {
+        let words = [&["ping", side, "-a", &at, "-p", "7395"], more].concat();
+        roci(words).env("ROCI_DEVICES", &devices)
+    };
+    let mut server = ping("-s", &["-d"]).start();
+    while server.line() != "rdma_listen" {}
+    server.read_on();
+    let client = ping("-c", &[]).start();
+    let ask = |words: &[&str]| {
+        let words = [&["run", "--", "rdma"], words].concat();
+        roci(words).env("ROCI_DEVICES", &devices).run()
+    };
+    // Each process publishes its queue pairs within a tenth of a second.
+    let pairs = loop {
+        let pairs = ask(&["-j", "res", "show", "qp", "link", "rxe0/1"]).json();
+        let ready = |it: &serde_json::Value| it["state"] == "RTS";
+        let list = pairs.as_array().expect("a list");
+        if list.len() == 2 && list.iter().all(ready) {
+            break pairs;
+        }
+    };
+    assert_eq!(pairs[0]["rqpn"], pairs[1]["lqpn"]);
+    assert_eq!(pairs[1]["rqpn"], pairs[0]["lqpn"]);
+    let processes = [&pairs[0]["pid"], &pairs[1]["pid"]];
+    assert!(processes.iter().any(|it| **it == client.id()), "{pairs}");
+    assert!(processes.iter().any(|it| **it == server.id()), "{pairs}");
+    let text = ask(&["res", "show", "qp"]).success();
+    let (number, peer) = (&pairs[0]["lqpn"], &pairs[0]["rqpn"]);
+    let start = format!("link rxe0/1 lqpn {number} rqpn {peer} type RC state RTS pid ");
+    assert!(text.starts_with(&start), "{text}");
+    let nosuch = ask(&["res", "show", "qp", "link", "nosuch"]).complaint();
+    assert_eq!(nosuch, "Wrong device name");
+    client.interrupt();
+    client.end();
+    server.end();
 }
 
 #[test]

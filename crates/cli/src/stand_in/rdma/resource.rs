@@ -1,7 +1,7 @@
-//! `rdma resource`: the contexts and listeners of processes.
+//! `rdma resource`: the contexts, listeners and queue pairs of processes.
 //!
-//! The other objects of a process are private. Contexts and listeners are in the registries of the addresses, so
-//! other processes see them.
+//! The other objects of a process are private. Contexts and listeners are in the registries of the addresses, and queue
+//! pairs in statistics pages, so other processes see them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,8 @@ use crate::find_device;
 
 const USAGE: &str = "\
 Usage: rdma resource
-          resource show [cm_id|ctx]
+          resource show [cm_id|ctx|qp]
+          resource show qp link [DEV/PORT]
           resource show cm_id link [DEV/PORT]
           resource show ctx dev [DEV]
 ";
@@ -30,6 +31,7 @@ const LISTENERS_ONLY: &str =
 enum ResourceKind {
     Listener,
     Context,
+    QueuePair,
 }
 
 pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
@@ -48,6 +50,7 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
     let kind = match meant(kind, &kinds) {
         Some("cm_id") => ResourceKind::Listener,
         Some("ctx") => ResourceKind::Context,
+        Some("qp") => ResourceKind::QueuePair,
         Some(_) => return Ok(unknown_objects()),
         None => return Ok(unknown("parameter", kind)),
     };
@@ -63,11 +66,17 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
     };
     let is_wanted = |device: &Device| match wanted {
         None => true,
-        Some(name) => name.strip_suffix("/-").unwrap_or(name) == device.name,
+        Some(name) => {
+            let port = match kind {
+                ResourceKind::QueuePair => "/1",
+                ResourceKind::Listener | ResourceKind::Context => "/-",
+            };
+            name.strip_suffix(port).unwrap_or(name) == device.name
+        }
     };
     if let (Some(name), false) = (wanted, devices.iter().any(is_wanted)) {
         let sentence = match kind {
-            ResourceKind::Listener => "Wrong device name".to_owned(),
+            ResourceKind::Listener | ResourceKind::QueuePair => "Wrong device name".to_owned(),
             ResourceKind::Context => format!("Wrong device name - {name}"),
         };
         return Ok(Answer::NoRecords(sentence));
@@ -77,6 +86,7 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
         records.extend(match kind {
             ResourceKind::Listener => listeners(number, device)?,
             ResourceKind::Context => contexts(number, device)?,
+            ResourceKind::QueuePair => queue_pairs(number, device)?,
         });
     }
     if kind == ResourceKind::Listener {
@@ -87,8 +97,8 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
 
 fn unknown_objects() -> Answer {
     Answer::Rejected(
-        "rdma: only the process that has them knows its queue pairs, completion queues and memory; \
-         `rdma resource show ctx` and `rdma resource show cm_id` list contexts and listeners"
+        "rdma: only the process that has them knows its completion queues and memory; `rdma resource \
+         show qp`, `ctx` and `cm_id` list queue pairs, contexts and listeners"
             .to_owned(),
     )
 }
@@ -132,6 +142,50 @@ fn listeners(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
         }
     }
     Ok(records)
+}
+
+/// The queue pairs that processes publish. They do not publish PSNs.
+fn queue_pairs(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
+    let mut pages = share::statistics()?;
+    let is_at_device = |gid: [u8; 16]| device.gids.iter().any(|entry| entry.gid.bytes() == gid);
+    pages.retain(|page| page.is_here() && is_at_device(page.gid()));
+    pages.sort_by_key(|page| (page.pid(), page.context(), page.lane()));
+    let mut records = Vec::new();
+    for page in &pages {
+        for queue_pair in page.queue_pairs() {
+            let mut record = Record::new(format!("link {}/1 ", device.name))
+                .json("ifindex", number as u64)
+                .json("ifname", &*device.name)
+                .json("port", 1)
+                .fact("lqpn", u64::from(queue_pair.number));
+            if queue_pair.peer_number != 0 {
+                record = record.fact("rqpn", u64::from(queue_pair.peer_number));
+            }
+            let record = record
+                .fact("type", queue_pair_type(queue_pair.kind))
+                .fact("state", queue_pair_state(queue_pair.state));
+            records.push(of_process(record, page.pid()));
+        }
+    }
+    Ok(records)
+}
+
+/// The names of iproute2 for `ibv_qp_type`.
+fn queue_pair_type(number: u8) -> &'static str {
+    match number {
+        2 => "RC",
+        3 => "UC",
+        4 => "UD",
+        9 => "XRC_INI",
+        10 => "XRC_TGT",
+        _ => "UNKNOWN",
+    }
+}
+
+/// The names of iproute2 for `ibv_qp_state`.
+fn queue_pair_state(number: u8) -> &'static str {
+    let names = ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"];
+    names.get(usize::from(number)).unwrap_or(&"UNKNOWN")
 }
 
 fn of_process(record: Record, pid: u32) -> Record {
