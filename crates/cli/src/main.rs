@@ -107,7 +107,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Gids(options) => commands::gids::run(&options),
         Command::Link(options) => commands::link::run(&options),
         Command::Ping(options) => return commands::ping::run(&options),
-        Command::Perf(options) => perf::run(&options),
+        Command::Perf(options) => return perf::run(&options),
         Command::Stat(options) => commands::stat::run(&options),
         Command::Top(options) => commands::top::run(&options),
         Command::Explain(options) => explain::run(&options),

@@ -26,14 +26,14 @@ mod throughput;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, bail};
 
 pub(crate) use options::Options;
 
 /// Runs the client or the server.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.local {
         // Check the options before a server is started.
         options.plan()?;
@@ -42,13 +42,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
                 "-x chooses an address of a device, and --local uses loopback: name the device with -d, or leave out -x"
             );
         }
-        let (_server, address) = start_server(options)?;
-        return client::run(options, &address.ip().to_string(), address.port());
+        let Some((_server, address)) = start_server(options)? else {
+            // The server has said why.
+            return Ok(ExitCode::FAILURE);
+        };
+        client::run(options, &address.ip().to_string(), address.port())?;
+    } else if let Some(server) = &options.server {
+        client::run(options, server, options.port)?;
+    } else {
+        server::run(options)?;
     }
-    match &options.server {
-        Some(server) => client::run(options, server, options.port),
-        None => server::run(options),
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The server process of `--local`. Dropping this ends it.
@@ -61,7 +65,8 @@ impl Drop for LocalServer {
     }
 }
 
-fn start_server(options: &Options) -> anyhow::Result<(LocalServer, SocketAddr)> {
+/// Starts the server. Nothing if it ends at once, with a message of its own.
+fn start_server(options: &Options) -> anyhow::Result<Option<(LocalServer, SocketAddr)>> {
     let program = std::env::current_exe().context("the path of the roci executable is unknown")?;
     let mut child = Command::new(program)
         .args(["perf", &options.test.name(), "--announce"])
@@ -73,10 +78,10 @@ fn start_server(options: &Options) -> anyhow::Result<(LocalServer, SocketAddr)> 
     let output = child.stdout.take().expect("its output is a pipe");
     let server = LocalServer(child);
     let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
+    if BufReader::new(output).read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
     let address = line.trim().parse();
-    Ok((
-        server,
-        address.context("the local server did not start; its error message is above")?,
-    ))
+    let address = address.context("the local server has no address")?;
+    Ok(Some((server, address)))
 }

@@ -24,24 +24,45 @@ struct Intervals {
     is_latency: bool,
     /// When the present interval began, since the first, and how many messages were complete then.
     last: Cell<(Duration, u64)>,
+    /// The newest time, and how many messages were complete then.
+    present: Cell<(Duration, u64)>,
 }
 
 impl Intervals {
+    fn new(length: Duration, size: usize, is_latency: bool) -> Self {
+        Self {
+            length,
+            size,
+            is_latency,
+            last: Cell::default(),
+            present: Cell::default(),
+        }
+    }
+
     /// The line of the interval that ends now, if one does.
     fn line(&self, now: Duration, messages: u64) -> Option<String> {
         let (from, before) = self.last.get();
+        self.present.set((now, messages));
         // Another round begins at zero.
         if messages < before {
             self.last.set((now, messages));
             return None;
         }
-        if now < from + self.length {
-            return None;
-        }
-        self.last.set((now, messages));
+        (now >= from + self.length).then(|| self.end_interval())
+    }
+
+    /// The line of the last interval, which may be shorter. Very short ones say nothing.
+    fn last_line(&self) -> Option<String> {
+        let passed = self.present.get().0.saturating_sub(self.last.get().0);
+        (passed >= self.length / 4).then(|| self.end_interval())
+    }
+
+    fn end_interval(&self) -> String {
+        let (now, messages) = self.present.get();
+        let (from, before) = self.last.replace((now, messages));
         let (count, seconds) = ((messages - before) as f64, (now - from).as_secs_f64());
         let times = format!("{:>7.2}-{:<7.2} s", from.as_secs_f64(), now.as_secs_f64());
-        Some(if self.is_latency {
+        if self.is_latency {
             let average = seconds * 1e6 / count.max(1.0);
             format!("{times}{count:>12.0} messages{average:>12.2} us between them")
         } else {
@@ -51,7 +72,7 @@ impl Intervals {
                 mib / seconds,
                 count / seconds / 1e6
             )
-        })
+        }
     }
 }
 
@@ -60,12 +81,7 @@ impl Progress {
         let wanted = !json && interval.is_none() && std::io::stderr().is_terminal();
         Self {
             bar: wanted.then(|| bar(plan.amount, size)),
-            intervals: interval.map(|length| Intervals {
-                length,
-                size,
-                is_latency: plan.test.is_latency(),
-                last: Cell::new((Duration::ZERO, 0)),
-            }),
+            intervals: interval.map(|length| Intervals::new(length, size, plan.test.is_latency())),
             amount: plan.amount,
             begin: Instant::now(),
         }
@@ -111,6 +127,9 @@ fn bar(amount: Amount, size: usize) -> ProgressBar {
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        if let Some(line) = self.intervals.as_ref().and_then(Intervals::last_line) {
+            let _ = print_line(line);
+        }
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -123,12 +142,7 @@ mod tests {
 
     #[test]
     fn each_interval_has_its_own_rate() {
-        let intervals = Intervals {
-            length: Duration::from_secs(1),
-            size: 1 << 20,
-            is_latency: false,
-            last: Cell::new((Duration::ZERO, 0)),
-        };
+        let intervals = Intervals::new(Duration::from_secs(1), 1 << 20, false);
         let line = |seconds: f64, messages| {
             let line = intervals.line(Duration::from_secs_f64(seconds), messages)?;
             Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -140,5 +154,11 @@ mod tests {
         assert_eq!(line(3.0, 500).as_deref(), Some(second));
         assert_eq!(line(3.5, 10), None, "another round");
         assert!(line(4.5, 20).is_some());
+        assert_eq!(line(4.6, 25), None);
+        assert_eq!(intervals.last_line(), None, "too short");
+        assert_eq!(line(5.25, 95), None);
+        let rest = intervals.last_line().expect("the rest");
+        assert!(rest.contains("4.50-5.25"), "{rest}");
+        assert!(rest.contains("75.00 MiB      100.00 MiB/sec"), "{rest}");
     }
 }

@@ -153,3 +153,16 @@ fn results_are_written_as_a_page() {
         "{complaint}"
     );
 }
+
+#[test]
+fn a_mistake_in_the_faults_is_reported_once() {
+    let local = roci(["perf", "send-lat", "--local", "-n", "10"]);
+    let complaint = local
+        .env("ROCI_FAULT", "drop:opcode=RC_SEND_ONYL")
+        .run()
+        .complaint();
+    assert!(
+        complaint.contains("did you mean RC_SEND_ONLY?"),
+        "{complaint}"
+    );
+}
