@@ -72,7 +72,7 @@ fn source_steps(pace: Pace) -> Vec<Step> {
     vec![
         Step::new(
             "style",
-            "source files are short, and docs/reference.md lists every variable",
+            "source files are short, and docs/reference.md and its translation list every variable",
             Work::Check(style::check),
         ),
         Step::new(

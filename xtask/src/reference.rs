@@ -1,11 +1,12 @@
-//! docs/reference.md lists every environment variable of ours, and every name of the fault language.
+//! docs/reference.md and its translation list every environment variable of ours, and every name of the fault language.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-const PAGE: &str = "docs/reference.md";
+/// The page, and its translation.
+const PAGES: [&str; 2] = ["docs/reference.md", "docs/zh-CN/reference.md"];
 
 /// The beginning of every name: variables, and the fields in captures.
 const PREFIX: &str = "ROCI_";
@@ -17,48 +18,67 @@ const FAULT_LISTS: [&str; 3] = ["CHANCES", "ACTIONS", "CONDITIONS"];
 /// Variables between a test and the processes that it starts.
 const OF_TESTS: &str = "ROCI_TEST_";
 
-/// Compares the page with the source code: one line for each difference.
+/// Compares the pages with the source code: one line for each difference.
 pub(crate) fn findings(root: &Path, sources: &[PathBuf]) -> io::Result<Vec<String>> {
-    let page = fs::read_to_string(root.join(PAGE))?;
     let code: io::Result<String> = sources.iter().map(fs::read_to_string).collect();
-    let mut findings = differences(&page, &code?);
+    let code = code?;
     let parser = fs::read_to_string(root.join(FAULT_PARSER))?;
-    findings.extend(missing_fault_names(&page, &parser));
+    let mut findings = Vec::new();
+    for name in PAGES {
+        let page = Page {
+            name,
+            text: &fs::read_to_string(root.join(name))?,
+        };
+        findings.extend(page.differences(&code));
+        findings.extend(page.missing_fault_names(&parser));
+    }
     Ok(findings)
 }
 
-/// The names in the messages of the parser that are not on the page, alone or with a value.
-fn missing_fault_names(page: &str, parser: &str) -> Vec<String> {
-    let lists = FAULT_LISTS.iter().filter_map(|list| {
-        let (_, text) = parser.split_once(&format!("const {list}: &str = \""))?;
-        text.split('"').next()
-    });
-    let names: Vec<_> = lists
-        .flat_map(|list| list.split([',', ' ']))
-        .filter(|word| !word.is_empty() && *word != "and")
-        .collect();
-    let is_listed =
-        |name: &&&str| page.contains(&format!("`{name}`")) || page.contains(&format!("`{name}="));
-    let missing = names.iter().filter(|name| !is_listed(name));
-    let mut findings: Vec<_> = missing
-        .map(|name| format!("{PAGE} lacks `{name}` of the fault language"))
-        .collect();
-    if names.is_empty() {
-        findings.push(format!(
-            "{FAULT_PARSER} has no lists of names any more: adapt this check"
-        ));
-    }
-    findings
+struct Page<'t> {
+    name: &'static str,
+    text: &'t str,
 }
 
-fn differences(page: &str, code: &str) -> Vec<String> {
-    let (listed, used) = (names(page, '`'), names(code, '"'));
-    let missing = used.difference(&listed).map(|name| {
-        format!("{PAGE} lacks `{name}`: add a row that says what it means and which values it has")
-    });
-    let stale = (listed.difference(&used))
-        .map(|name| format!("{PAGE} lists `{name}`, which the source code does not have"));
-    missing.chain(stale).collect()
+impl Page<'_> {
+    /// The names in the messages of the parser that are not on the page, alone or with a value.
+    fn missing_fault_names(&self, parser: &str) -> Vec<String> {
+        let Self { name: page, text } = self;
+        let lists = FAULT_LISTS.iter().filter_map(|list| {
+            let (_, text) = parser.split_once(&format!("const {list}: &str = \""))?;
+            text.split('"').next()
+        });
+        let names: Vec<_> = lists
+            .flat_map(|list| list.split([',', ' ']))
+            .filter(|word| !word.is_empty() && *word != "and")
+            .collect();
+        let is_listed = |name: &&&str| {
+            text.contains(&format!("`{name}`")) || text.contains(&format!("`{name}="))
+        };
+        let missing = names.iter().filter(|name| !is_listed(name));
+        let mut findings: Vec<_> = missing
+            .map(|name| format!("{page} lacks `{name}` of the fault language"))
+            .collect();
+        if names.is_empty() {
+            findings.push(format!(
+                "{FAULT_PARSER} has no lists of names any more: adapt this check"
+            ));
+        }
+        findings
+    }
+
+    fn differences(&self, code: &str) -> Vec<String> {
+        let Self { name: page, text } = self;
+        let (listed, used) = (names(text, '`'), names(code, '"'));
+        let missing = used.difference(&listed).map(|name| {
+            format!(
+                "{page} lacks `{name}`: add a row that says what it means and which values it has"
+            )
+        });
+        let stale = (listed.difference(&used))
+            .map(|name| format!("{page} lists `{name}`, which the source code does not have"));
+        missing.chain(stale).collect()
+    }
 }
 
 /// The names of ours that stand between two of these quotes, with nothing else.
@@ -77,6 +97,16 @@ fn names(text: &str, quote: char) -> BTreeSet<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn differences(text: &str, code: &str) -> Vec<String> {
+        let [name, _] = PAGES;
+        Page { name, text }.differences(code)
+    }
+
+    fn missing_fault_names(text: &str, parser: &str) -> Vec<String> {
+        let [name, _] = PAGES;
+        Page { name, text }.missing_fault_names(parser)
+    }
 
     // The literals are split, so that the check does not find them in this file.
     const VARIABLE: &str = concat!("RO", "CI_SHADOW");
