@@ -58,3 +58,6 @@ ask statistic list link "$device/1" -j
 ask -j statistic
 ask -j -p statistic show link "$device/1"
 ask -j statistic show link nosuch
+ask nosuch
+ask link nosuch
+ask statistic show nosuch
