@@ -64,9 +64,7 @@ impl From<ObjectError> for Errno {
             ObjectError::InUse(_) => Self::BUSY,
             ObjectError::OpenedBeforeFork => Self::INHERITED,
             ObjectError::System(refusal) => refusal.into(),
-            ObjectError::Unknown | ObjectError::OutOfRange { .. } | ObjectError::Mismatch(_) => {
-                Self::INVALID
-            }
+            _ => Self::INVALID,
         }
     }
 }
@@ -107,7 +105,7 @@ impl From<AddressError> for Errno {
             AddressError::EmptySourceIndex(_) => Self::NO_DATA,
             AddressError::Exhausted => Self::NO_MEMORY,
             AddressError::System(refusal) => refusal.into(),
-            AddressError::NoDestination | AddressError::FamilyMismatch { .. } => Self::INVALID,
+            _ => Self::INVALID,
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::id::State;
 
 /// Why a call failed. A failed call changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallError {
     /// There is no such id; it may have been destroyed.
     #[error("there is no such id")]
@@ -43,6 +44,7 @@ pub enum CallError {
 
 /// Why an id could not be bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BindError {
     /// There is no such id; it may have been destroyed.
     #[error("there is no such id")]

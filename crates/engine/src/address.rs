@@ -51,6 +51,7 @@ pub(crate) fn is_unicast(address: IpAddr) -> bool {
 
 /// Why no packet can be sent to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddressError {
     /// The GID table has no entry at this index.
     #[error("GID index {0} is empty: look at the GID table for the index to use")]

@@ -14,6 +14,7 @@ use crate::slab::Id;
 /// The values are those of `enum ibv_wc_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Status {
     /// The request succeeded.
     Success = 0,

@@ -19,6 +19,7 @@ use crate::work_request::{MAX_MESSAGE, ReceiveRequest};
 
 /// Why a work request is rejected when it is posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PostError {
     /// The queue is full.
     #[error("the queue is full: poll completions, or create it larger")]

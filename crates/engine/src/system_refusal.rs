@@ -4,6 +4,7 @@ use std::io;
 
 /// A device of the system, such as a NIC, refused a call. Devices of this crate never do: their errors have names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SystemRefusal {
     /// The device does not have it.
     #[error("this device has no {0}")]

@@ -84,9 +84,12 @@
 //! `resolve_async` for [`Connector::resolve`]. The latter takes an address, because looking up a name blocks.
 //!
 //! ```
-//! # #[cfg(feature = "async")]
-//! async fn echo(listener: rocinante::Listener) -> Result<(), Box<dyn std::error::Error>> {
-//!     use rocinante::{Access, Request};
+//! # #[cfg(feature = "async")] mod program {
+//! use std::{error::Error, net::SocketAddr};
+//!
+//! use rocinante::{Access, Connector, Listener, Request};
+//!
+//! async fn echo(listener: Listener) -> Result<(), Box<dyn Error>> {
 //!     let request = listener.next().await;
 //!     let context = request.context().clone();
 //!     let domain = context.allocate_protection_domain()?;
@@ -101,6 +104,37 @@
 //!     connection.disconnected().await;
 //!     Ok(())
 //! }
+//!
+//! async fn ask(server: SocketAddr) -> Result<Vec<u8>, Box<dyn Error>> {
+//!     let connector = Connector::resolve_async(server).await?;
+//!     let context = connector.context().clone();
+//!     let domain = context.allocate_protection_domain()?;
+//!     let sends = context.create_completion_queue(16)?;
+//!     let receives = context.create_completion_queue(16)?;
+//!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
+//!     let builder = domain.queue_pair_builder(&sends).receive_completions(&receives);
+//!     let prepared = connector.prepare(builder)?;
+//!     prepared.post_receive(1, [memory.all()])?;
+//!     let connection = prepared.connect_async(b"").await?;
+//!     connection.post_send(Request::send().inline(b"hello"))?;
+//!     sends.next().await.ok()?;
+//!     let received = receives.next().await.ok()?;
+//!     connection.disconnect()?;
+//!     Ok(memory.to_vec(..received.length as usize))
+//! }
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! # pub
+//! async fn main() -> Result<(), Box<dyn Error>> {
+//!     let listener = Listener::bind("127.0.0.1:0")?;
+//!     let server = listener.local_address();
+//!     let (served, reply) = tokio::join!(echo(listener), ask(server));
+//!     served?;
+//!     assert_eq!(reply?, b"hello");
+//!     Ok(())
+//! }
+//! # }
+//! # #[cfg(feature = "async")] program::main().unwrap();
 //! ```
 //!
 //! # Tracing
@@ -117,14 +151,33 @@
 //! [`OpenOptions::capture`] writes a capture for Wireshark or `roci explain`:
 //!
 //! ```
-//! use rocinante::{Context, OpenOptions};
+//! use rocinante::{Access, Context, OpenOptions, Request};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut lossy = OpenOptions::default();
-//! lossy.faults = Some("loss=10%,seed=7".to_owned());
+//! let lossy = OpenOptions {
+//!     faults: Some("loss=10%,seed=7".to_owned()),
+//!     ..OpenOptions::default()
+//! };
 //! let client = Context::open_with("127.8.0.1", &lossy)?;
 //! let server = Context::open("127.8.0.2")?;
-//! # drop((client, server));
+//! let end = |context: &Context| -> Result<_, Box<dyn std::error::Error>> {
+//!     let domain = context.allocate_protection_domain()?;
+//!     let completions = context.create_completion_queue(64)?;
+//!     let memory = domain.allocate_memory(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//!     let queue_pair = domain.queue_pair_builder(&completions).create_reliable()?;
+//!     Ok((completions, memory, queue_pair))
+//! };
+//! let (completions, source, left) = end(&client)?;
+//! let (_, target, right) = end(&server)?;
+//! let (here, there) = (left.endpoint(), right.endpoint());
+//! let (left, _right) = (left.connect(there)?, right.connect(here)?);
+//!
+//! source.write(0, &[7; 4096]);
+//! for _ in 0..32 {
+//!     left.post_send(Request::write(target.remote(0)).data(source.all()))?;
+//!     completions.wait().ok()?; // lost packets are sent again
+//! }
+//! assert_eq!(target.to_vec(..), [7; 4096]);
 //! # Ok(())
 //! # }
 //! ```

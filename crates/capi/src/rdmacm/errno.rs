@@ -39,7 +39,7 @@ impl From<BindError> for Errno {
         match error {
             BindError::AddressInUse(_) => Self(libc::EADDRINUSE),
             BindError::AddressNotAvailable(_) | BindError::NoPortLeft => Self(libc::EADDRNOTAVAIL),
-            BindError::UnknownId | BindError::WrongState(_) => Self::INVALID,
+            _ => Self::INVALID,
         }
     }
 }

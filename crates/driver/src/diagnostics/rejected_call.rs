@@ -36,9 +36,7 @@ const fn number_of(error: AddressError) -> u32 {
     match error {
         AddressError::EmptySourceIndex(_) => ENODATA,
         AddressError::Exhausted => ENOMEM,
-        AddressError::NoDestination
-        | AddressError::FamilyMismatch { .. }
-        | AddressError::System(_) => EINVAL,
+        _ => EINVAL,
     }
 }
 
@@ -109,8 +107,6 @@ fn wrong_path(
             "the limit on address handles is reached.".to_owned(),
             &cause::EXHAUSTED,
         ),
-        // Our devices do not refuse in this way.
-        AddressError::System(refusal) => (format!("{refusal}."), &cause::EXHAUSTED),
         AddressError::NoDestination => (
             "the peer's GID is zero.".to_owned(),
             &cause::NO_GLOBAL_ROUTE,
@@ -135,6 +131,8 @@ fn wrong_path(
             ),
             &cause::UNREACHABLE_FROM_GID,
         ),
+        // Our devices refuse in no other way.
+        other => (format!("{other}."), &cause::EXHAUSTED),
     }
 }
 
@@ -236,7 +234,7 @@ pub(super) fn post(
         PostError::Address(_) => (&cause::UNREACHABLE_FROM_GID, EINVAL),
         PostError::AtomicShape => (&cause::ATOMIC_SHAPE, EINVAL),
         PostError::SharedReceive => (&cause::SHARED_RECEIVE, EINVAL),
-        PostError::OpenedBeforeFork | PostError::Unknown | PostError::System(_) => return None,
+        _ => return None,
     };
     let about = names::queue_pair(queue_pair);
     let work = names::with_article(names::completed(work));

@@ -10,6 +10,7 @@ use crate::state::QueuePairType;
 
 /// Why a queue pair could not join or leave a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MulticastError {
     /// The GID is not a multicast address.
     #[error("{0} is not a multicast address")]

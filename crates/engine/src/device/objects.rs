@@ -22,6 +22,7 @@ use crate::work_request::MAX_SEGMENTS;
 
 /// Why an object could not be created or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ObjectError {
     /// The limit on objects of this kind is reached.
     #[error("the device has no room for another one: destroy something first")]

@@ -6,6 +6,7 @@ use crate::system_refusal::SystemRefusal;
 
 /// Why a registration, a window or a key is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MemoryError {
     /// All keys are in use, or the limit is reached.
     #[error("the device has no memory key left: deregister something first")]
@@ -40,6 +41,7 @@ pub enum MemoryError {
 
 /// Why a window could not be bound or invalidated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BindError {
     /// The key names no window of this protection domain.
     #[error("the key names no memory window of this protection domain")]

@@ -10,6 +10,7 @@ use State::{
 
 /// Why a queue pair could not be modified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ModifyError {
     /// The queue pair does not exist.
     #[error("no such queue pair: it was destroyed or belongs to another device")]

@@ -30,6 +30,7 @@ pub struct Device {
 
 /// Whether a device is ours or the system's.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum DeviceKind {
     /// A device of this project, in user space.
     Software,

@@ -8,6 +8,7 @@ use super::Device;
 
 /// Why a device does not exist or can't be used, and what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The kernel doesn't answer.
     #[error(

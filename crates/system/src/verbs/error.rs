@@ -25,6 +25,7 @@ pub enum LibraryError {
 
 /// Why a device of the system can't be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The libraries can't be used.
     #[error(transparent)]

@@ -1,7 +1,7 @@
 //! Global identifiers: the addresses of RDMA ports, which in RoCEv2 are IP addresses.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A global identifier. In RoCEv2 it is an IPv6 address, or an IPv4 address mapped into one.
@@ -45,6 +45,18 @@ impl From<IpAddr> for Gid {
             IpAddr::V6(v6) => v6,
         };
         Gid(address.octets())
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(ip: Ipv4Addr) -> Self {
+        IpAddr::V4(ip).into()
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(ip: Ipv6Addr) -> Self {
+        IpAddr::V6(ip).into()
     }
 }
 
@@ -95,6 +107,11 @@ mod tests {
         assert_eq!(gid("10.200.0.2"), mapped);
         assert_eq!(gid(&mapped.to_string()), mapped);
         assert_eq!(mapped.ip(), Some(IpAddr::from([10, 200, 0, 2])));
+        assert_eq!(Gid::from(Ipv4Addr::new(10, 200, 0, 2)), mapped);
+        assert_eq!(
+            Gid::from(Ipv4Addr::new(10, 200, 0, 2).to_ipv6_mapped()),
+            mapped
+        );
     }
 
     #[test]
