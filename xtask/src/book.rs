@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{self, CommandLine};
-use crate::plan;
+use crate::test_steps;
 
 /// A book: the directory of its `SUMMARY.md` and `book.toml` in `docs/book`, and of its pages in `target/book`.
 const LANGUAGES: [&str; 2] = ["en", "zh-CN"];
@@ -35,7 +35,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let books = assemble::books(root)?;
     if !is_installed() {
         // A machine that only checks changes gets the tool; a person's own is left as it is.
-        if !plan::on_ci() {
+        if !test_steps::on_ci() {
             println!(
                 "left out: the book itself, because mdBook is not installed (`cargo install --locked mdbook`)"
             );

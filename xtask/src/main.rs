@@ -17,7 +17,6 @@ mod library_overhead;
 mod linkers;
 mod oldest_compiler;
 mod package;
-mod plan;
 mod programs;
 mod recipes;
 mod reference;
@@ -27,6 +26,7 @@ mod steps;
 mod storm;
 mod style;
 mod targets;
+mod test_steps;
 mod tutorial;
 
 use std::path::{Path, PathBuf};
@@ -35,8 +35,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use command::CommandLine;
-use plan::Pace;
 use steps::{Step, Work};
+use test_steps::Pace;
 
 /// Commands for developers. Run `cargo xtask test` before you send a change.
 #[derive(Parser)]
@@ -58,7 +58,7 @@ enum Task {
         #[arg(long)]
         quick: bool,
         /// Run only this step, and print its whole output
-        #[arg(long, value_name = "STEP", value_parser = plan::STEP_NAMES)]
+        #[arg(long, value_name = "STEP", value_parser = test_steps::STEP_NAMES)]
         only: Option<String>,
     },
     /// Run the benchmarks in a release build, with copy, CRC, TCP and UDP for comparison
@@ -150,7 +150,7 @@ fn main() -> ExitCode {
         } => return done(interop::compare(workspace_root(), backend)),
         Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), library_overhead()]),
         Task::Fuzz { target, seconds } => {
-            plan::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
+            test_steps::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
         }
         Task::Install { prefix } => return done(install::install(workspace_root(), &prefix)),
         Task::Package(options) => return done(package::package(workspace_root(), &options)),
@@ -182,14 +182,14 @@ fn done(result: Result<(), String>) -> ExitCode {
 }
 
 fn test(quick: bool) -> ExitCode {
-    match plan::steps(workspace_root(), pace(quick)) {
+    match test_steps::steps(workspace_root(), pace(quick)) {
         Ok(steps) => steps::run_logged(workspace_root(), &steps, quick),
         Err(rejection) => done(Err(rejection)),
     }
 }
 
 fn one_step(quick: bool, name: &str) -> Result<Vec<Step>, String> {
-    let mut steps = plan::steps(workspace_root(), pace(quick))?;
+    let mut steps = test_steps::steps(workspace_root(), pace(quick))?;
     steps.retain(|step| step.name == name);
     Ok(steps)
 }

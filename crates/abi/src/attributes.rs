@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::layout::c_structs;
+use super::declare_struct::c_structs;
 use super::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_mr, ibv_pd, ibv_sge, ibv_srq, ibv_td,
     ibv_xrcd,

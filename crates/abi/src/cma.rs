@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libc::{sockaddr, sockaddr_storage, socklen_t};
 
-use super::layout::c_structs;
+use super::declare_struct::c_structs;
 use super::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq};
 
 c_structs! {

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
-use super::layout::{MUTEX, c_structs};
+use super::declare_struct::{MUTEX, c_structs};
 use super::{ibv_comp_channel, ibv_context};
 
 type Reader<T> = Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> T>;

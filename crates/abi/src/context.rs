@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::pthread_mutex_t;
 
-use super::layout::{MUTEX, c_structs};
+use super::declare_struct::{MUTEX, c_structs};
 use super::{
     AdviseMr, OpenXrcd, ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device,
     ibv_device_attr, ibv_device_attr_ex, ibv_dm, ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind,

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use super::declare_struct::c_structs;
 use super::ibv_gid;
-use super::layout::c_structs;
 
 c_structs! {
     struct _ibv_device_ops [16] {

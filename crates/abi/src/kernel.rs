@@ -1,6 +1,6 @@
 //! Structures of the kernel, for `ibv_copy_*_kern`.
 
-use super::layout::c_structs;
+use super::declare_struct::c_structs;
 
 c_structs! {
     struct ib_uverbs_global_route [24] {

@@ -13,9 +13,9 @@ mod cma;
 mod completion;
 mod constants;
 mod context;
+mod declare_struct;
 mod device;
 mod kernel;
-mod layout;
 mod objects;
 mod queue_pair;
 mod work_request;
@@ -31,7 +31,7 @@ pub use objects::*;
 pub use queue_pair::*;
 pub use work_request::*;
 
-pub use layout::Layout;
+pub use declare_struct::Layout;
 
 /// Every structure, to be compared with the C compiler's layout.
 #[must_use]

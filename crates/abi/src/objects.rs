@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
-use super::layout::{MUTEX, c_structs};
+use super::declare_struct::{MUTEX, c_structs};
 use super::{ibv_context, ibv_device};
 
 /// `union ibv_gid`: sixteen bytes with the alignment of two words.

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
-use super::layout::{MUTEX, c_structs};
+use super::declare_struct::{MUTEX, c_structs};
 use super::{
     ibv_ah, ibv_context, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_sge, ibv_srq,
 };

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::layout::c_structs;
+use super::declare_struct::c_structs;
 use super::{ibv_ah, ibv_mw, ibv_mw_bind_info};
 
 c_structs! {

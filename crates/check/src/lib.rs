@@ -11,10 +11,10 @@
 // Nothing in this crate may be excepted from the bans in clippy.toml.
 #![forbid(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod device;
 mod finding;
 mod lifetimes;
 mod local_buffers;
+mod observed_objects;
 mod profile;
 mod remote_accesses;
 mod request_name;
@@ -33,9 +33,9 @@ pub use profile::{Profile, UnknownProfile};
 pub use request_name::DeviceId;
 pub use rule::{Level, Rule};
 
-use device::{Device, QueueCapacity, QueuePair, Receive, Send};
 use lifetimes::error_event;
 use local_buffers::{LocalUse, LocalUses, Purpose, Space, UseKey};
+use observed_objects::{Device, QueueCapacity, QueuePair, Receive, Send};
 use remote_accesses::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
 use request_name::{QueuePairId, RequestName, bytes, common, operation, qp};
 

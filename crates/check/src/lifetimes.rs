@@ -6,9 +6,9 @@ use engine::observation::{Discarded, RemoteAccess};
 use engine::{AsyncEvent, Completion, MappingChange};
 use wire::{Key, Qpn, RnrTimer};
 
-use crate::device::{Device, QueuePair, Receive};
 use crate::finding::Finding;
 use crate::local_buffers::{LocalUse, Purpose};
+use crate::observed_objects::{Device, QueuePair, Receive};
 use crate::request_name::{DeviceId, RequestName, bytes, counted, qp};
 use crate::rule::Rule;
 use crate::{Checker, Step, kind_name};

@@ -42,18 +42,18 @@ impl IdTable {
     }
 
     pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut IdEntry> {
-        let endpoint = self.all.get_mut(&id)?;
+        let entry = self.all.get_mut(&id)?;
         if let Some(notices) = &mut self.notices
-            && !endpoint.touched
+            && !entry.touched
         {
-            endpoint.touched = true;
+            entry.touched = true;
             notices.touched.insert(id);
         }
-        Some(endpoint)
+        Some(entry)
     }
 
-    pub(crate) fn insert(&mut self, id: Id, endpoint: IdEntry) {
-        self.all.insert(id, endpoint);
+    pub(crate) fn insert(&mut self, id: Id, entry: IdEntry) {
+        self.all.insert(id, entry);
     }
 
     pub(crate) fn remove(&mut self, id: Id) {
@@ -68,7 +68,7 @@ impl IdTable {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &IdEntry)> {
-        self.all.iter().map(|(&id, endpoint)| (id, endpoint))
+        self.all.iter().map(|(&id, entry)| (id, entry))
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &IdEntry> {
@@ -91,10 +91,10 @@ impl IdTable {
     pub(crate) fn next_changed(&mut self) -> Option<(Id, Option<ExitMessage>)> {
         let notices = self.notices.as_mut()?;
         while let Some(id) = notices.touched.pop_first() {
-            let endpoint = self.all.get_mut(&id);
-            let message = endpoint.and_then(|endpoint| {
-                endpoint.touched = false;
-                ExitMessage::of(endpoint.exchange.as_deref()?)
+            let entry = self.all.get_mut(&id);
+            let message = entry.and_then(|entry| {
+                entry.touched = false;
+                ExitMessage::of(entry.exchange.as_deref()?)
             });
             let last = match message {
                 Some(message) => notices.fetched.insert(id, message),

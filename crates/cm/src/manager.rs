@@ -98,7 +98,7 @@ pub struct TableSizes {
 pub struct Manager {
     config: Config,
     random: Random,
-    endpoints: IdTable,
+    id_table: IdTable,
     /// How many of them the application has destroyed.
     destroyed: usize,
     ids_given: u64,
@@ -135,7 +135,7 @@ impl Manager {
         Manager {
             random: Random::new(config.seed),
             recent: RecentIds::default(),
-            endpoints: IdTable::new(config.exit_notices),
+            id_table: IdTable::new(config.exit_notices),
             config,
             destroyed: 0,
             ids_given: 0,
@@ -176,54 +176,54 @@ impl Manager {
 
     /// The state of an id; none if it does not exist.
     pub fn state(&self, id: Id) -> Option<State> {
-        Some(self.endpoint(id).ok()?.state)
+        Some(self.entry(id).ok()?.state)
     }
 
     /// The phase of an id's exchange with its peer; none if there is no exchange.
     pub fn phase(&self, id: Id) -> Option<ExchangeState> {
-        self.endpoint(id).ok()?.phase()
+        self.entry(id).ok()?.phase()
     }
 
     /// The port space and queue pair type of an id.
     pub fn port_space_and_type(&self, id: Id) -> Result<(PortSpace, ServiceType), CallError> {
-        let endpoint = self.endpoint(id)?;
-        Ok((endpoint.space, endpoint.kind))
+        let entry = self.entry(id)?;
+        Ok((entry.space, entry.kind))
     }
 
     /// The local address of an id.
     pub fn local_address(&self, id: Id) -> Option<SocketAddr> {
-        self.endpoint(id).ok()?.source
+        self.entry(id).ok()?.source
     }
 
     /// The peer's address of an id.
     pub fn peer_address(&self, id: Id) -> Option<SocketAddr> {
-        self.endpoint(id).ok()?.destination
+        self.entry(id).ok()?.destination
     }
 
     /// Whether a request of the peer created the id.
     #[must_use]
     pub fn is_child(&self, id: Id) -> bool {
         // An id that connects owns its port; a child id uses that of its listener.
-        let endpoint = self.endpoint(id);
-        endpoint.is_ok_and(|endpoint| endpoint.destination.is_some() && !endpoint.owns_port)
+        let entry = self.entry(id);
+        entry.is_ok_and(|entry| entry.destination.is_some() && !entry.owns_port)
     }
 
     /// Sets the traffic class (ToS) of everything that the id sends, like
     /// `RDMA_OPTION_ID_TOS`.
     pub fn set_traffic_class(&mut self, id: Id, traffic_class: u8) -> Result<(), CallError> {
-        self.endpoint_mut(id)?.options.traffic_class = traffic_class;
+        self.entry_mut(id)?.options.traffic_class = traffic_class;
         Ok(())
     }
 
     /// Sets the acknowledge timeout of the queue pair, like `RDMA_OPTION_ID_ACK_TIMEOUT`.
     pub fn set_ack_timeout(&mut self, id: Id, timeout: AckTimeout) -> Result<(), CallError> {
-        self.endpoint_mut(id)?.options.ack_timeout = Some(timeout);
+        self.entry_mut(id)?.options.ack_timeout = Some(timeout);
         Ok(())
     }
 
     /// Sets how long the peer waits before it retries when no receive is posted.
     pub fn set_min_rnr_timer(&mut self, id: Id, timer: RnrTimer) -> Result<(), CallError> {
-        self.endpoint_mut(id)?.options.min_rnr_timer = Some(timer);
+        self.entry_mut(id)?.options.min_rnr_timer = Some(timer);
         Ok(())
     }
 
@@ -250,8 +250,8 @@ impl Manager {
     /// unless [`Config::exit_notices`] is set.
     #[must_use]
     pub fn poll_exit_notice(&mut self) -> Option<ExitNotice> {
-        let (id, message) = self.endpoints.next_changed()?;
-        let exchange = self.endpoints.get(id).and_then(|it| it.exchange.as_deref());
+        let (id, message) = self.id_table.next_changed()?;
+        let exchange = self.id_table.get(id).and_then(|it| it.exchange.as_deref());
         let is_established =
             exchange.is_some_and(|exchange| exchange.phase == ExchangeState::Established);
         if is_established && self.planted.is(Bug::ExitNoticeNotUpdated) {
@@ -270,7 +270,7 @@ impl Manager {
         !(self.events.is_empty()
             && self.outbox.is_empty()
             && self.instructions.is_empty()
-            && !self.endpoints.has_touched())
+            && !self.id_table.has_touched())
     }
 
     /// The counters.
@@ -281,7 +281,7 @@ impl Manager {
     /// The sizes of the manager's tables.
     pub fn table_sizes(&self) -> TableSizes {
         TableSizes {
-            ids: self.endpoints.len(),
+            ids: self.id_table.len(),
             communication_ids: self.by_local_id.len(),
             peers: self.by_remote_connection.len() + self.by_remote_qpn.len(),
             services: self.services.len(),
@@ -292,7 +292,7 @@ impl Manager {
             responses: self.responses.len(),
             half_open: self.half_open.len(),
             waiting: self.outbox.len() + self.events.len() + self.instructions.len(),
-            exit_notices: self.endpoints.notices(),
+            exit_notices: self.id_table.notices(),
         }
     }
 
@@ -300,30 +300,30 @@ impl Manager {
         let id = Id(self.ids_given);
         self.ids_given += 1;
         let first_psn = Psn::new(self.random.next());
-        self.endpoints
+        self.id_table
             .insert(id, IdEntry::new(space, kind, first_psn));
         id
     }
 
     /// How many ids the application has.
     fn ids(&self) -> usize {
-        self.endpoints.len() - self.destroyed
+        self.id_table.len() - self.destroyed
     }
 
-    fn endpoint(&self, id: Id) -> Result<&IdEntry, CallError> {
-        let endpoint = self.endpoints.get(id).filter(|it| !it.destroyed);
-        endpoint.ok_or(CallError::UnknownId)
+    fn entry(&self, id: Id) -> Result<&IdEntry, CallError> {
+        let entry = self.id_table.get(id).filter(|it| !it.destroyed);
+        entry.ok_or(CallError::UnknownId)
     }
 
-    fn endpoint_mut(&mut self, id: Id) -> Result<&mut IdEntry, CallError> {
-        let endpoint = self.endpoints.get_mut(id).filter(|it| !it.destroyed);
-        endpoint.ok_or(CallError::UnknownId)
+    fn entry_mut(&mut self, id: Id) -> Result<&mut IdEntry, CallError> {
+        let entry = self.id_table.get_mut(id).filter(|it| !it.destroyed);
+        entry.ok_or(CallError::UnknownId)
     }
 
-    /// The endpoint of an id from one of the tables.
+    /// The entry of an id from one of the tables.
     fn known(&mut self, id: Id) -> &mut IdEntry {
-        let endpoint = self.endpoints.get_mut(id);
-        endpoint.expect("tables contain only existing ids")
+        let entry = self.id_table.get_mut(id);
+        entry.expect("tables contain only existing ids")
     }
 
     /// The exchange of an id from one of the tables.

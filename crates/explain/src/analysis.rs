@@ -10,7 +10,6 @@ use crate::capture_summary::CaptureSummary;
 use crate::collect;
 use crate::connection::{Connection, End, Endpoint, QueuePair};
 use crate::connection_end::Side;
-use crate::id::{ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
 use crate::lost_packets;
 use crate::message::Message;
 use crate::packet::Packet;
@@ -18,6 +17,7 @@ use crate::packet_headers::{Heads, Layer};
 use crate::pairing;
 use crate::reconstruct;
 use crate::statistics::Statistics;
+use crate::typed_index::{ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
 use crate::work_request::{self, WorkRequest};
 
 /// The result of analysing a capture. Its lists refer to each other by index.
@@ -149,5 +149,5 @@ lists! {
     ConnectionId => connections: Connection;
     MessageId => messages: Message;
     PacketId => packets: Packet;
-    crate::id::AnomalyId => anomalies: Anomaly;
+    crate::typed_index::AnomalyId => anomalies: Anomaly;
 }

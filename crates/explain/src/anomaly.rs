@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::id::{ConnectionId, MessageId, PacketId};
+use crate::typed_index::{ConnectionId, MessageId, PacketId};
 
 /// An anomaly.
 #[derive(Clone, Debug)]

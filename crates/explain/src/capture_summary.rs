@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::id::PacketId;
+use crate::typed_index::PacketId;
 
 /// The capture file.
 #[derive(Clone, Debug, Default)]

@@ -7,9 +7,9 @@ use wire::cm::{
 };
 use wire::{PathMtu, Psn, Qpn, Transport};
 
-use crate::id::EndpointId;
 use crate::packet_headers::{application_data, in_words_of_8};
 use crate::track::{Sender, TrackId, TrackKey, Tracks};
+use crate::typed_index::EndpointId;
 
 /// The messages of two connection managers about one connection.
 #[derive(Clone, Debug)]

@@ -17,13 +17,13 @@ use crate::captured_twice::{CapturePoint, RecentPackets, Recurrence};
 use crate::cm_exchanges::Exchanges;
 use crate::connection::Endpoint;
 use crate::connection_end::Side;
-use crate::id::{ConnectionId, EndpointId, PacketId};
 use crate::journal::{self, Event, EventKind};
 use crate::merge;
 use crate::packet::{Marks, Packet, Role};
 use crate::packet_headers::Heads;
 use crate::segmentation_offload::Divider;
 use crate::track::{TrackKey, Tracks};
+use crate::typed_index::{ConnectionId, EndpointId, PacketId};
 
 /// Longer than any IP packet with its link header.
 const LONGEST_FRAME: usize = 66_000;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use wire::{PathMtu, Psn, Qpn, Transport};
 
 use crate::handshake::Handshake;
-use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
+use crate::typed_index::{ConnectionId, EndpointId, PacketId, QueuePairId};
 
 /// An address that sent or received packets.
 #[derive(Clone, Debug)]

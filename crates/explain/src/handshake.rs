@@ -4,7 +4,7 @@ use serde::Serialize;
 use wire::cm::ServiceId;
 
 use crate::connection_end::Side;
-use crate::id::PacketId;
+use crate::typed_index::PacketId;
 
 /// The messages of the connection manager about one connection.
 #[derive(Clone, Debug)]

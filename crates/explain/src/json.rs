@@ -11,9 +11,9 @@ use crate::analysis::Analysis;
 use crate::anomaly::Anomaly;
 use crate::connection::{Connection, End, QueuePair};
 use crate::handshake::Handshake;
-use crate::id::PacketId;
 use crate::message::{Message, describe};
 use crate::packet_headers::readable;
+use crate::typed_index::PacketId;
 use crate::work_request::WorkRequest;
 
 /// Increases when a field changes its name or meaning.

@@ -25,7 +25,6 @@ mod connection;
 mod connection_end;
 mod handshake;
 mod html;
-mod id;
 mod journal;
 mod json;
 mod lost_packets;
@@ -40,6 +39,7 @@ mod statistics;
 pub mod terminal;
 mod text_format;
 mod track;
+mod typed_index;
 mod work_request;
 
 pub use analysis::Analysis;
@@ -49,11 +49,11 @@ pub use capture_summary::CaptureSummary;
 pub use connection::{Connection, End, Endpoint, Pairing, QueuePair, State, StateChange};
 pub use connection_end::Side;
 pub use handshake::{Handshake, HandshakeOutcome, Step};
-pub use id::{AnomalyId, ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
 pub use message::{Message, Outcome, describe};
 pub use packet::{Marks, Packet, Role};
 pub use packet_headers::{Field, Layer};
 pub use statistics::{OpcodeCount, ResponseTimes, Statistics};
+pub use typed_index::{AnomalyId, ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
 pub use work_request::WorkRequest;
 
 /// Compiles and runs the example of the front page in the registry.

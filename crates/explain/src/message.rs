@@ -4,7 +4,7 @@ use serde::Serialize;
 use wire::{Modifier, Opcode, Operation, Psn, Transport};
 
 use crate::connection_end::Side;
-use crate::id::{ConnectionId, PacketId};
+use crate::typed_index::{ConnectionId, PacketId};
 
 /// A message, made of one packet or many.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use wire::{Opcode, Psn, Qpn};
 
 use crate::connection_end::Side;
-use crate::id::{ConnectionId, MessageId};
+use crate::typed_index::{ConnectionId, MessageId};
 
 /// A packet of RoCEv2. Its headers are kept elsewhere, see [`Analysis::head`](crate::Analysis::head).
 #[derive(Clone, Copy, Debug)]

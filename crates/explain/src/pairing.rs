@@ -14,8 +14,8 @@ use crate::cm_exchanges::Exchange;
 use crate::collect::Collection;
 use crate::connection::{Connection, End, Pairing, QueuePair};
 use crate::connection_end::Side;
-use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
 use crate::track::{Sender, Track, TrackId, TrackKey};
+use crate::typed_index::{ConnectionId, EndpointId, PacketId, QueuePairId};
 
 /// The connections of all tracks.
 #[derive(Default)]

@@ -18,13 +18,13 @@ use crate::capture_summary::CaptureSummary;
 use crate::collect::{Collection, Malformed, fault};
 use crate::connection::{Connection, Endpoint, QueuePair};
 use crate::connection_end::Side;
-use crate::id::{ConnectionId, PacketId, QueuePairId};
 use crate::journal::{Event, EventKind};
 use crate::message::Message;
 use crate::packet::{Marks, Packet, Role};
 use crate::packet_headers::Heads;
 use crate::pairing::Paired;
 use crate::text_format::{Names, count};
+use crate::typed_index::{ConnectionId, PacketId, QueuePairId};
 
 use stream::Stream;
 

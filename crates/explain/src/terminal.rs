@@ -15,11 +15,11 @@ use wire::Qpn;
 use crate::analysis::Analysis;
 use crate::anomaly::{Anomaly, Severity};
 use crate::connection::Connection;
-use crate::id::ConnectionId;
 use crate::message::Message;
 use crate::packet::Marks;
 pub use crate::text_format::grouped;
 use crate::text_format::{bytes, count, duration};
+use crate::typed_index::ConnectionId;
 
 use colours::{BAD, GOOD, STRONG, WARNING, paint};
 

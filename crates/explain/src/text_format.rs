@@ -6,7 +6,7 @@ use wire::Psn;
 
 use crate::connection::{Connection, Endpoint, QueuePair};
 use crate::connection_end::Side;
-use crate::id::ConnectionId;
+use crate::typed_index::ConnectionId;
 
 /// A duration in nanoseconds, with three digits and the unit that fits.
 pub(crate) fn duration(nanoseconds: u64) -> String {

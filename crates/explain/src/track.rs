@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use wire::{Opcode, Position, Qpn, Transport};
 
-use crate::id::EndpointId;
+use crate::typed_index::EndpointId;
 
 /// An index in the list of tracks.
 pub(crate) type TrackId = usize;

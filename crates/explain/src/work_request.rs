@@ -5,10 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use wire::{Operation, Qpn};
 
 use crate::collect::Collection;
-use crate::id::{MessageId, QueuePairId};
 use crate::journal::{Event, EventKind};
 use crate::message::Message;
 use crate::pairing::Paired;
+use crate::typed_index::{MessageId, QueuePairId};
 
 /// A work request. Times are in nanoseconds since the first packet of the capture, and negative before it.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use engine::{
 };
 use wire::{NakCode, Packet, Route, Syndrome};
 
-use crate::input::Input;
+use crate::fuzz_input::Input;
 use craft::Knowledge;
 use victim::{QUEUE_KEY, THEIRS, Victim, VictimQueuePair, gid};
 

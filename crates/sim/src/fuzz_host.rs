@@ -18,7 +18,7 @@ use wire::{
     icrc, mad,
 };
 
-use crate::input::Input;
+use crate::fuzz_input::Input;
 
 /// Bounds the steps of one input, to keep fuzzing fast.
 const MAX_STEPS: usize = 200;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use cm::{Addresses, TableSizes};
 use wire::mad;
 
-use crate::input::Input;
+use crate::fuzz_input::Input;
 use victim::Victim;
 
 /// Bounds the steps of one input, to keep fuzzing fast.

@@ -13,8 +13,8 @@ use crate::CheckError;
 use crate::digest::Digest;
 use crate::machine::Machine;
 use crate::network::{Network, PacketOutcome};
+use crate::packet_observer::{Endpoint, Tap};
 use crate::rng::Rng;
-use crate::tap::{Endpoint, Tap};
 
 /// A simulated host.
 pub struct Host {

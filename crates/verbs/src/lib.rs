@@ -234,8 +234,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
-#[cfg(feature = "async")]
-mod asynchronous;
 mod completion;
 mod completion_channel;
 mod connection;
@@ -244,6 +242,8 @@ mod datagram;
 mod domain;
 mod error;
 mod memory;
+#[cfg(feature = "async")]
+mod next_completion;
 mod queue_pair;
 pub mod rdma_cm;
 mod request;
@@ -253,8 +253,6 @@ pub mod sim;
 mod system_device;
 mod xrc;
 
-#[cfg(feature = "async")]
-pub use asynchronous::NextCompletion;
 pub use completion::{CompletionQueue, QueueToken};
 pub use completion_channel::CompletionChannel;
 pub use connection::{
@@ -265,6 +263,8 @@ pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
 pub use error::{ConnectError, SetupError};
 pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
+#[cfg(feature = "async")]
+pub use next_completion::NextCompletion;
 pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, PreparedQueuePair, QueuePair, QueuePairBuilder,
 };

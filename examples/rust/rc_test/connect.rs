@@ -14,7 +14,7 @@ use rocinante::{
 };
 
 use crate::Mode;
-use crate::fault::Fault;
+use crate::mistakes::Fault;
 
 /// The options that must be the same on both sides.
 pub(crate) struct Plan(String);

@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod connect;
-mod fault;
+mod mistakes;
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ use rocinante::{
 };
 
 use connect::{Link, Offer, Plan};
-use fault::Fault;
+use mistakes::Fault;
 
 const MESSAGE: &str = ">>> client saying hello .......... ";
 

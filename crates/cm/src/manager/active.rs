@@ -31,15 +31,15 @@ impl Manager {
         id: Id,
         parameters: &Parameters<'_>,
     ) -> Result<(), CallError> {
-        let endpoint = self.endpoint(id)?;
-        let Some(target) = Target::of(endpoint) else {
-            return Err(CallError::WrongState(endpoint.state));
+        let entry = self.entry(id)?;
+        let Some(target) = Target::of(entry) else {
+            return Err(CallError::WrongState(entry.state));
         };
-        if endpoint.kind == ServiceType::Datagram {
+        if entry.kind == ServiceType::Datagram {
             return self.request_service(now, id, &target, parameters);
         }
         let data = target.private_data::<92>(parameters.private_data, private_data::REQUEST)?;
-        let (kind, first_psn) = (endpoint.kind, endpoint.first_psn);
+        let (kind, first_psn) = (entry.kind, entry.first_psn);
         let communication_id = self.new_communication_id(id);
         let mut exchange =
             target.exchange(ExchangeState::RequestSent, communication_id, &self.config);
@@ -48,10 +48,10 @@ impl Manager {
         let mut request = request(&exchange, kind, parameters, data);
         request.local_guid = self.config.guid;
         let transaction = exchange.transaction;
-        let endpoint = self.known(id);
-        endpoint.state = State::Connect;
-        endpoint.qpn = parameters.qpn;
-        endpoint.exchange = Some(Box::new(exchange));
+        let entry = self.known(id);
+        entry.state = State::Connect;
+        entry.qpn = parameters.qpn;
+        entry.exchange = Some(Box::new(exchange));
         self.send_until_response(now, id, transaction, request);
         Ok(())
     }
@@ -59,9 +59,9 @@ impl Manager {
     /// The queue pair is in RTS: sends the RTU, like `rdma_establish`. The call follows
     /// [`ConnectResponse`](EventKind::ConnectResponse).
     pub fn establish(&mut self, id: Id) -> Result<(), CallError> {
-        let endpoint = self.endpoint_mut(id)?;
-        let Some(exchange) = endpoint.exchange.as_mut() else {
-            return Err(CallError::WrongState(endpoint.state));
+        let entry = self.entry_mut(id)?;
+        let Some(exchange) = entry.exchange.as_mut() else {
+            return Err(CallError::WrongState(entry.state));
         };
         if exchange.phase != ExchangeState::ReplyReceived {
             return Err(CallError::WrongPhase);
@@ -75,8 +75,8 @@ impl Manager {
     /// The peer accepted, but the queue pair could not be moved to RTS: sends a REJ, and reports
     /// [`ConnectError`](EventKind::ConnectError).
     pub fn connect_failed(&mut self, id: Id, failure: Failure) -> Result<(), CallError> {
-        let endpoint = self.endpoint(id)?;
-        if endpoint.phase() != Some(ExchangeState::ReplyReceived) {
+        let entry = self.entry(id)?;
+        if entry.phase() != Some(ExchangeState::ReplyReceived) {
             return Err(CallError::WrongPhase);
         }
         let exchange = self.exchange(id);
@@ -233,9 +233,9 @@ impl Manager {
     }
 
     pub(super) fn move_to_error(&mut self, id: Id) {
-        let endpoint = self.known(id);
-        let qpn = endpoint.qpn;
-        if endpoint.kind != ServiceType::Datagram && qpn.value() != 0 {
+        let entry = self.known(id);
+        let qpn = entry.qpn;
+        if entry.kind != ServiceType::Datagram && qpn.value() != 0 {
             self.instructions
                 .push_back(Instruction::MoveToError { id, qpn });
         }
@@ -277,22 +277,19 @@ pub(super) struct Target {
 
 impl Target {
     /// None before the route is resolved.
-    fn of(endpoint: &IdEntry) -> Option<Target> {
-        let (State::RouteResolved, Some(source), Some(destination), Some(route)) = (
-            endpoint.state,
-            endpoint.source,
-            endpoint.destination,
-            endpoint.route,
-        ) else {
+    fn of(entry: &IdEntry) -> Option<Target> {
+        let (State::RouteResolved, Some(source), Some(destination), Some(route)) =
+            (entry.state, entry.source, entry.destination, entry.route)
+        else {
             return None;
         };
-        let timeout = endpoint.options.ack_timeout.map_or(0, AckTimeout::code);
+        let timeout = entry.options.ack_timeout.map_or(0, AckTimeout::code);
         Some(Target {
-            service: ServiceId::of_port(endpoint.space, destination.port()),
+            service: ServiceId::of_port(entry.space, destination.port()),
             peer: Peer {
                 source: source.ip(),
                 destination: destination.ip(),
-                traffic_class: endpoint.options.traffic_class,
+                traffic_class: entry.options.traffic_class,
                 hop_limit: route.hop_limit,
             },
             route,

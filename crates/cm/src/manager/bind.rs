@@ -42,37 +42,37 @@ impl Manager {
 
     /// Allows several ids to share a port, as long as none of them listens.
     pub fn set_reuse_address(&mut self, id: Id, reuse: bool) -> Result<(), CallError> {
-        let endpoint = self.endpoint_mut(id)?;
+        let entry = self.entry_mut(id)?;
         // Linux allows a bound id to set the option, but not to clear it.
-        let allowed = match endpoint.state {
+        let allowed = match entry.state {
             State::Idle => true,
             State::AddressBound => reuse,
             _ => false,
         };
         if !allowed {
-            return Err(CallError::WrongState(endpoint.state));
+            return Err(CallError::WrongState(entry.state));
         }
-        endpoint.options.reuse_address = reuse;
+        entry.options.reuse_address = reuse;
         Ok(())
     }
 
     /// Sets whether a listener on all addresses accepts its own address family only.
     pub fn set_family_only(&mut self, id: Id, only: bool) -> Result<(), CallError> {
-        let endpoint = self.endpoint_mut(id)?;
-        if !matches!(endpoint.state, State::Idle | State::AddressBound) {
-            return Err(CallError::WrongState(endpoint.state));
+        let entry = self.entry_mut(id)?;
+        if !matches!(entry.state, State::Idle | State::AddressBound) {
+            return Err(CallError::WrongState(entry.state));
         }
-        endpoint.options.family_only = Some(only);
+        entry.options.family_only = Some(only);
         Ok(())
     }
 
     /// Binds an id to a local address and port. Port 0 chooses a free port. Returns the bound address.
     pub fn bind(&mut self, id: Id, address: SocketAddr) -> Result<SocketAddr, BindError> {
-        let endpoint = self.endpoint(id).map_err(|_| BindError::UnknownId)?;
-        if endpoint.state != State::Idle {
-            return Err(BindError::WrongState(endpoint.state));
+        let entry = self.entry(id).map_err(|_| BindError::UnknownId)?;
+        if entry.state != State::Idle {
+            return Err(BindError::WrongState(entry.state));
         }
-        let space = endpoint.space;
+        let space = entry.space;
         let ip = address.ip();
         if !ip.is_unspecified() && !self.addresses.contains(&ip) {
             return Err(BindError::AddressNotAvailable(address));
@@ -83,10 +83,10 @@ impl Manager {
         };
         let bound = SocketAddr::new(ip, port);
         self.ports.entry((space as u16, port)).or_default().push(id);
-        let endpoint = self.known(id);
-        endpoint.source = Some(bound);
-        endpoint.owns_port = true;
-        endpoint.state = State::AddressBound;
+        let entry = self.known(id);
+        entry.source = Some(bound);
+        entry.owns_port = true;
+        entry.state = State::AddressBound;
         Ok(bound)
     }
 
@@ -94,18 +94,18 @@ impl Manager {
     /// [`Config::max_backlog`](crate::Config::max_backlog). An idle id is bound to all IPv4 addresses
     /// first.
     pub fn listen(&mut self, id: Id, backlog: usize) -> Result<(), CallError> {
-        let endpoint = self.endpoint(id)?;
-        if endpoint.state == State::Idle {
+        let entry = self.entry(id)?;
+        if entry.state == State::Idle {
             self.bind(id, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?;
         }
-        let endpoint = self.endpoint(id)?;
-        let (State::AddressBound, Some(source)) = (endpoint.state, endpoint.source) else {
-            return Err(CallError::WrongState(endpoint.state));
+        let entry = self.entry(id)?;
+        let (State::AddressBound, Some(source)) = (entry.state, entry.source) else {
+            return Err(CallError::WrongState(entry.state));
         };
-        if endpoint.options.reuse_address {
+        if entry.options.reuse_address {
             // Ids can't share a port while one of them listens.
-            let owners = self.owners(endpoint.space, source.port());
-            check_owners(endpoint, source, owners, false)?;
+            let owners = self.owners(entry.space, source.port());
+            check_owners(entry, source, owners, false)?;
         }
         let most = self.config.max_backlog;
         let limit = if backlog == 0 {
@@ -113,28 +113,28 @@ impl Manager {
         } else {
             backlog.min(most)
         };
-        let endpoint = self.known(id);
-        endpoint.state = State::Listening;
-        endpoint.backlog = Some(Backlog { limit, waiting: 0 });
+        let entry = self.known(id);
+        entry.state = State::Listening;
+        entry.backlog = Some(Backlog { limit, waiting: 0 });
         Ok(())
     }
 
     /// The application has taken the event of a request, so it leaves the backlog, as on Linux. A
     /// request also leaves the backlog when its id is answered or destroyed.
     pub fn request_taken(&mut self, id: Id) -> Result<(), CallError> {
-        self.endpoint(id)?;
+        self.entry(id)?;
         self.leave_backlog(id);
         Ok(())
     }
 
     /// The services of all listeners, for the registry of a shared address.
     pub fn listening(&self) -> impl Iterator<Item = (ServiceId, IpAddr)> + '_ {
-        self.endpoints
+        self.id_table
             .values()
-            .filter(|endpoint| endpoint.state == State::Listening)
-            .filter_map(|endpoint| {
-                let source = endpoint.source?;
-                let service = ServiceId::of_port(endpoint.space, source.port());
+            .filter(|entry| entry.state == State::Listening)
+            .filter_map(|entry| {
+                let source = entry.source?;
+                let service = ServiceId::of_port(entry.space, source.port());
                 Some((service, source.ip()))
             })
     }
@@ -145,7 +145,7 @@ impl Manager {
             return false;
         };
         let mut owners = self.owners(space, port);
-        owners.any(|endpoint| endpoint.state == State::Listening)
+        owners.any(|entry| entry.state == State::Listening)
     }
 
     /// The listener of a service at one of our addresses. An id that is bound to the address takes
@@ -153,7 +153,7 @@ impl Manager {
     pub(super) fn listener(&self, service: ServiceId, address: IpAddr) -> Option<Id> {
         let (space, port) = service.port()?;
         let owners = self.ports.get(&(space as u16, port))?;
-        let precedence = |id: &&Id| listening_precedence(self.endpoints.get(**id)?, address);
+        let precedence = |id: &&Id| listening_precedence(self.id_table.get(**id)?, address);
         owners
             .iter()
             .filter(|id| precedence(id).is_some())
@@ -162,11 +162,11 @@ impl Manager {
     }
 
     pub(super) fn release_port(&mut self, id: Id) {
-        let endpoint = self.known(id);
-        let (true, Some(source)) = (endpoint.owns_port, endpoint.source) else {
+        let entry = self.known(id);
+        let (true, Some(source)) = (entry.owns_port, entry.source) else {
             return;
         };
-        let port = (endpoint.space as u16, source.port());
+        let port = (entry.space as u16, source.port());
         let owners = self.ports.get_mut(&port).expect("a bound id has its port");
         owners.retain(|&owner| owner != id);
         if owners.is_empty() {
@@ -188,9 +188,9 @@ impl Manager {
     }
 
     fn bound_to(&self, matches: impl Fn(IpAddr) -> bool) -> Vec<Id> {
-        let bound = self.endpoints.iter().filter(|(_, endpoint)| {
-            let source = endpoint.source.map(|source| source.ip());
-            endpoint.state != State::DeviceRemoved && source.is_some_and(&matches)
+        let bound = self.id_table.iter().filter(|(_, entry)| {
+            let source = entry.source.map(|source| source.ip());
+            entry.state != State::DeviceRemoved && source.is_some_and(&matches)
         });
         bound.map(|(id, _)| id).collect()
     }
@@ -200,13 +200,13 @@ impl Manager {
         owners
             .into_iter()
             .flatten()
-            .filter_map(|id| self.endpoints.get(*id))
+            .filter_map(|id| self.id_table.get(*id))
     }
 
     fn check_port(&self, id: Id, address: SocketAddr, port: u16) -> Result<u16, BindError> {
-        let endpoint = self.endpoints.get(id).ok_or(BindError::UnknownId)?;
-        let owners = self.owners(endpoint.space, port);
-        check_owners(endpoint, address, owners, endpoint.options.reuse_address)?;
+        let entry = self.id_table.get(id).ok_or(BindError::UnknownId)?;
+        let owners = self.owners(entry.space, port);
+        check_owners(entry, address, owners, entry.options.reuse_address)?;
         Ok(port)
     }
 
@@ -230,16 +230,16 @@ fn length(range: &RangeInclusive<u16>) -> u32 {
 
 /// Whether an id may share a port with the ids that have it.
 fn check_owners<'a>(
-    endpoint: &IdEntry,
+    entry: &IdEntry,
     address: SocketAddr,
     owners: impl Iterator<Item = &'a IdEntry>,
     reuse: bool,
 ) -> Result<(), BindError> {
     for owner in owners {
         let Some(taken) = owner.source else { continue };
-        let is_itself = std::ptr::eq(owner, endpoint);
+        let is_itself = std::ptr::eq(owner, entry);
         let shared = reuse && owner.options.reuse_address && owner.state != State::Listening;
-        if is_itself || shared || are_disjoint(endpoint, address, owner, taken) {
+        if is_itself || shared || are_disjoint(entry, address, owner, taken) {
             continue;
         }
         if address.ip().is_unspecified() || taken.ip().is_unspecified() {
@@ -253,27 +253,22 @@ fn check_owners<'a>(
 }
 
 /// Whether two ids have different address families and each accepts its own only.
-fn are_disjoint(
-    endpoint: &IdEntry,
-    address: SocketAddr,
-    owner: &IdEntry,
-    taken: SocketAddr,
-) -> bool {
-    let only = endpoint.options.family_only.unwrap_or(address.is_ipv4());
+fn are_disjoint(entry: &IdEntry, address: SocketAddr, owner: &IdEntry, taken: SocketAddr) -> bool {
+    let only = entry.options.family_only.unwrap_or(address.is_ipv4());
     only && owner.family_only() && address.is_ipv4() != taken.is_ipv4()
 }
 
 /// The precedence of a listener for an address: none if it does not accept it, 2 for the exact
 /// address, less for all addresses.
-fn listening_precedence(endpoint: &IdEntry, address: IpAddr) -> Option<u8> {
-    let source = endpoint.source?.ip();
-    if endpoint.state != State::Listening {
+fn listening_precedence(entry: &IdEntry, address: IpAddr) -> Option<u8> {
+    let source = entry.source?.ip();
+    if entry.state != State::Listening {
         return None;
     }
     if source == address {
         return Some(2);
     }
     let same_family = source.is_ipv4() == address.is_ipv4();
-    let takes = source.is_unspecified() && (same_family || !endpoint.family_only());
+    let takes = source.is_unspecified() && (same_family || !entry.family_only());
     takes.then_some(u8::from(same_family))
 }

@@ -38,10 +38,10 @@ impl Manager {
         );
         exchange.path = target.path(&self.config);
         let (transaction, partition) = (exchange.transaction, exchange.partition);
-        let endpoint = self.known(id);
-        endpoint.state = State::Connect;
-        endpoint.qpn = parameters.qpn;
-        endpoint.exchange = Some(Box::new(exchange));
+        let entry = self.known(id);
+        entry.state = State::Connect;
+        entry.qpn = parameters.qpn;
+        entry.exchange = Some(Box::new(exchange));
         let request = ServiceRequest {
             request_id: communication_id,
             partition,
@@ -59,9 +59,9 @@ impl Manager {
         parameters: &Parameters<'_>,
     ) -> Result<(), CallError> {
         let private_data = PrivateData::new(parameters.private_data)?;
-        let endpoint = self.known(id);
-        let queue_key = settle_queue_key(endpoint, parameters.queue_key)?;
-        endpoint.qpn = parameters.qpn;
+        let entry = self.known(id);
+        let queue_key = settle_queue_key(entry, parameters.queue_key)?;
+        entry.qpn = parameters.qpn;
         let reply = ServiceReply {
             status: ServiceStatus::Valid,
             qpn: parameters.qpn,
@@ -135,13 +135,13 @@ impl Manager {
             return;
         }
         let exchange = self.remove_exchange(id).expect("the id has an exchange");
-        let endpoint = self.known(id);
-        if endpoint.state != State::Connect {
+        let entry = self.known(id);
+        if entry.state != State::Connect {
             return;
         }
         let kind = if reply.status != ServiceStatus::Valid {
             EventKind::Unreachable(Unreachable::Rejected(reply.status))
-        } else if settle_queue_key(endpoint, Some(reply.queue_key)).is_err() {
+        } else if settle_queue_key(entry, Some(reply.queue_key)).is_err() {
             EventKind::AddressError(Failure::QueueKeyMismatch)
         } else {
             EventKind::ServiceFound(ServiceFound {
@@ -156,7 +156,7 @@ impl Manager {
 
     fn service_listener(&self, addresses: Addresses, request: &ServiceRequest) -> Option<Id> {
         let listener = self.listener(request.service_id, addresses.destination)?;
-        let kind = self.endpoints.get(listener)?.kind;
+        let kind = self.id_table.get(listener)?.kind;
         (kind == ServiceType::Datagram).then_some(listener)
     }
 
@@ -204,14 +204,14 @@ impl Manager {
 
 /// An id has one Q_Key: the first that is set, or the default.
 pub(super) fn settle_queue_key(
-    endpoint: &mut IdEntry,
+    entry: &mut IdEntry,
     wanted: Option<QueueKey>,
 ) -> Result<QueueKey, CallError> {
     let wanted = wanted.filter(|key| key.value() != 0);
-    let settled = endpoint.queue_key.or(wanted).unwrap_or(DEFAULT_QUEUE_KEY);
+    let settled = entry.queue_key.or(wanted).unwrap_or(DEFAULT_QUEUE_KEY);
     if wanted.is_some_and(|wanted| wanted != settled) {
         return Err(CallError::QueueKeyMismatch);
     }
-    endpoint.queue_key = Some(settled);
+    entry.queue_key = Some(settled);
     Ok(settled)
 }

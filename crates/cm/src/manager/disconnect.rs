@@ -18,11 +18,11 @@ impl Manager {
     /// ERROR. [`Disconnected`](crate::EventKind::Disconnected) and
     /// [`TimewaitExit`](crate::EventKind::TimewaitExit) follow. Without a connection nothing happens.
     pub fn disconnect(&mut self, now: Instant, id: Id) -> Result<(), CallError> {
-        let endpoint = self.endpoint(id)?;
-        if !matches!(endpoint.state, State::Connect | State::Disconnect) {
-            return Err(CallError::WrongState(endpoint.state));
+        let entry = self.entry(id)?;
+        if !matches!(entry.state, State::Connect | State::Disconnect) {
+            return Err(CallError::WrongState(entry.state));
         }
-        match endpoint.phase() {
+        match entry.phase() {
             Some(ExchangeState::Established) => {
                 self.move_to_error(id);
                 self.send_dreq(now, id);
@@ -43,7 +43,7 @@ impl Manager {
     /// Destroys an id, like `rdma_destroy_id`. If an exchange is in progress, the peer gets a message.
     /// Events of the id that were not fetched are lost.
     pub fn destroy(&mut self, now: Instant, id: Id) -> Result<(), CallError> {
-        self.endpoint(id)?;
+        self.entry(id)?;
         self.end_exchange(now, id);
         for child in self.untaken_children(id) {
             self.destroy(now, child)?;
@@ -55,7 +55,7 @@ impl Manager {
             self.keep_until_answered(id);
         } else {
             self.clear_timer(id);
-            self.endpoints.remove(id);
+            self.id_table.remove(id);
         }
         self.events.retain(|event| event.id != id);
         self.instructions.retain(|instruction| {
@@ -246,11 +246,11 @@ impl Manager {
     /// Keeps a destroyed id until its DREQ is answered. The application does not see it any more.
     fn keep_until_answered(&mut self, id: Id) {
         self.destroyed += 1;
-        let endpoint = self.known(id);
-        endpoint.destroyed = true;
-        endpoint.state = State::Idle;
-        endpoint.source = None;
-        let exchange = endpoint.exchange.take().expect("the id has sent a DREQ");
+        let entry = self.known(id);
+        entry.destroyed = true;
+        entry.state = State::Idle;
+        entry.source = None;
+        let exchange = entry.exchange.take().expect("the id has sent a DREQ");
         // A new connection of the same remote queue pair is not stale any more.
         self.remove_queue_pairs(id, &exchange);
         self.known(id).exchange = Some(exchange);
@@ -259,7 +259,7 @@ impl Manager {
     /// Forgets a destroyed id whose DREQ is answered, or will not be. Its connection stays in time-wait.
     pub(super) fn forget_destroyed(&mut self, id: Id) {
         self.keep_in_time_wait(id);
-        self.endpoints.remove(id);
+        self.id_table.remove(id);
         self.destroyed -= 1;
     }
 
@@ -267,7 +267,7 @@ impl Manager {
     fn untaken_children(&self, listener: Id) -> Vec<Id> {
         // The scan below is slow with many ids, and most ids never listened.
         if self
-            .endpoints
+            .id_table
             .get(listener)
             .is_none_or(|it| it.backlog.is_none())
         {
@@ -275,9 +275,9 @@ impl Manager {
         }
         let waiting = |backlog_of: Option<Id>| backlog_of == Some(listener);
         let children = self
-            .endpoints
+            .id_table
             .iter()
-            .filter(|(_, endpoint)| waiting(endpoint.backlog_of));
+            .filter(|(_, entry)| waiting(entry.backlog_of));
         children.map(|(id, _)| id).collect()
     }
 
@@ -285,8 +285,8 @@ impl Manager {
     /// must not be reused yet, because packets of the connection may still arrive.
     pub fn is_in_time_wait(&self, qpn: wire::Qpn) -> bool {
         let ended = |it: &&IdEntry| it.destroyed || it.phase() == Some(ExchangeState::TimeWait);
-        let endpoints = self.endpoints.values().filter(ended);
-        let mut exchanges = endpoints.filter_map(|endpoint| endpoint.exchange.as_ref());
+        let id_table = self.id_table.values().filter(ended);
+        let mut exchanges = id_table.filter_map(|entry| entry.exchange.as_ref());
         self.time_wait.uses(qpn) || exchanges.any(|exchange| exchange.local_qpn == qpn)
     }
 }

@@ -15,22 +15,22 @@ use crate::service_type::ServiceType;
 impl Manager {
     /// Joins a multicast group, like `rdma_join_multicast`. Results in an event.
     pub fn join(&mut self, id: Id, group: IpAddr, send_only: bool) -> Result<(), CallError> {
-        let endpoint = self.endpoint_mut(id)?;
-        if endpoint.kind != ServiceType::Datagram {
+        let entry = self.entry_mut(id)?;
+        if entry.kind != ServiceType::Datagram {
             return Err(CallError::NotDatagram);
         }
-        let bound = matches!(endpoint.state, State::AddressBound | State::AddressResolved);
-        let source = endpoint.source.map(|source| source.ip());
+        let bound = matches!(entry.state, State::AddressBound | State::AddressResolved);
+        let source = entry.source.map(|source| source.ip());
         let (true, Some(source)) = (bound, source.filter(|ip| !ip.is_unspecified())) else {
-            return Err(CallError::WrongState(endpoint.state));
+            return Err(CallError::WrongState(entry.state));
         };
         if source.is_ipv4() != group.is_ipv4() {
             return Err(CallError::FamilyMismatch);
         }
-        if endpoint.memberships.iter().any(|m| m.group == group) {
+        if entry.memberships.iter().any(|m| m.group == group) {
             return Err(CallError::AlreadyJoined);
         }
-        endpoint.memberships.push(Membership {
+        entry.memberships.push(Membership {
             group,
             joined: false,
         });
@@ -45,10 +45,10 @@ impl Manager {
 
     /// The driver's result of joining a group. A late call is ignored.
     pub fn multicast_joined(&mut self, id: Id, group: IpAddr, result: Result<(), Failure>) {
-        let Ok(endpoint) = self.endpoint_mut(id) else {
+        let Ok(entry) = self.entry_mut(id) else {
             return;
         };
-        let memberships = &mut endpoint.memberships;
+        let memberships = &mut entry.memberships;
         let Some(index) = memberships
             .iter()
             .position(|m| m.group == group && !m.joined)
@@ -56,20 +56,20 @@ impl Manager {
             return;
         };
         let result = result.and_then(|()| {
-            let settled = settle_queue_key(endpoint, None);
+            let settled = settle_queue_key(entry, None);
             settled.map_err(|_| Failure::QueueKeyMismatch)
         });
         let kind = match result {
             Ok(queue_key) => {
-                endpoint.memberships[index].joined = true;
+                entry.memberships[index].joined = true;
                 EventKind::MulticastJoin(Group {
                     group,
                     queue_key,
-                    path: path_to(group, endpoint),
+                    path: path_to(group, entry),
                 })
             }
             Err(failure) => {
-                endpoint.memberships.remove(index);
+                entry.memberships.remove(index);
                 EventKind::MulticastError { group, failure }
             }
         };
@@ -78,7 +78,7 @@ impl Manager {
 
     /// Leaves a group, like `rdma_leave_multicast`.
     pub fn leave(&mut self, id: Id, group: IpAddr) -> Result<(), CallError> {
-        let memberships = &mut self.endpoint_mut(id)?.memberships;
+        let memberships = &mut self.entry_mut(id)?.memberships;
         let index = memberships.iter().position(|m| m.group == group);
         memberships.remove(index.ok_or(CallError::NotJoined)?);
         self.leave_group(id, group);
@@ -107,13 +107,13 @@ impl Manager {
 }
 
 /// The path to a group. Linux uses the same hop limit for multicast and unicast.
-fn path_to(group: IpAddr, endpoint: &IdEntry) -> PathAttributes {
-    let local = endpoint.source.map(|source| source.ip());
+fn path_to(group: IpAddr, entry: &IdEntry) -> PathAttributes {
+    let local = entry.source.map(|source| source.ip());
     PathAttributes {
         local_gid: local.map(Gid::from).unwrap_or_default(),
         remote_gid: Gid::from(group),
         flow_label: 0,
-        traffic_class: endpoint.options.traffic_class,
+        traffic_class: entry.options.traffic_class,
         hop_limit: 64,
         service_level: 0,
         packet_rate: 0,

@@ -52,18 +52,18 @@ impl Manager {
         id: Id,
         parameters: &Parameters<'_>,
     ) -> Result<(), CallError> {
-        let endpoint = self.endpoint(id)?;
-        match endpoint.phase() {
+        let entry = self.entry(id)?;
+        match entry.phase() {
             Some(ExchangeState::RequestReceived) => {}
             Some(ExchangeState::ServiceRequestReceived) => {
                 return self.accept_service(now, id, parameters);
             }
             Some(_) => return Err(CallError::WrongPhase),
-            None => return Err(CallError::WrongState(endpoint.state)),
+            None => return Err(CallError::WrongState(entry.state)),
         }
         let data = PrivateData::<{ private_data::REPLY }>::new(parameters.private_data)?;
         let (guid, ack_delay) = (self.config.guid, self.config.ack_delay);
-        let kind = endpoint.kind;
+        let kind = entry.kind;
         self.leave_backlog(id);
         self.known(id).qpn = parameters.qpn;
         let exchange = self.exchange(id);
@@ -94,8 +94,8 @@ impl Manager {
         reason: RejectReason,
         private_data: &[u8],
     ) -> Result<(), CallError> {
-        let endpoint = self.endpoint(id)?;
-        match endpoint.phase() {
+        let entry = self.entry(id)?;
+        match entry.phase() {
             Some(ExchangeState::RequestReceived) => {}
             Some(ExchangeState::ReplyReceived) => {
                 let data = PrivateData::new(private_data)?;
@@ -108,7 +108,7 @@ impl Manager {
                 return self.reject_service(now, id, private_data);
             }
             Some(_) => return Err(CallError::WrongPhase),
-            None => return Err(CallError::WrongState(endpoint.state)),
+            None => return Err(CallError::WrongState(entry.state)),
         }
         let data = PrivateData::new(private_data)?;
         self.reject_request(now, id, reason, data);
@@ -213,7 +213,7 @@ impl Manager {
             return Err(NotAdmitted::Reject(RejectReason::PrimaryGidRejected));
         }
         let asked_for = ServiceType::asked_for(request.service, request.extended_transport);
-        if asked_for != self.endpoints.get(listener).map(|listener| listener.kind) {
+        if asked_for != self.id_table.get(listener).map(|listener| listener.kind) {
             // Linux leaves this check to the consumer.
             return Err(NotAdmitted::Reject(RejectReason::Consumer));
         }

@@ -22,12 +22,12 @@ impl Manager {
         destination: SocketAddr,
         timeout: Duration,
     ) -> Result<(), CallError> {
-        let endpoint = self.endpoint(id)?;
-        let bound = endpoint.source.or(source);
+        let entry = self.entry(id)?;
+        let bound = entry.source.or(source);
         if bound.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
             return Err(CallError::FamilyMismatch);
         }
-        match endpoint.state {
+        match entry.state {
             State::Idle => {
                 let source = source.unwrap_or_else(|| any_address(destination));
                 self.bind(id, source)?;
@@ -35,10 +35,10 @@ impl Manager {
             State::AddressBound => {}
             state => return Err(CallError::WrongState(state)),
         }
-        let endpoint = self.known(id);
-        endpoint.state = State::AddressQuery;
-        endpoint.destination = Some(destination);
-        let source = endpoint.source.expect("a bound id has an address");
+        let entry = self.known(id);
+        entry.state = State::AddressQuery;
+        entry.destination = Some(destination);
+        let source = entry.source.expect("a bound id has an address");
         self.instructions.push_back(Instruction::ResolveAddress {
             id,
             source,
@@ -54,16 +54,16 @@ impl Manager {
             return;
         }
         self.clear_timer(id);
-        let endpoint = self.known(id);
+        let entry = self.known(id);
         let kind = match result {
             Ok(local) => {
-                let bound = endpoint.source.as_mut().expect("a bound id has an address");
+                let bound = entry.source.as_mut().expect("a bound id has an address");
                 bound.set_ip(local);
-                endpoint.state = State::AddressResolved;
+                entry.state = State::AddressResolved;
                 EventKind::AddressResolved
             }
             Err(failure) => {
-                endpoint.state = State::AddressBound;
+                entry.state = State::AddressBound;
                 EventKind::AddressError(failure)
             }
         };
@@ -77,13 +77,13 @@ impl Manager {
         id: Id,
         timeout: Duration,
     ) -> Result<(), CallError> {
-        let endpoint = self.endpoint_mut(id)?;
+        let entry = self.entry_mut(id)?;
         let (State::AddressResolved, Some(source), Some(destination)) =
-            (endpoint.state, endpoint.source, endpoint.destination)
+            (entry.state, entry.source, entry.destination)
         else {
-            return Err(CallError::WrongState(endpoint.state));
+            return Err(CallError::WrongState(entry.state));
         };
-        endpoint.state = State::RouteQuery;
+        entry.state = State::RouteQuery;
         self.instructions.push_back(Instruction::ResolveRoute {
             id,
             source: source.ip(),
@@ -99,15 +99,15 @@ impl Manager {
             return;
         }
         self.clear_timer(id);
-        let endpoint = self.known(id);
+        let entry = self.known(id);
         let kind = match result {
             Ok(route) => {
-                endpoint.route = Some(route);
-                endpoint.state = State::RouteResolved;
+                entry.route = Some(route);
+                entry.state = State::RouteResolved;
                 EventKind::RouteResolved
             }
             Err(failure) => {
-                endpoint.state = State::AddressResolved;
+                entry.state = State::AddressResolved;
                 EventKind::RouteError(failure)
             }
         };

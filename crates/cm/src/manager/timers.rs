@@ -48,14 +48,14 @@ impl Manager {
     }
 
     fn expire(&mut self, now: Instant, id: Id) {
-        let endpoint = self.known(id);
-        match (endpoint.state, endpoint.phase()) {
+        let entry = self.known(id);
+        match (entry.state, entry.phase()) {
             (State::AddressQuery, _) => {
-                endpoint.state = State::AddressBound;
+                entry.state = State::AddressBound;
                 self.emit(id, EventKind::AddressError(Failure::TimedOut));
             }
             (State::RouteQuery, _) => {
-                endpoint.state = State::AddressResolved;
+                entry.state = State::AddressResolved;
                 self.emit(id, EventKind::RouteError(Failure::TimedOut));
             }
             (_, Some(ExchangeState::TimeWait)) => self.leave_timewait(id),
@@ -132,8 +132,8 @@ impl Manager {
     /// The connection has ended, but packets of it may still arrive.
     pub(super) fn enter_timewait(&mut self, now: Instant, id: Id) {
         self.stop_retransmitting(id);
-        let endpoint = self.known(id);
-        let mut exchange = endpoint.exchange.take().expect("the id has an exchange");
+        let entry = self.known(id);
+        let mut exchange = entry.exchange.take().expect("the id has an exchange");
         exchange.phase = ExchangeState::TimeWait;
         let until = now + exchange.timewait();
         // A new connection of the same remote queue pair is not stale any more.
@@ -171,13 +171,13 @@ impl Manager {
 
     /// Reports the end of a connection to the application, once. A destroyed id is forgotten instead.
     pub(super) fn report_disconnected(&mut self, id: Id, timed_out: bool) {
-        let endpoint = self.known(id);
-        if endpoint.destroyed {
+        let entry = self.known(id);
+        if entry.destroyed {
             self.forget_destroyed(id);
             return;
         }
-        if endpoint.state == State::Connect {
-            endpoint.state = State::Disconnect;
+        if entry.state == State::Connect {
+            entry.state = State::Disconnect;
             self.emit(id, EventKind::Disconnected { timed_out });
         }
     }

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use crate::analysis::Analysis;
-use crate::id::PacketId;
 use crate::message::{Message, Outcome};
 use crate::packet::Packet;
+use crate::typed_index::PacketId;
 
 /// The value for "none" in columns of packet and message indices.
 const NONE: u32 = u32::MAX;

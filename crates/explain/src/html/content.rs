@@ -11,10 +11,10 @@ use crate::analysis::Analysis;
 use crate::anomaly::{Anomaly, AnomalyKind, Severity};
 use crate::connection::{Connection, End, State};
 use crate::connection_end::Side;
-use crate::id::PacketId;
 use crate::message::describe;
 use crate::packet::{Marks, Role};
 use crate::packet_headers::{Field, Layer};
+use crate::typed_index::PacketId;
 
 /// All data.
 #[derive(Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::analysis::Analysis;
 use crate::connection::Connection;
 use crate::connection_end::Side;
-use crate::id::EndpointId;
+use crate::typed_index::EndpointId;
 
 /// One vertical line.
 #[derive(Serialize)]

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use wire::{Position, Psn, Transport};
 
 use crate::collect::Collection;
-use crate::id::EndpointId;
 use crate::packet::{Marks, Packet, Role};
 use crate::track::{Track, TrackId};
+use crate::typed_index::EndpointId;
 
 /// A track with this many more matching responses than any other is the right one.
 const ENOUGH: i64 = 16;

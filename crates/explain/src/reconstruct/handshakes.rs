@@ -5,10 +5,10 @@ use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::cm_exchanges::{Exchange, ExchangeMessage, Exchanges, Rejection};
 use crate::connection_end::Side;
 use crate::handshake::{Handshake, HandshakeOutcome, Step};
-use crate::id::{ConnectionId, PacketId};
 use crate::packet::Marks;
 use crate::text_format::{count, duration, times};
 use crate::track::Sender;
+use crate::typed_index::{ConnectionId, PacketId};
 
 /// Adds the handshake to every connection.
 pub(super) fn tell(

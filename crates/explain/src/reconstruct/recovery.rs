@@ -1,7 +1,7 @@
 //! Recoveries: retransmissions after a loss, an RNR NAK or a timeout.
 
 use super::position::StreamPosition;
-use crate::id::{MessageId, PacketId};
+use crate::typed_index::{MessageId, PacketId};
 
 /// Why a requester retransmits.
 #[derive(Clone, Copy, Debug)]

@@ -6,10 +6,10 @@ use super::Context;
 use super::recovery::{Cause, Recovery};
 use super::stream::{PacketCount, Stream};
 use crate::anomaly::{Anomaly, AnomalyKind};
-use crate::id::{MessageId, PacketId};
 use crate::message::{Outcome, describe};
 use crate::packet::{Marks, Packet, Role};
 use crate::text_format::{count, duration, psn_range, times};
+use crate::typed_index::{MessageId, PacketId};
 
 /// A request was rejected with a fatal NAK.
 pub(super) fn rejection(

@@ -7,10 +7,10 @@ use super::position::StreamPosition;
 use super::recovery::{Cause, Recovery};
 use super::stream::{FAR, Found, Hole, LONGEST_JUMP, Stream};
 use crate::anomaly::{Anomaly, AnomalyKind};
-use crate::id::{MessageId, PacketId};
 use crate::message::{Message, Outcome};
 use crate::packet::{Marks, Packet, Role};
 use crate::text_format::psn_range;
+use crate::typed_index::{MessageId, PacketId};
 
 impl Stream {
     /// Handles a request packet of a connected service.

@@ -7,9 +7,9 @@ use super::position::StreamPosition;
 use super::recovery::{Cause, Recovery};
 use super::report;
 use super::stream::{FAR, Found, LONGEST_JUMP, Stream};
-use crate::id::{MessageId, PacketId};
 use crate::message::Outcome;
 use crate::packet::{Marks, Packet, Role};
+use crate::typed_index::{MessageId, PacketId};
 
 /// After this many responses without a new request for missing data, the data counts as received.
 const UNHEEDED: u64 = 512;

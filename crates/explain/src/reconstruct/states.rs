@@ -4,10 +4,10 @@ use crate::anomaly::{Anomaly, AnomalyKind, Severity};
 use crate::connection::{State, StateChange};
 use crate::connection_end::Side;
 use crate::handshake::HandshakeOutcome;
-use crate::id::{ConnectionId, PacketId};
 use crate::message::Message;
 use crate::packet::{Packet, Role};
 use crate::pairing::Paired;
+use crate::typed_index::{ConnectionId, PacketId};
 
 /// Sets the states of all queue pairs.
 pub(super) fn tell(

@@ -9,7 +9,7 @@ use super::position::{BEGIN, StreamPosition};
 use super::recovery::Recovery;
 use crate::connection::Connection;
 use crate::connection_end::Side;
-use crate::id::{ConnectionId, MessageId, PacketId};
+use crate::typed_index::{ConnectionId, MessageId, PacketId};
 
 /// A larger jump is not a loss: the queue pair was created again with the same number.
 pub(super) const LONGEST_JUMP: i32 = 1 << 20;

@@ -14,10 +14,10 @@ use crate::analysis::Analysis;
 use crate::anomaly::Severity;
 use crate::connection_end::Side;
 use crate::handshake::Step;
-use crate::id::{ConnectionId, PacketId};
 use crate::message::describe;
 use crate::packet::{Marks, Packet, Role};
 use crate::text_format::{count, moment, psn_range};
+use crate::typed_index::{ConnectionId, PacketId};
 
 /// More ladders than this are shown only on request.
 const SHOWN: usize = 4;

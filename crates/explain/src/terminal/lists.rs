@@ -11,10 +11,10 @@ use crate::analysis::Analysis;
 use crate::connection::{Connection, Pairing};
 use crate::connection_end::Side;
 use crate::handshake::{Handshake, HandshakeOutcome};
-use crate::id::{ConnectionId, MessageId};
 use crate::message::{Message, Outcome};
 use crate::packet_headers::described;
 use crate::text_format::{bytes, count, duration, grouped, moment};
+use crate::typed_index::{ConnectionId, MessageId};
 
 /// The connections and their handshakes.
 pub(super) fn connections(analysis: &Analysis, view: &View, ids: &[ConnectionId]) -> String {

@@ -8,7 +8,7 @@ use engine::{Access, CompletedWork, CompletionQueue, Id, QueuePairType, RemoteMe
 use wire::{Key, PathMtu, Qpn};
 
 use crate::model_memory::Block;
-use crate::tap::Endpoint;
+use crate::packet_observer::Endpoint;
 
 /// A queue pair and the model of its send queue.
 pub(crate) struct End {

@@ -10,7 +10,7 @@ use super::process_config::Service;
 use super::script::{Side, number_of};
 use super::{Connections, Process};
 use crate::CheckError;
-use crate::tap::Endpoint;
+use crate::packet_observer::Endpoint;
 
 /// How many times connections retry. The first try may fail without loss, if its packets are
 /// reordered.

@@ -8,7 +8,7 @@ use wire::{
 };
 
 use super::victim::{FIRST_PSN, MTU, QUEUE_KEY, SIZE, THEIRS, Victim, VictimQueuePair, WINDOW};
-use crate::input::Input;
+use crate::fuzz_input::Input;
 
 /// The size of a request.
 struct Extent {

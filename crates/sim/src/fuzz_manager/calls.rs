@@ -9,7 +9,7 @@ use wire::cm::{PortSpace, RejectReason};
 
 use super::OURS;
 use super::victim::{PORT, Victim, service};
-use crate::input::Input;
+use crate::fuzz_input::Input;
 
 impl Victim {
     /// A call that may be valid or invalid in the current state. An invalid call returns an error and

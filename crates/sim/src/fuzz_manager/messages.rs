@@ -11,7 +11,7 @@ use wire::{AckTimeout, Gid, PathMtu, Qpn, QueueKey};
 
 use super::draw_addresses;
 use super::victim::{GUID, Known, THEIR_GUID, Victim};
-use crate::input::Input;
+use crate::fuzz_input::Input;
 
 /// A valid request for a given service.
 pub(super) fn request(addresses: Addresses, service: ServiceId, name: u32, qpn: u32) -> Message {

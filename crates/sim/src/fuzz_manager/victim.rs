@@ -12,7 +12,7 @@ use wire::{PathMtu, Qpn};
 
 use super::oracle::{Expected, expected};
 use super::{LONGER_THAN_ANY_TIMER, OURS, nothing};
-use crate::input::Input;
+use crate::fuzz_input::Input;
 
 /// Our GUID, and the GUID of all peers.
 pub(super) const GUID: u64 = 0x0a00_00ff_fe00_0001;

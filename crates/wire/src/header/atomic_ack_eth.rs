@@ -2,7 +2,7 @@
 
 use zerocopy::byteorder::big_endian::U64;
 
-use super::layout::header;
+use super::declare_header::header;
 
 header! {
     /// Atomic acknowledgement extended transport header (AtomicAckETH).

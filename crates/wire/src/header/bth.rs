@@ -2,7 +2,7 @@
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 
-use super::layout::header;
+use super::declare_header::header;
 use crate::number::{PartitionKey, Psn, Qpn};
 
 header! {

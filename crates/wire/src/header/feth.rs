@@ -2,7 +2,7 @@
 
 use zerocopy::byteorder::big_endian::U32;
 
-use super::layout::header;
+use super::declare_header::header;
 
 header! {
     /// Flush extended transport header (FETH): the range and the placement of a flush.

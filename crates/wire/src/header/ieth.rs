@@ -2,7 +2,7 @@
 
 use zerocopy::byteorder::big_endian::U32;
 
-use super::layout::header;
+use super::declare_header::header;
 use crate::number::Key;
 
 header! {

@@ -1,6 +1,6 @@
 //! Immediate data.
 
-use super::layout::header;
+use super::declare_header::header;
 
 header! {
     /// Immediate data. The protocol defines no byte order: the four bytes are opaque.

@@ -42,8 +42,8 @@ macro_rules! c_structs {
             }
         )*
 
-        pub(crate) fn layouts() -> Vec<super::layout::Layout> {
-            vec![$(super::layout::Layout {
+        pub(crate) fn layouts() -> Vec<super::declare_struct::Layout> {
+            vec![$(super::declare_struct::Layout {
                 name: concat!("struct ", stringify!($name)),
                 size: size_of::<$name>(),
                 fields: vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)*],
