@@ -38,24 +38,52 @@ ip link set veth up
     Some(said)
 }
 
-/// In a namespace of its own a machine begins without any interface that is up.
+/// What the command prints to stdout and stderr where no interface is up, as a network namespace begins. Nothing if this system
+/// does not allow one.
+fn without_interfaces(name: &str, words: &str) -> Option<[String; 2]> {
+    let directory = Directory::new(name);
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--net", env!("CARGO_BIN_EXE_roci")])
+        .args(words.split(' '))
+        .env("XDG_RUNTIME_DIR", directory.path())
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .env_remove("ROCI_DEVICES")
+        .output()
+        .expect("unshare is everywhere");
+    let [said, complained] =
+        [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    (!complained.contains("unshare failed")).then_some([said, complained])
+}
+
 #[test]
 fn without_devices_the_error_says_what_to_do() {
-    let directory = Directory::new("no-device");
     for words in ["run -- true", "devices", "demo"] {
-        let output = Command::new("unshare")
-            .args(["--map-root-user", "--net", env!("CARGO_BIN_EXE_roci")])
-            .args(words.split(' '))
-            .env("XDG_RUNTIME_DIR", directory.path())
-            .env("XDG_CONFIG_HOME", "/nonexistent")
-            .env_remove("ROCI_DEVICES")
-            .output()
-            .expect("unshare is everywhere");
-        let said = String::from_utf8_lossy(&output.stderr);
-        if !said.contains("unshare failed") {
-            assert!(said.contains("`ip link set lo up`"), "{words}: {said}");
-            assert_eq!(said.lines().count(), 1, "{words}: {said}");
+        if let Some([_, complained]) = without_interfaces("no-device", words) {
+            assert!(
+                complained.contains("`ip link set lo up`"),
+                "{words}: {complained}"
+            );
+            assert_eq!(complained.lines().count(), 1, "{words}: {complained}");
         }
+    }
+}
+
+#[test]
+fn the_doctor_blames_loopback_that_is_down_and_not_a_firewall_alone() {
+    let Some([said, _]) = without_interfaces("doctor-no-device", "doctor --json") else {
+        return println!("left out: this system allows no namespaces");
+    };
+    let rows: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let rows = rows.as_array().expect("a list").iter();
+    let failed: Vec<_> = rows.filter(|row| row["verdict"] == "fail").collect();
+    let names: Vec<_> = failed
+        .iter()
+        .filter_map(|row| row["check"].as_str())
+        .collect();
+    assert_eq!(names, ["devices", "GSO and GRO", "RDMA ping"], "{said}");
+    for row in failed {
+        let text = format!("{} {}", row["finding"], row["advice"]);
+        assert!(text.contains("`ip link set lo up`"), "{text}");
     }
 }
 

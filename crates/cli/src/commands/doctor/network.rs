@@ -56,7 +56,7 @@ pub(super) fn segmentation() -> Finding {
         Err(error) => Finding::fail(
             check,
             error.to_string(),
-            "check whether a firewall blocks UDP on lo",
+            "bring loopback up with `ip link set lo up`, or check whether a firewall blocks UDP on it",
         ),
     }
 }
