@@ -15,9 +15,16 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The fields of an archive that this machine uses, as [`Archive::parse`] reads them.
 const FORMAT: &str = "$(ORIGIN) $(CODENAME) $(REPO_URI)";
 
+/// The machine's own lists, as if nothing were installed: apt prefers an installed version even if no archive has it, and then
+/// can't download it. What apt computes from that is not kept, because it is wrong for other commands.
+const WITHOUT_STATUS: [&str; 3] = [
+    "Dir::State::status=/dev/null",
+    "Dir::Cache::pkgcache=",
+    "Dir::Cache::srcpkgcache=",
+];
+
 /// How to call apt for a release.
 pub(crate) struct Apt {
-    /// Empty if the machine's own lists have the release.
     options: Vec<String>,
 }
 
@@ -36,7 +43,7 @@ impl Apt {
         let is_ours = architecture == Architecture::Amd64;
         if is_ours && archives.iter().any(|it| it.codename == suite) {
             return Ok(Self {
-                options: Vec::new(),
+                options: WITHOUT_STATUS.map(str::to_owned).into(),
             });
         }
         let directory = build_directory.file("apt");
