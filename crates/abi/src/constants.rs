@@ -66,8 +66,10 @@ pub const IBV_XRCD_INIT_ATTR_OFLAGS: u32 = 2;
 pub const IBV_QPT_RC: u32 = 2;
 pub const IBV_QPT_UC: u32 = 3;
 pub const IBV_QPT_UD: u32 = 4;
+pub const IBV_QPT_RAW_PACKET: u32 = 8;
 pub const IBV_QPT_XRC_SEND: u32 = 9;
 pub const IBV_QPT_XRC_RECV: u32 = 10;
+pub const IBV_QPT_DRIVER: u32 = 0xff;
 
 pub const IBV_QP_INIT_ATTR_PD: u32 = 1;
 pub const IBV_QP_INIT_ATTR_XRCD: u32 = 2;

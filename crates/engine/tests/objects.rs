@@ -400,6 +400,12 @@ fn invalid_modify_is_rejected_with_a_reason_and_changes_nothing() {
     };
     let error = modified(QueuePairType::Rc, State::ReadyToSend, believes);
     assert_eq!(error, Err(ModifyError::OtherState(State::ReadyToSend)));
+    let knows = Attributes {
+        current_state: Some(State::Initialized),
+        ..to(State::Error)
+    };
+    let error = modified(QueuePairType::Rc, State::Initialized, knows);
+    assert!(matches!(error, Err(ModifyError::NotAllowed { .. })));
     let surplus = Attributes {
         retry_count: Some(1),
         ..to(State::ReadyToSend)

@@ -33,7 +33,8 @@ const CLEAR: &str = "rdma link delete left; rdma link delete right; ip link dele
 /// Not one of the loopback network, which the kernel's connection manager leaves without a device.
 const LEFT_ADDRESS: &str = "10.214.0.1";
 
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
+    "attribute_ranges",
     "connection_ids",
     "connections",
     "devices",

@@ -238,7 +238,9 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
         abi::IBV_QPT_UD => Ok(QueuePairType::Ud),
         abi::IBV_QPT_XRC_SEND => Ok(QueuePairType::XrcInitiator),
         abi::IBV_QPT_XRC_RECV => Ok(QueuePairType::XrcTarget),
-        _ => Err(Errno::UNSUPPORTED),
+        abi::IBV_QPT_RAW_PACKET | abi::IBV_QPT_DRIVER => Err(Errno::UNSUPPORTED),
+        // No type at all.
+        _ => Err(Errno::INVALID),
     }
 }
 

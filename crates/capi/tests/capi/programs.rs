@@ -23,8 +23,8 @@ macro_rules! programs {
 }
 
 programs! { PROGRAMS in "programs":
-    connection_ids connections devices events fork memory post_and_poll process_exit receive_queues rsocket
-    signals_and_cancellation
+    attribute_ranges connection_ids connections devices events fork memory post_and_poll process_exit
+    receive_queues rsocket signals_and_cancellation
 }
 
 programs! { OURS in "programs/ours":

@@ -80,7 +80,6 @@ const DATAGRAM: &[QueuePairType] = &[Ud, Management];
 const UNRELIABLE: &[QueuePairType] = &[Uc, Ud, Management];
 
 const NONE: Attribute = Attribute::empty();
-const ALWAYS: Attribute = Attribute::STATE.union(Attribute::CURRENT_STATE);
 const PORT: Attribute = Attribute::PORT.union(Attribute::PARTITION);
 const ACCESS: Attribute = Attribute::ACCESS;
 const QUEUE_KEY: Attribute = Attribute::QUEUE_KEY;
@@ -194,7 +193,7 @@ pub(crate) fn missing_and_surplus(
     match transition_attributes(kind, from, to) {
         Some((required, optional)) => (
             required.difference(given),
-            given.difference(required | optional | ALWAYS),
+            given.difference(required | optional | Attribute::STATE),
         ),
         None => (NONE, NONE),
     }
@@ -217,7 +216,7 @@ pub(crate) fn check(
     if let Some(missing) = missing.iter().next() {
         return Err(ModifyError::Missing { from, to, missing });
     }
-    let allowed = required | optional | ALWAYS;
+    let allowed = required | optional | Attribute::STATE;
     if let Some(surplus) = given.difference(allowed).iter().next() {
         return Err(ModifyError::NotAllowed { from, to, surplus });
     }

@@ -77,6 +77,24 @@ const HANGS: &str = "rdma-core's rsockets hang in some runs when one thread send
                      receives, so this is not tried with them";
 
 pub(super) const DIFFERENCES: &[Difference] = &[
+    lacks(
+        "attribute_ranges",
+        "responder_resources_up_to_the_limit",
+        "is 0, not EINVAL",
+        "rxe accepts more responder resources than it offers, and then has none",
+    ),
+    lacks(
+        "attribute_ranges",
+        "path_mtu_zero_is_rejected",
+        "is 0, not EINVAL",
+        "rxe accepts the path MTU 0, which does not exist",
+    ),
+    lacks(
+        "attribute_ranges",
+        "newer_permissions_of_memory",
+        "mr != NULL (errno 22)",
+        "rxe of Linux 6.1 has neither on-demand paging nor FLUSH",
+    ),
     otherwise(
         "process_exit",
         "a_client_that_leaves_a_child_behind",
