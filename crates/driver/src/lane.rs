@@ -46,6 +46,13 @@ const MAX_MESSAGE_SPIN_TIME: Duration = Duration::from_micros(50);
 /// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
 pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
 
+/// How many application threads sleep on the sockets of a lane at most. A packet wakes all of these. Strangers can make a
+/// server start threads that wait: one for each request that they do not confirm.
+pub(crate) const MAX_SOCKET_SLEEPERS: usize = 4;
+
+/// How often the other threads check whether the program has closed the device's descriptors.
+const LOST_SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
 const OWN_DELIVERY_YIELDS: usize = 32;
 
@@ -272,8 +279,22 @@ impl Lane {
         }
     }
 
-    /// Sleeps as [`Driver::sleep`](crate::Driver::sleep) does.
-    pub(crate) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
+    /// Counts this thread among those that sleep on the sockets, unless there are enough of them.
+    pub(crate) fn enter_socket_sleepers(&self) -> bool {
+        let one_more = |sleepers| (sleepers < MAX_SOCKET_SLEEPERS).then_some(sleepers + 1);
+        self.sleepers
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more)
+            .is_ok()
+    }
+
+    /// Sleeps as [`Driver::sleep`](crate::Driver::sleep) does. A thread that does not serve the sockets is woken when the
+    /// awaited object is ready.
+    pub(crate) fn sleep(
+        &self,
+        awaited: &Awaited<'_>,
+        until: Option<Instant>,
+        serves_sockets: bool,
+    ) -> io::Result<bool> {
         awaited.note_sleep();
         while until.is_none_or(|at| now() < at) && !self.poll_shortcuts(awaited) {
             // Enter the wait set before the check, so that no wake-up is lost between them.
@@ -286,9 +307,15 @@ impl Lane {
             if state.has_lost_socket() {
                 return Err(closed_error());
             }
-            let due = earliest(until, state.before_sleep(asleep));
+            let next = if serves_sockets {
+                state.before_sleep(asleep)
+            } else {
+                state.send_waiting(asleep);
+                Some(asleep + LOST_SOCKET_CHECK_INTERVAL)
+            };
             drop(state);
-            let interrupted = self.wait_with(&sleeper, asleep, due)?;
+            let due = earliest(until, next);
+            let interrupted = self.wait_with(&sleeper, serves_sockets, asleep, due)?;
             let woken = sleeper.was_woken();
             // This thread is awake, so it needs no wake-up through the descriptor.
             drop(sleeper);
@@ -359,6 +386,7 @@ impl Lane {
     fn wait_with(
         &self,
         sleeper: &Sleeper<'_>,
+        serves_sockets: bool,
         now: Instant,
         due: Option<Instant>,
     ) -> io::Result<bool> {
@@ -366,7 +394,9 @@ impl Lane {
         let timeout = next.map(|at| at.saturating_duration_since(now));
         let poll_sources = self.poll_sources();
         let mut interests: Vec<_> = sleeper.interest().into_iter().collect();
-        poll_sources.add_to(&mut interests);
+        if serves_sockets {
+            poll_sources.add_to(&mut interests);
+        }
         wait(&interests, timeout).map(Ready::was_interrupted)
     }
 }

@@ -236,3 +236,44 @@ mod tasks {
         });
     }
 }
+
+/// Only some of many waiting threads receive packets; they wake the others.
+#[test]
+fn each_of_many_threads_gets_the_completions_of_its_own_queue() {
+    const THREADS: usize = 12;
+    within_timeout(|| {
+        let pair = ConnectedPair::connected("127.55.1.11", "127.55.1.12");
+        let context = &pair.right.context;
+        let queues = [(); THREADS].map(|()| context.create_completion_queue(8).expect("room"));
+        let pairs: Vec<_> = (queues.iter())
+            .map(|queue| connect(&pair.left, &pair.right, queue))
+            .collect();
+        thread::scope(|scope| {
+            let (tell, received) = mpsc::channel();
+            for (number, (queue, (_, right))) in queues.iter().zip(&pairs).enumerate() {
+                let memory = &pair.right.memory;
+                let room = move || memory.slice(number * 8..number * 8 + 8);
+                let tell = tell.clone();
+                right.post_receive(0, [room()]).expect("room");
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        let completion = queue.wait();
+                        assert_eq!(completion.status, rocinante::Status::Success);
+                        right.post_receive(0, [room()]).expect("room");
+                        tell.send(number).expect("it is awaited");
+                    }
+                });
+            }
+            for round in 0..50 {
+                for step in 0..THREADS {
+                    let number = (round + step * 5) % THREADS;
+                    let (left, _) = &pairs[number];
+                    left.post_send(Request::send().inline(b"yours"))
+                        .expect("room");
+                    pair.left.success();
+                    assert_eq!(received.recv_timeout(TIMEOUT), Ok(number));
+                }
+            }
+        });
+    });
+}

@@ -183,7 +183,7 @@ impl Driver {
     /// Sleeps until the awaited object is ready, the deadline passes or a signal arrives, and serves the
     /// device meanwhile. Returns whether a signal arrived. Wake-ups may be spurious: the caller checks again.
     ///
-    /// The thread sleeps on the sockets, so that a packet wakes it directly.
+    /// The thread sleeps on the sockets, so that a packet wakes it directly, unless enough other threads do.
     ///
     /// # Panics
     /// In a forked child without a deadline, because nothing could end the sleep, and in a simulation.
@@ -209,13 +209,15 @@ impl Driver {
             std::thread::sleep(until.saturating_duration_since(now()));
             return Ok(false);
         }
-        self.lane.sleepers.fetch_add(1, Ordering::SeqCst);
-        let interrupted = self.lane.sleep(awaited, until);
-        // This thread leaves and then looks whether the lane's thread is parked. The lane's thread parks and then looks for
-        // sleepers. So at least one of them sees the other.
-        self.lane.sleepers.fetch_sub(1, Ordering::SeqCst);
+        let serves_sockets = self.lane.enter_socket_sleepers();
+        let interrupted = self.lane.sleep(awaited, until, serves_sockets);
+        if serves_sockets {
+            // This thread leaves and then looks whether the lane's thread is parked. The lane's thread parks and then looks
+            // for sleepers. So at least one of them sees the other.
+            self.lane.sleepers.fetch_sub(1, Ordering::SeqCst);
+        }
         self.lane.note_poll(now());
-        if self.lane.thread_parked.load(Ordering::SeqCst) {
+        if serves_sockets && self.lane.thread_parked.load(Ordering::SeqCst) {
             // The lane's thread has left the sockets to this one.
             self.lane.waker.wake();
         }
@@ -226,7 +228,9 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::MAX_SOCKET_SLEEPERS;
     use crate::options::OpenOptions;
+    use crate::waiting::notifier::Notifier;
 
     #[test]
     fn a_poller_beside_busy_threads_sleeps_in_one_of_its_polls() {
@@ -241,5 +245,40 @@ mod tests {
         let start = now();
         assert!((0..POLLS).all(|_| driver.poll(&queue).is_none()));
         assert!(now() - start >= MAX_POLL_SLEEP);
+    }
+
+    /// A packet wakes every thread that serves the sockets.
+    #[test]
+    fn threads_beyond_the_first_few_sleep_without_serving_the_sockets() {
+        let driver = Driver::open("127.58.93.5", &OpenOptions::default());
+        let driver = driver.expect("a loopback address");
+        let sleepers = || driver.lane.sleepers.load(Ordering::SeqCst);
+        let timeout = now() + Duration::from_secs(20);
+        let notifiers = [(); 3 * MAX_SOCKET_SLEEPERS].map(|()| Notifier::new().expect("room"));
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (notifiers.iter())
+                .map(|notifier| {
+                    scope.spawn(|| {
+                        while !notifier.has_notification() {
+                            assert!(now() < timeout, "no notification wakes it");
+                            driver.sleep(&Awaited::Notification(notifier), Some(timeout));
+                        }
+                    })
+                })
+                .collect();
+            while !notifiers.iter().all(|it| it.waiting().has_threads()) {
+                assert!(now() < timeout, "not all threads sleep");
+                std::thread::yield_now();
+            }
+            assert_eq!(sleepers(), MAX_SOCKET_SLEEPERS);
+            // Those that do not serve the sockets are woken, too.
+            for notifier in &notifiers {
+                notifier.notify(0);
+            }
+            for thread in threads {
+                thread.join().expect("it is woken in time");
+            }
+        });
+        assert_eq!(sleepers(), 0);
     }
 }

@@ -102,6 +102,11 @@ impl WaitSet {
         tasks.into_iter().for_each(task::Waker::wake);
     }
 
+    #[cfg(test)]
+    pub(crate) fn has_threads(&self) -> bool {
+        !self.lock().threads.is_empty()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
