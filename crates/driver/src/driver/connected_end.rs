@@ -31,7 +31,7 @@ impl End {
         Self::of(Driver::without_thread(address))
     }
 
-    fn of(driver: Arc<Driver>) -> Self {
+    pub(crate) fn of(driver: Arc<Driver>) -> Self {
         let (completions, number) = driver.call(|device| {
             let domain = device.allocate_domain().expect("room");
             let completions = device.create_completion_queue(8).expect("room");
@@ -49,9 +49,28 @@ impl End {
         self.driver.gids()[0]
     }
 
-    /// The ACK timeout is off, so that nothing is retransmitted.
     pub(crate) fn connect(&self, peer: &Self) {
-        let steps = [
+        self.go_to(&Self::steps(peer));
+    }
+
+    /// As [`connect`](Self::connect), but it can't send yet.
+    pub(crate) fn connect_to_receive(&self, peer: &Self) {
+        let [initialize, receive, _] = Self::steps(peer);
+        self.go_to(&[initialize, receive]);
+    }
+
+    fn go_to(&self, steps: &[Attributes]) {
+        for step in steps {
+            let modified = self
+                .driver
+                .call_after_flush(|device| device.modify(self.number, step));
+            modified.expect("a legal transition");
+        }
+    }
+
+    /// The ACK timeout is off, so that nothing is retransmitted.
+    fn steps(peer: &Self) -> [Attributes; 3] {
+        [
             Attributes {
                 state: Some(State::Initialized),
                 port: Some(1),
@@ -78,13 +97,7 @@ impl End {
                 initiator_depth: Some(1),
                 ..Attributes::default()
             },
-        ];
-        for step in &steps {
-            let modified = self
-                .driver
-                .call_after_flush(|device| device.modify(self.number, step));
-            modified.expect("a legal transition");
-        }
+        ]
     }
 
     /// A channel at whose descriptor the program of this end waits for completions.

@@ -157,8 +157,121 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+
     use super::*;
     use crate::CheckOptions;
+    use crate::driver::connected_end::End;
+    use crate::lanes::LaneMessage;
+    use crate::rdma_cm::{Event, EventChannel, EventKind, Parameters, PortSpace};
+
+    /// Long enough for a loaded machine.
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    /// Another lane of a device. Only the test serves it.
+    fn lane_without_thread(first: &Driver) -> End {
+        let options = OpenOptions::default();
+        let taken = FirstLane {
+            other: 1,
+            common: Arc::clone(&first.lane.common),
+            objects: Arc::clone(&first.lane.objects),
+        };
+        let lane = Driver::create_lane(&first.device, &options, Some(&taken)).expect("room");
+        let lane = Driver::over(lane, first.device.clone(), &options, None);
+        End::of(Arc::new(lane))
+    }
+
+    /// A program must see the last message of a peer before the disconnection.
+    #[test]
+    fn disconnection_waits_until_other_lanes_have_received() {
+        let first = Driver::without_thread("127.58.93.21");
+        let (lane, peer) = (lane_without_thread(&first), End::open("127.58.93.22"));
+        lane.connect(&peer);
+        peer.connect(&lane);
+        peer.send_to(&lane);
+        let objects = &first.lane.objects;
+        let completions = objects.completion_queue(lane.completions).expect("room");
+        assert!(completions.is_empty(), "nobody has received it yet");
+        first.lane.common.deliver(vec![LaneMessage::Disconnecting]);
+        assert!(!completions.is_empty());
+    }
+
+    fn expect(channel: &EventChannel) -> Event {
+        channel.wait_for(TIMEOUT).expect("an event")
+    }
+
+    /// The confirmation of the client (RTU) is lost, and the queue pair of the server is ready to receive: then the first
+    /// packet confirms the connection. Its lane has no connection manager.
+    #[test]
+    fn first_packet_in_another_lane_confirms_the_connection() {
+        let lanes = OpenOptions {
+            lanes: 2,
+            ..OpenOptions::default()
+        };
+        let faults = OpenOptions {
+            faults: Some("drop:cm=RTU".into()),
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.24", &lanes).expect("a loopback address");
+        let server = End::of(first.lane_for_queue(Some(1)));
+        assert!(!Arc::ptr_eq(&server.driver, &first));
+        let client = Driver::open("127.58.93.25", &faults).expect("a loopback address");
+        let client = End::of(client);
+        let channels = [(); 2].map(|()| EventChannel::new().expect("a descriptor"));
+        let [listener, asking] = [0, 1].map(|end| channels[end].create_id(PortSpace::Tcp));
+        let Ok(()) = listener.choose(Arc::clone(&first));
+        let Ok(()) = asking.choose(Arc::clone(&client.driver));
+        let address = "127.58.93.24:7471".parse().expect("an address");
+        listener.bind(address).expect("a free port");
+        listener.listen(1).expect("it is bound");
+        asking
+            .bind("127.58.93.25:0".parse().expect("an address"))
+            .expect("a port");
+        asking
+            .resolve_address(None, address, TIMEOUT)
+            .expect("it is bound");
+        assert_eq!(expect(&channels[1]).kind, EventKind::AddressResolved);
+        asking.resolve_route(TIMEOUT).expect("it has an address");
+        assert_eq!(expect(&channels[1]).kind, EventKind::RouteResolved);
+        asking
+            .connect(&Parameters::new(client.number))
+            .expect("it has a route");
+        let accepted = expect(&channels[0]).request.expect("a request");
+        server.connect_to_receive(&client);
+        client.connect(&server);
+        accepted
+            .accept(&Parameters::new(server.number))
+            .expect("it is asked");
+        let EventKind::ConnectResponse(_) = expect(&channels[1]).kind else {
+            panic!("not accepted");
+        };
+        asking.establish().expect("it is accepted");
+        client.send_to(&server);
+        assert_eq!(expect(&channels[0]).kind, EventKind::Established);
+    }
+
+    #[test]
+    fn first_lane_serves_the_queues_of_a_lane_that_cannot_be_opened() {
+        let options = OpenOptions {
+            lanes: 2,
+            ..OpenOptions::default()
+        };
+        let mut first = Driver::open("127.58.93.23", &options).expect("a loopback address");
+        // As if the process had no descriptors left: no socket of this address can be opened.
+        let driver = Arc::get_mut(&mut first).expect("nobody else uses it");
+        let missing = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        for entry in &mut driver.device.gids {
+            entry.address = missing;
+        }
+        for _ in 0..2 {
+            let lane = first.lane_for_queue(Some(1));
+            assert!(Arc::ptr_eq(&lane, &first));
+        }
+        let queue = first.call(|device| device.create_completion_queue(8));
+        let queue = first.polled_queue(queue.expect("room")).expect("it exists");
+        assert!(first.poll(&queue).is_none());
+    }
 
     #[test]
     fn captures_faults_checks_and_simulations_have_one_lane() {
