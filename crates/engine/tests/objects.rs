@@ -8,7 +8,7 @@ use conversation::*;
 use engine::{
     Access, AsyncEvent, Attribute, Attributes, Buffer, Config, Device, Event, Extent, MemoryError,
     ModifyError, Notify, ObjectError, QpnRange, QueuePairInit, QueuePairType, ReceiveRequest,
-    SendRequest, State, Status, WindowKind, Work,
+    SendRequest, SharedReceiveInit, State, Status, WindowKind, Work,
 };
 use wire::{Key, PathMtu, Qpn, Reth};
 
@@ -63,6 +63,32 @@ fn xrc_domain_in_use_is_not_closed() {
     peer.device
         .close_xrc_domain(xrc)
         .expect("nothing uses the object");
+}
+
+#[test]
+fn objects_of_a_shared_receive_queue_are_not_destroyed() {
+    let mut peer = Conversation::new();
+    let device = &mut peer.device;
+    let domain = device.allocate_domain().expect("a domain");
+    let xrc = device.open_xrc_domain().expect("an XRC domain");
+    let completions = device.create_completion_queue(4).expect("a queue");
+    let init = SharedReceiveInit {
+        domain,
+        capacity: 4,
+        max_segments: 1,
+        xrc: Some((xrc, completions)),
+    };
+    let shared = device.create_shared_receive_queue(init).expect("a queue");
+    let in_use = Err(ObjectError::InUse(1));
+    assert_eq!(device.free_domain(domain), in_use);
+    assert_eq!(device.close_xrc_domain(xrc), in_use);
+    assert_eq!(device.destroy_completion_queue(completions), in_use);
+    device
+        .destroy_shared_receive_queue(shared)
+        .expect("nothing uses the object");
+    assert_eq!(device.free_domain(domain), Ok(()));
+    assert_eq!(device.close_xrc_domain(xrc), Ok(()));
+    assert_eq!(device.destroy_completion_queue(completions), Ok(()));
 }
 
 #[test]
