@@ -175,6 +175,21 @@ fn options_change_the_request_and_the_queue_pair_attributes() {
 }
 
 #[test]
+fn only_the_newest_unanswered_ids_are_kept() {
+    let mut conversation = Conversation::new();
+    let ids: Vec<_> = (0..20).map(|_| conversation.connecting().0).collect();
+    // Nobody fetches them meanwhile.
+    assert_eq!(
+        conversation.peer_receives(REQUEST_INTERVAL).len(),
+        ids.len()
+    );
+    let kept = std::iter::from_fn(|| conversation.manager.poll_unanswered());
+    let kept: Vec<_> = kept.collect();
+    assert_eq!(kept.len(), 16);
+    assert!(kept.iter().all(|id| ids.contains(id)));
+}
+
+#[test]
 fn unanswered_request_is_sent_sixteen_times_and_two_early_ones() {
     let mut conversation = Conversation::new();
     let (id, request) = conversation.connecting();
