@@ -11,6 +11,7 @@ mod cm_id;
 mod devices;
 mod id_on_device;
 
+use std::error::Error;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub use wire::cm::{PortSpace, RejectReason, ServiceStatus};
 
 use crate::Driver;
 use crate::options::OpenError;
-use engine::Address;
+use engine::{Address, SystemRefusal};
 
 /// Why an operation on an id failed.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +75,12 @@ pub enum CmError {
     /// The device was opened before a fork.
     #[error("the device was opened before a fork and stays with the parent: open it again")]
     Inherited,
+    /// The connection manager of the system can't be used.
+    #[error("the connection manager of the system can't be used: {0}")]
+    SystemManager(#[source] Box<dyn Error + Send + Sync>),
+    /// The connection manager of the system refuses the operation.
+    #[error(transparent)]
+    System(#[from] SystemRefusal),
 }
 
 /// The devices that programs choose from. Each is opened once.

@@ -3,18 +3,24 @@
 //! [`Tree::devices`] lists them, from the files that the kernel shows in `/sys`. Under `roci run` these files
 //! describe the devices of this project; such devices are left out, because they are listed elsewhere.
 //!
-//! [`verbs`] opens and uses them, through the system's libibverbs. It is loaded when the first device is opened.
+//! [`verbs`] opens and uses them, through the system's libibverbs. It is loaded when the first device is opened. [`rdma_cm`]
+//! connects their queue pairs, through the system's librdmacm, which is loaded when the first id is created.
 
 mod device;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 mod kind;
+#[allow(unsafe_code, reason = "libraries of C are loaded at run time")]
+mod loader;
 mod port;
+#[allow(unsafe_code, reason = "librdmacm is written in C")]
+pub mod rdma_cm;
 mod tree;
 #[allow(unsafe_code, reason = "libibverbs is written in C")]
 pub mod verbs;
 
 pub use device::{Device, NodeType};
 pub use kind::Kind;
+pub use loader::LibraryError;
 pub use port::{GidEntry, GidType, LinkLayer, Port, PortState};
 pub use tree::{ROOT_VARIABLE, Tree};

@@ -14,8 +14,12 @@ mod queue_pair;
 mod region;
 
 pub use completion_queue::CompletionQueue;
+pub(crate) use context::device_name;
 pub use context::{Context, DeviceAttributes, PortAttributes};
+pub(crate) use convert::attributes_from;
 pub use domain::Domain;
-pub use error::{LibraryError, OpenError};
+pub use error::OpenError;
+pub(crate) use error::last_error;
+pub(crate) use library::is_used_by;
 pub use queue_pair::{QueuePair, QueuePairInit};
 pub use region::Region;

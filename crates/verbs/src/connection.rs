@@ -4,13 +4,14 @@
 //! First, [`Listener`] or [`Connector`] determine the device. Then the application prepares the queue pair,
 //! posts its first receives, and connects or accepts.
 
+mod connection_id;
 mod connector;
 mod listener;
+mod system_id;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,10 +21,10 @@ pub use connector::{Connector, PreparedConnect};
 pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 
 use crate::context::Context;
-use crate::error::{ConnectError, SetupError};
+use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
-use driver::Driver;
-use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, Failure};
+use connection_id::{ConnectionId, Event};
+use driver::rdma_cm::{CmError, EventKind, Failure};
 
 /// A connection with its queue pair, ready to post.
 ///
@@ -32,9 +33,8 @@ use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, Failure};
 #[derive(Debug)]
 pub struct Connection {
     // Dropped first: the peer gets the disconnect before the queue pair stops responding.
-    id: CmId,
+    id: ConnectionId,
     queue_pair: QueuePair,
-    channel: EventChannel,
     private_data: Vec<u8>,
     /// Either side has disconnected, and the event is taken from the channel.
     has_ended: AtomicBool,
@@ -68,7 +68,7 @@ impl Connection {
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
         let deadline = driver::clock::now() + timeout;
         while !self.has_ended.load(Ordering::Relaxed) {
-            let Some(event) = self.channel.wait_until(Some(deadline)) else {
+            let Some(event) = self.id.wait_until(Some(deadline)) else {
                 return false;
             };
             self.note(&event);
@@ -80,15 +80,15 @@ impl Connection {
     #[cfg(feature = "async")]
     pub async fn disconnected(&self) {
         while !self.has_ended.load(Ordering::Relaxed) {
-            self.note(&self.channel.next().await);
+            self.note(&self.id.next().await);
         }
     }
 
     /// Remembers the end of the connection, if this event is the end.
     fn note(&self, event: &Event) {
         let is_end = matches!(
-            event.kind,
-            EventKind::Disconnected { .. } | EventKind::DeviceRemoval
+            event,
+            Event::Other(EventKind::Disconnected { .. } | EventKind::DeviceRemoval)
         );
         self.has_ended.fetch_or(is_end, Ordering::Relaxed);
     }
@@ -100,13 +100,6 @@ impl Deref for Connection {
     fn deref(&self) -> &QueuePair {
         &self.queue_pair
     }
-}
-
-/// The driver of a device that the connection manager can use.
-fn driver_of(context: &Context) -> Result<Arc<Driver>, ConnectError> {
-    let driver = context.software("connections by the connection manager");
-    let driver = driver.map_err(|refusal| SetupError::Create(refusal.into()))?;
-    Ok(Arc::clone(driver))
 }
 
 /// Prepares a queue pair for a connection over this device.

@@ -158,6 +158,11 @@ impl Context {
         }
     }
 
+    /// A device of the system that the connection manager names. All callers of a name share it while one of them has it.
+    pub(crate) fn of_system(name: &str) -> Result<Self, OpenError> {
+        system_device::shared(name).map(|device| Self(Opened::System(device)))
+    }
+
     /// The driver, for something that only our devices have.
     pub(crate) fn software(&self, what: &'static str) -> Result<&Arc<Driver>, SystemRefusal> {
         self.driver().ok_or(SystemRefusal::NotOffered(what))

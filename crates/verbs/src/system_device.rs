@@ -1,10 +1,12 @@
 //! An open device of the system.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use driver::{DeviceChoice, OpenError, OpenOptions};
+use engine::SystemRefusal;
 use net::interface::{
     self, Choice, Device, DeviceKind, GidEntry, InterfaceId, LinkState, SoftwareChoice,
+    SystemChoice,
 };
 use system::{GidType, LinkLayer, NodeType, Port, PortState, Tree, verbs};
 use wire::{Gid, PathMtu};
@@ -20,6 +22,8 @@ pub(crate) struct SystemDevice {
     pub(crate) port: u8,
     /// The index of the GID that queue pairs use by default.
     pub(crate) gid_index: u8,
+    /// How many reads and atomics may be outstanding in each direction.
+    pub(crate) max_reads: u8,
 }
 
 /// The devices of the system that the environment asks for.
@@ -60,6 +64,42 @@ pub(crate) fn named(
     Ok(Some(found))
 }
 
+/// The devices of the system that an address stands for: none, unless `ROCI_DEVICES` names no others.
+pub(crate) fn of_addresses() -> Result<Option<SystemChoice>, OpenError> {
+    if driver::is_simulated() {
+        return Ok(None);
+    }
+    let choice = Choice::from_env()?;
+    Ok((choice.software == SoftwareChoice::None).then_some(choice.system))
+}
+
+/// The device with a name, for all who find it by an address.
+pub(crate) fn shared(name: &str) -> Result<Arc<SystemDevice>, OpenError> {
+    static OPEN: Mutex<Vec<Weak<SystemDevice>>> = Mutex::new(Vec::new());
+    let find = |open: &mut Vec<Weak<SystemDevice>>| {
+        open.retain(|device| device.strong_count() > 0);
+        let mut devices = open.iter().filter_map(Weak::upgrade);
+        devices.find(|device| device.device.name == name)
+    };
+    let open = || OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = find(&mut open()) {
+        return Ok(found);
+    }
+    let mut devices = Tree::of_machine().devices().into_iter();
+    let device = devices.find(|device| device.name == name);
+    let device = device.ok_or_else(|| OpenError::Unknown {
+        name: name.to_owned(),
+        known: Vec::new(),
+    })?;
+    let opened = Arc::new(SystemDevice::open(&device, &OpenOptions::from_env())?);
+    // Another thread may have opened it meanwhile.
+    let mut open = open();
+    Ok(find(&mut open).unwrap_or_else(|| {
+        open.push(Arc::downgrade(&opened));
+        opened
+    }))
+}
+
 impl SystemDevice {
     /// Opens a device. Its first active port is used.
     pub(crate) fn open(found: &system::Device, options: &OpenOptions) -> Result<Self, OpenError> {
@@ -77,6 +117,7 @@ impl SystemDevice {
         let context = verbs::Context::open(name).map_err(|error| failed(error.into()))?;
         let attributes = context.port(port.number);
         let attributes = attributes.map_err(|error| failed(error.into()))?;
+        let max_reads = max_reads(&context).map_err(|error| failed(error.into()))?;
         let mut device =
             describe(found, port).ok_or_else(|| failed("its port has no MTU".into()))?;
         device.active_mtu = attributes.active_mtu.unwrap_or(device.active_mtu);
@@ -87,8 +128,18 @@ impl SystemDevice {
             gids: table(port),
             port: port.number,
             gid_index: u8::try_from(recommended).unwrap_or(0),
+            max_reads,
         })
     }
+}
+
+/// The smaller limit of both directions.
+fn max_reads(context: &verbs::Context) -> Result<u8, SystemRefusal> {
+    let limits = context.attributes()?.limits;
+    let of_reads = ["max_qp_rd_atom", "max_qp_init_rd_atom"];
+    let found = limits.iter().filter(|(name, _)| of_reads.contains(name));
+    let smallest = found.map(|(_, limit)| *limit).min().unwrap_or(0);
+    Ok(u8::try_from(smallest).unwrap_or(u8::MAX))
 }
 
 /// An option that only our devices have.

@@ -98,6 +98,19 @@ fn text(start: *const c_char) -> String {
     text.to_string_lossy().into_owned()
 }
 
+/// The name of the device of a context.
+///
+/// # Safety
+/// The context must be open.
+pub(crate) unsafe fn device_name(context: NonNull<ibv_context>) -> Option<String> {
+    let functions = functions().ok()?;
+    // SAFETY: the context is open, and its device does not change.
+    let device = NonNull::new(unsafe { (*context.as_ptr()).device })?;
+    // SAFETY: a device exists as long as a context of it is open.
+    let name = unsafe { (functions.ibv_get_device_name)(device.as_ptr()) };
+    (!name.is_null()).then(|| text(name))
+}
+
 impl Context {
     /// Opens the device with this name.
     pub fn open(name: &str) -> Result<Arc<Self>, OpenError> {

@@ -1,8 +1,8 @@
 //! From the engine's vocabulary to the structures of C, and back.
 
 use abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_wc};
-use engine::{Address, Attributes, CompletedWork, Completion, State, Status};
-use wire::{AckTimeout, Key, Psn, Qpn, QueueKey, RnrTimer};
+use engine::{Access, Address, Attribute, Attributes, CompletedWork, Completion, State, Status};
+use wire::{AckTimeout, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 /// The port of a queue pair whose attributes name none. Most devices have one port.
 pub(super) const FIRST_PORT: u8 = 1;
@@ -64,8 +64,7 @@ fn work_of(opcode: u32) -> CompletedWork {
 }
 
 /// The attributes as C has them. The mask has the same bits as [`Attributes::given`].
-pub(super) fn attributes_of(given: &Attributes) -> ibv_qp_attr {
-    let port = given.port.unwrap_or(FIRST_PORT);
+pub(super) fn attributes_of(given: &Attributes, port: u8) -> ibv_qp_attr {
     let address = |address: &Address| address_of(address, port);
     ibv_qp_attr {
         qp_state: given.state.map_or(0, |state| state as u32),
@@ -111,6 +110,42 @@ fn address_of(address: &Address, port: u8) -> ibv_ah_attr {
         is_global: 1,
         port_num: port,
         ..ibv_ah_attr::default()
+    }
+}
+
+/// The attributes that a mask names.
+pub(crate) fn attributes_from(found: &ibv_qp_attr, mask: u32) -> Attributes {
+    let named = Attribute::from_bits_truncate(mask);
+    let has = |attribute| named.contains(attribute);
+    let mtu = |code: u32| PathMtu::from_code(u8::try_from(code).ok()?);
+    Attributes {
+        state: state_of(found.qp_state).filter(|_| has(Attribute::STATE)),
+        access: has(Attribute::ACCESS).then(|| Access::from_bits_truncate(found.qp_access_flags)),
+        partition_index: has(Attribute::PARTITION).then_some(found.pkey_index),
+        port: has(Attribute::PORT).then_some(found.port_num),
+        path: has(Attribute::PATH).then(|| address_from(&found.ah_attr)),
+        path_mtu: mtu(found.path_mtu).filter(|_| has(Attribute::PATH_MTU)),
+        ack_timeout: AckTimeout::new(found.timeout).filter(|_| has(Attribute::ACK_TIMEOUT)),
+        retry_count: has(Attribute::RETRY_COUNT).then_some(found.retry_cnt),
+        rnr_retry: has(Attribute::RNR_RETRY).then_some(found.rnr_retry),
+        receive_psn: has(Attribute::RECEIVE_PSN).then(|| Psn::new(found.rq_psn)),
+        initiator_depth: has(Attribute::INITIATOR_DEPTH).then_some(found.max_rd_atomic),
+        rnr_timer: RnrTimer::new(found.min_rnr_timer).filter(|_| has(Attribute::RNR_TIMER)),
+        send_psn: has(Attribute::SEND_PSN).then(|| Psn::new(found.sq_psn)),
+        responder_resources: has(Attribute::RESPONDER_RESOURCES)
+            .then_some(found.max_dest_rd_atomic),
+        destination: has(Attribute::DESTINATION).then(|| Qpn::new(found.dest_qp_num)),
+        ..Attributes::default()
+    }
+}
+
+fn address_from(found: &ibv_ah_attr) -> Address {
+    Address {
+        flow_label: found.grh.flow_label,
+        hop_limit: found.grh.hop_limit,
+        traffic_class: found.grh.traffic_class,
+        service_level: found.sl,
+        ..Address::new(Gid::from_bytes(found.grh.dgid.raw), found.grh.sgid_index)
     }
 }
 
@@ -167,6 +202,39 @@ mod tests {
         assert_eq!(completion.status, Status::RetriesExhausted);
         assert_eq!((completion.length, completion.immediate), (0, None));
         assert_eq!(status_of(17), Status::General);
+    }
+
+    #[test]
+    fn attributes_survive_the_way_to_c_and_back() {
+        let given = Attributes {
+            state: Some(State::ReadyToReceive),
+            port: Some(2),
+            path: Some(Address {
+                flow_label: 77,
+                hop_limit: 3,
+                traffic_class: 12,
+                service_level: 4,
+                ..Address::new(Gid::from_bytes([9; 16]), 5)
+            }),
+            path_mtu: Some(PathMtu::Mtu2048),
+            destination: Some(Qpn::new(18)),
+            receive_psn: Some(Psn::new(19)),
+            responder_resources: Some(6),
+            rnr_timer: RnrTimer::new(12),
+            send_psn: Some(Psn::new(20)),
+            ack_timeout: AckTimeout::new(15),
+            retry_count: Some(7),
+            rnr_retry: Some(1),
+            initiator_depth: Some(8),
+            partition_index: Some(3),
+            access: Some(Access::REMOTE_READ),
+            ..Attributes::default()
+        };
+        let c = attributes_of(&given, 2);
+        assert_eq!((c.port_num, c.ah_attr.port_num), (2, 2));
+        assert_eq!(attributes_from(&c, given.given().bits()), given);
+        let named = Attribute::SEND_PSN.union(Attribute::STATE);
+        assert_eq!(attributes_from(&c, named.bits()).given(), named);
     }
 
     #[test]

@@ -4,24 +4,7 @@ use std::io;
 
 use engine::SystemRefusal;
 
-/// Why the system's libraries can't be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LibraryError {
-    /// The library is not installed, or one of its own libraries is missing.
-    #[error(
-        "libibverbs can't be loaded: {0}; install rdma-core (on Debian: `apt install libibverbs1 ibverbs-providers`)"
-    )]
-    Missing(String),
-    /// The library lacks a function.
-    #[error("libibverbs has no function `{0}`; install a newer rdma-core")]
-    Incomplete(&'static str),
-    /// The library is the one of this project, which has software devices only.
-    #[error(
-        "the libibverbs of this process is Rocinante's own, which has no devices of the system; start the program \
-         without `roci run`"
-    )]
-    Ours,
-}
+use crate::loader::LibraryError;
 
 /// Why a device of the system can't be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,13 +24,13 @@ pub enum OpenError {
 }
 
 /// A call that reported its error in `errno`.
-pub(super) fn last_error(call: &'static str) -> SystemRefusal {
+pub(crate) fn last_error(call: &'static str) -> SystemRefusal {
     let number = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     SystemRefusal::Call { call, number }
 }
 
 /// A call that returned an error number; some return its negative.
-pub(super) fn error_number(call: &'static str, number: i32) -> SystemRefusal {
+pub(crate) fn error_number(call: &'static str, number: i32) -> SystemRefusal {
     let number = number.abs();
     SystemRefusal::Call { call, number }
 }

@@ -8,62 +8,17 @@ use abi::{
     ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
 };
 
-use super::error::LibraryError;
+use crate::loader::{Handle, LibraryError, Name, functions};
 
-/// The name of the library, with the version of its interface.
-const NAME: &CStr = c"libibverbs.so.1";
+/// The library.
+const NAME: Name = Name {
+    file: c"libibverbs.so.1",
+    library: "libibverbs",
+    package: "libibverbs1 ibverbs-providers",
+};
 
 /// A function of librdmacm. rdma-core has it in another library; ours has all functions in one.
 const OF_CONNECTION_MANAGER: &CStr = c"rdma_create_id";
-
-/// A function that has the type of a field of [`Functions`].
-trait Function: Sized {
-    /// # Safety
-    /// The address must be that of a function of this type.
-    unsafe fn at(address: *mut c_void) -> Self;
-}
-
-macro_rules! functions {
-    ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions of the library that are called by name.
-        pub(super) struct Functions {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
-        }
-
-        impl Functions {
-            fn find(library: &Handle) -> Result<Self, LibraryError> {
-                Ok(Self {
-                    $($name: {
-                        let name = concat!(stringify!($name), "\0");
-                        let address = library.symbol(name).ok_or(LibraryError::Incomplete(stringify!($name)))?;
-                        // SAFETY: the address is that of the function with this name, whose prototype in `verbs.h` is the
-                        // type of the field; a test compares the structures with the header.
-                        unsafe { <unsafe extern "C" fn($($argument),*) -> $result>::at(address) }
-                    },)*
-                })
-            }
-        }
-    };
-}
-
-macro_rules! function_types {
-    ($($($letter:ident)*;)*) => {
-        $(impl<R, $($letter),*> Function for unsafe extern "C" fn($($letter),*) -> R {
-            unsafe fn at(address: *mut c_void) -> Self {
-                // SAFETY: by the caller's promise; a function pointer has the size of an address.
-                unsafe { std::mem::transmute::<*mut c_void, Self>(address) }
-            }
-        })*
-    };
-}
-
-function_types! {
-    A;
-    A B;
-    A B C;
-    A B C D;
-    A B C D E;
-}
 
 functions! {
     ibv_get_device_list(*mut c_int) -> *mut *mut ibv_device;
@@ -92,48 +47,6 @@ functions! {
     ibv_query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
 }
 
-/// The loaded library. It is never unloaded: providers keep threads and pointers into it.
-struct Handle(*mut c_void);
-
-impl Handle {
-    fn open(name: &CStr) -> Result<Self, LibraryError> {
-        // SAFETY: the name ends with a zero byte. Constructors of the library run; those of rdma-core and of ours do
-        // nothing that this program relies on.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if handle.is_null() {
-            return Err(LibraryError::Missing(last_error()));
-        }
-        Ok(Self(handle))
-    }
-
-    /// The address of a function; the name ends with a zero byte.
-    fn symbol(&self, name: &str) -> Option<*mut c_void> {
-        let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
-        // SAFETY: the handle is open, and the name ends with a zero byte.
-        let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
-        (!address.is_null()).then_some(address)
-    }
-
-    /// Whether it is the library of this project.
-    fn is_ours(&self) -> bool {
-        // SAFETY: as in `symbol`.
-        let address = unsafe { libc::dlsym(self.0, OF_CONNECTION_MANAGER.as_ptr()) };
-        !address.is_null()
-    }
-}
-
-/// What the loader said last.
-fn last_error() -> String {
-    // SAFETY: the result is null, or a text that stays until the next call of the loader in this thread.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "unknown error".to_owned();
-    }
-    // SAFETY: not null, so a text that ends with a zero byte.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_string_lossy().into_owned()
-}
-
 /// The functions of the system's libibverbs, loaded at the first call.
 pub(super) fn functions() -> Result<&'static Functions, LibraryError> {
     static LOADED: OnceLock<Result<Functions, LibraryError>> = OnceLock::new();
@@ -143,9 +56,16 @@ pub(super) fn functions() -> Result<&'static Functions, LibraryError> {
         .map_err(Clone::clone)
 }
 
-fn load(name: &CStr) -> Result<Functions, LibraryError> {
+/// Whether a library that needs libibverbs has found the loaded one. Our librdmacm has functions of its own instead.
+pub(crate) fn is_used_by(library: &Handle) -> Result<bool, LibraryError> {
+    let open: unsafe extern "C" fn(_) -> _ = functions()?.ibv_open_device;
+    let found = library.symbol(c"ibv_open_device");
+    Ok(found.is_some_and(|found| found.addr() == open as usize))
+}
+
+fn load(name: Name) -> Result<Functions, LibraryError> {
     let library = Handle::open(name)?;
-    if library.is_ours() {
+    if library.symbol(OF_CONNECTION_MANAGER).is_some() {
         return Err(LibraryError::Ours);
     }
     Functions::find(&library)
@@ -156,18 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_library_is_named_with_the_package() {
-        let error = load(c"libibverbs-of-nobody.so.1")
-            .err()
-            .expect("it does not exist");
-        let text = error.to_string();
-        assert!(text.contains("libibverbs-of-nobody.so.1"), "{text}");
-        assert!(text.contains("apt install"), "{text}");
-    }
-
-    #[test]
     fn a_library_without_verbs_is_refused() {
-        let error = load(c"libc.so.6").err();
+        let name = Name {
+            file: c"libc.so.6",
+            ..NAME
+        };
+        let error = load(name).err();
         assert_eq!(error, Some(LibraryError::Incomplete("ibv_get_device_list")));
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use abi::{
     AtomicTarget, BindWindow, RdmaTarget, WorkTarget, ibv_mw_bind_info, ibv_qp, ibv_qp_attr,
@@ -16,7 +17,7 @@ use smallvec::SmallVec;
 use wire::Qpn;
 
 use super::completion_queue::CompletionQueue;
-use super::convert::{attributes_of, state_of};
+use super::convert::{FIRST_PORT, attributes_of, state_of};
 use super::domain::Domain;
 use super::error::{error_number, last_error};
 
@@ -45,6 +46,8 @@ pub struct QueuePair {
     raw: NonNull<ibv_qp>,
     number: Qpn,
     domain: Arc<Domain>,
+    /// The port that it was given. Its address needs the same one.
+    port: AtomicU8,
     _completions: [Arc<CompletionQueue>; 2],
 }
 
@@ -89,6 +92,7 @@ impl QueuePair {
             raw,
             number: Qpn::new(number),
             domain: Arc::clone(domain),
+            port: FIRST_PORT.into(),
             _completions: [
                 Arc::clone(init.send_completions),
                 Arc::clone(init.receive_completions),
@@ -103,7 +107,10 @@ impl QueuePair {
 
     /// Changes the attributes that are given.
     pub fn modify(&self, attributes: &Attributes) -> Result<(), SystemRefusal> {
-        let mut wanted = attributes_of(attributes);
+        if let Some(port) = attributes.port {
+            self.port.store(port, Ordering::Relaxed);
+        }
+        let mut wanted = attributes_of(attributes, self.port.load(Ordering::Relaxed));
         let mask = attributes.given().bits().cast_signed();
         let modify = self.domain.context.functions.ibv_modify_qp;
         // SAFETY: the queue pair exists, and the structure has the size that a test compares with the header.
@@ -111,6 +118,14 @@ impl QueuePair {
             0 => Ok(()),
             number => Err(error_number("ibv_modify_qp", number)),
         }
+    }
+
+    /// Moves it to the error state, so that its requests are flushed.
+    pub(crate) fn move_to_error(&self) -> Result<(), SystemRefusal> {
+        self.modify(&Attributes {
+            state: Some(State::Error),
+            ..Attributes::default()
+        })
     }
 
     /// Its state, as the device reports it.

@@ -4,14 +4,13 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use engine::{PostError, Segment};
-use wire::cm::PortSpace;
 
-use super::{Connection, driver_of, failure, prepare};
+use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePairBuilder};
 use driver::clock::now;
-use driver::rdma_cm::{CmId, Event, EventChannel, EventKind, PeerParameters};
+use driver::rdma_cm::{EventKind, PeerParameters};
 
 /// How long resolving an address or a route may take. The kernel answers at once.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,8 +22,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A resolved route to a server.
 #[derive(Debug)]
 pub struct Connector {
-    id: CmId,
-    channel: EventChannel,
+    id: ConnectionId,
     context: Context,
     peer: SocketAddr,
     timeout: Duration,
@@ -33,7 +31,7 @@ pub struct Connector {
 impl Connector {
     /// Resolves the route to a server, given by name or address.
     pub fn resolve(peer: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        Resolution::start(resolve(peer)?, None, |_| {})?.finish()
+        Resolution::start(None, None, resolve(peer)?)?.finish()
     }
 
     /// As [`resolve`](Self::resolve), from a given local address.
@@ -41,7 +39,7 @@ impl Connector {
         source: SocketAddr,
         peer: impl ToSocketAddrs + ToString,
     ) -> Result<Self, ConnectError> {
-        Resolution::start(resolve(peer)?, Some(source), |_| {})?.finish()
+        Resolution::start(None, Some(source), resolve(peer)?)?.finish()
     }
 
     /// As [`resolve`](Self::resolve), over a given open device.
@@ -49,18 +47,14 @@ impl Connector {
         context: &Context,
         peer: impl ToSocketAddrs + ToString,
     ) -> Result<Self, ConnectError> {
-        let driver = driver_of(context)?;
-        Resolution::start(resolve(peer)?, None, |id| {
-            let Ok(()) = id.choose(driver);
-        })?
-        .finish()
+        Resolution::start(Some(context), None, resolve(peer)?)?.finish()
     }
 
     /// As [`resolve`](Self::resolve), for tasks. It takes an address, because looking up a name blocks: use the
     /// resolver of your runtime.
     #[cfg(feature = "async")]
     pub async fn resolve_async(peer: SocketAddr) -> Result<Self, ConnectError> {
-        Resolution::start(peer, None, |_| {})?.finish_async().await
+        Resolution::start(None, None, peer)?.finish_async().await
     }
 
     /// As [`resolve_from`](Self::resolve_from), for tasks.
@@ -69,7 +63,7 @@ impl Connector {
         source: SocketAddr,
         peer: SocketAddr,
     ) -> Result<Self, ConnectError> {
-        let resolution = Resolution::start(peer, Some(source), |_| {})?;
+        let resolution = Resolution::start(None, Some(source), peer)?;
         resolution.finish_async().await
     }
 
@@ -79,10 +73,7 @@ impl Connector {
         context: &Context,
         peer: SocketAddr,
     ) -> Result<Self, ConnectError> {
-        let driver = driver_of(context)?;
-        let resolution = Resolution::start(peer, None, |id| {
-            let Ok(()) = id.choose(driver);
-        })?;
+        let resolution = Resolution::start(Some(context), None, peer)?;
         resolution.finish_async().await
     }
 
@@ -111,50 +102,47 @@ impl Connector {
 
 /// A resolution in progress: first of the address, then of the route.
 struct Resolution {
-    id: CmId,
-    channel: EventChannel,
+    id: ConnectionId,
     peer: SocketAddr,
 }
 
 impl Resolution {
     fn start(
-        peer: SocketAddr,
+        device: Option<&Context>,
         source: Option<SocketAddr>,
-        choose: impl FnOnce(&CmId),
+        peer: SocketAddr,
     ) -> Result<Self, ConnectError> {
-        let channel = EventChannel::private();
-        let id = channel.create_id(PortSpace::Tcp);
-        choose(&id);
+        let id = ConnectionId::create(device)?;
         id.resolve_address(source, peer, RESOLVE_TIMEOUT)?;
-        Ok(Self { id, channel, peer })
+        Ok(Self { id, peer })
     }
 
     fn finish(self) -> Result<Connector, ConnectError> {
-        while !self.is_done(self.channel.wait())? {}
+        while !self.is_done(self.id.wait())? {}
         self.into_connector()
     }
 
     #[cfg(feature = "async")]
     async fn finish_async(self) -> Result<Connector, ConnectError> {
-        while !self.is_done(self.channel.next().await)? {}
+        while !self.is_done(self.id.next().await)? {}
         self.into_connector()
     }
 
     /// Handles an event. Returns whether the route is resolved.
     fn is_done(&self, event: Event) -> Result<bool, ConnectError> {
-        match event.kind {
-            EventKind::AddressResolved => self.id.resolve_route(RESOLVE_TIMEOUT)?,
-            EventKind::RouteResolved => return Ok(true),
-            kind => failure(self.peer, kind).map_or(Ok(()), Err)?,
+        match event {
+            Event::Other(EventKind::AddressResolved) => self.id.resolve_route(RESOLVE_TIMEOUT)?,
+            Event::Other(EventKind::RouteResolved) => return Ok(true),
+            Event::Other(kind) => failure(self.peer, kind).map_or(Ok(()), Err)?,
+            Event::Request(..) => {}
         }
         Ok(false)
     }
 
     fn into_connector(self) -> Result<Connector, ConnectError> {
         Ok(Connector {
-            context: Context::from_id(&self.id).ok_or(ConnectError::Gone)?,
+            context: self.id.context()?,
             id: self.id,
-            channel: self.channel,
             peer: self.peer,
             timeout: RESPONSE_TIMEOUT,
         })
@@ -182,7 +170,7 @@ impl PreparedConnect {
     pub fn connect(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let deadline = self.ask(private_data)?;
         loop {
-            let Some(event) = self.connector.channel.wait_until(Some(deadline)) else {
+            let Some(event) = self.connector.id.wait_until(Some(deadline)) else {
                 return Err(ConnectError::Unreachable(self.connector.peer));
             };
             if let Some(answer) = self.answer(event) {
@@ -196,11 +184,8 @@ impl PreparedConnect {
     pub async fn connect_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let deadline = self.ask(private_data)?;
         loop {
-            let Connector {
-                channel, context, ..
-            } = &self.connector;
-            let driver = driver_of(context)?;
-            let Some(event) = channel.next_until(&driver, Some(deadline)).await else {
+            let Connector { id, context, .. } = &self.connector;
+            let Some(event) = id.next_until(context, Some(deadline)).await else {
                 return Err(ConnectError::Unreachable(self.connector.peer));
             };
             if let Some(answer) = self.answer(event) {
@@ -211,15 +196,15 @@ impl PreparedConnect {
 
     /// Sends the request. Returns until when to wait for the response.
     fn ask(&self, private_data: &[u8]) -> Result<Instant, ConnectError> {
-        let parameters = self.prepared.parameters(private_data);
-        self.connector.id.connect(&parameters)?;
+        self.connector.id.connect(&self.prepared, private_data)?;
         Ok(now() + self.connector.timeout)
     }
 
     fn answer(&self, event: Event) -> Option<Result<PeerParameters, ConnectError>> {
-        match event.kind {
-            EventKind::ConnectResponse(peer_parameters) => Some(Ok(peer_parameters)),
-            kind => failure(self.connector.peer, kind).map(Err),
+        match event {
+            Event::Other(EventKind::ConnectResponse(parameters)) => Some(Ok(parameters)),
+            Event::Other(kind) => failure(self.connector.peer, kind).map(Err),
+            Event::Request(..) => None,
         }
     }
 
@@ -229,12 +214,11 @@ impl PreparedConnect {
             prepared,
         } = self;
         // If this fails, dropping the id rejects the connection, so that the peer does not wait.
-        let queue_pair = prepared.connect_by(&connector.id)?;
+        let queue_pair = connector.id.make_ready(prepared)?;
         connector.id.establish()?;
         Ok(Connection {
             id: connector.id,
             queue_pair,
-            channel: connector.channel,
             private_data: peer_parameters.private_data,
             has_ended: false.into(),
         })

@@ -4,18 +4,17 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use engine::{PostError, Segment};
-use wire::cm::{PortSpace, RejectReason};
 
 use super::connector::resolve;
-use super::{Connection, driver_of, failure, prepare};
+use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
 use driver::clock::now;
-use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, PeerParameters, Request};
+use driver::rdma_cm::{CmError, CmId, EventKind, PeerParameters};
 
 /// How many requests may wait until the application accepts them.
-const BACKLOG: usize = 1024;
+const BACKLOG: u16 = 1024;
 
 /// How long a client may take to confirm the connection by default. The server sends its reply again after
 /// 1.5, 3, 4 and 8 seconds, so four replies may be lost.
@@ -24,32 +23,26 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Accepts connection requests of clients.
 #[derive(Debug)]
 pub struct Listener {
-    id: CmId,
-    channel: EventChannel,
+    id: ConnectionId,
     local: SocketAddr,
 }
 
 impl Listener {
     /// Listens at a local address, or at all of them if it is unspecified. Port 0 selects a free port.
     pub fn bind(address: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        Self::bind_id(resolve(address)?, |_| {})
+        Self::bind_id(None, resolve(address)?)
     }
 
     /// Listens at the addresses of one open device.
     pub fn bind_on(context: &Context, address: SocketAddr) -> Result<Self, ConnectError> {
-        let driver = driver_of(context)?;
-        Self::bind_id(address, |id| {
-            let Ok(()) = id.choose(driver);
-        })
+        Self::bind_id(Some(context), address)
     }
 
-    fn bind_id(address: SocketAddr, choose: impl FnOnce(&CmId)) -> Result<Self, ConnectError> {
-        let channel = EventChannel::private();
-        let id = channel.create_id(PortSpace::Tcp);
-        choose(&id);
+    fn bind_id(device: Option<&Context>, address: SocketAddr) -> Result<Self, ConnectError> {
+        let id = ConnectionId::create(device)?;
         let local = id.bind(address)?;
         id.listen(BACKLOG)?;
-        Ok(Self { id, channel, local })
+        Ok(Self { id, local })
     }
 
     /// The address and port that clients connect to.
@@ -61,14 +54,14 @@ impl Listener {
     /// The next request, if there is one.
     #[must_use]
     pub fn poll(&self) -> Option<ConnectionRequest> {
-        std::iter::from_fn(|| self.channel.poll()).find_map(ConnectionRequest::of)
+        std::iter::from_fn(|| self.id.poll()).find_map(ConnectionRequest::of)
     }
 
     /// Waits for the next request.
     #[must_use]
     pub fn wait(&self) -> ConnectionRequest {
         loop {
-            if let Some(request) = ConnectionRequest::of(self.channel.wait()) {
+            if let Some(request) = ConnectionRequest::of(self.id.wait()) {
                 return request;
             }
         }
@@ -79,7 +72,7 @@ impl Listener {
     pub fn wait_for(&self, timeout: Duration) -> Option<ConnectionRequest> {
         let deadline = now() + timeout;
         loop {
-            let event = self.channel.wait_until(Some(deadline))?;
+            let event = self.id.wait_until(Some(deadline))?;
             if let Some(request) = ConnectionRequest::of(event) {
                 return Some(request);
             }
@@ -95,24 +88,23 @@ impl Listener {
     #[cfg(feature = "async")]
     pub async fn next(&self) -> ConnectionRequest {
         loop {
-            if let Some(request) = ConnectionRequest::of(self.channel.next().await) {
+            if let Some(request) = ConnectionRequest::of(self.id.next().await) {
                 return request;
             }
         }
     }
 
-    /// The id behind it.
+    /// The id behind it. `None` at devices of the system.
     #[must_use]
-    pub fn id(&self) -> &CmId {
-        &self.id
+    pub fn id(&self) -> Option<&CmId> {
+        self.id.software()
     }
 }
 
 /// A client's request for a connection. Dropping it rejects the request.
 #[derive(Debug)]
 pub struct ConnectionRequest {
-    id: CmId,
-    channel: EventChannel,
+    id: ConnectionId,
     context: Context,
     peer: SocketAddr,
     peer_parameters: PeerParameters,
@@ -120,21 +112,13 @@ pub struct ConnectionRequest {
 
 impl ConnectionRequest {
     fn of(event: Event) -> Option<Self> {
-        let (Some(id), EventKind::ConnectRequest { request, .. }) = (event.request, event.kind)
-        else {
+        let Event::Request(id, peer_parameters) = event else {
             return None;
         };
-        let Request::Connection(peer_parameters) = request else {
-            return None;
-        };
-        // Its further events must not reach the listener.
-        let channel = EventChannel::private();
-        id.migrate(&channel);
         Some(Self {
-            context: Context::from_id(&id)?,
+            context: id.context().ok()?,
             peer: id.peer_address()?,
             id,
-            channel,
             peer_parameters,
         })
     }
@@ -159,7 +143,7 @@ impl ConnectionRequest {
 
     /// Rejects the request, with private data for the client.
     pub fn reject(self, private_data: &[u8]) -> Result<(), CmError> {
-        self.id.reject(RejectReason::Consumer, private_data)
+        self.id.reject(private_data)
     }
 
     /// Creates the queue pair of the connection.
@@ -206,7 +190,7 @@ impl PreparedAccept {
         let (request, queue_pair) = self.answer(private_data)?;
         let deadline = now().checked_add(timeout);
         loop {
-            let Some(event) = request.channel.wait_until(deadline) else {
+            let Some(event) = request.id.wait_until(deadline) else {
                 return Err(not_confirmed(&request, timeout));
             };
             if let Some(ended) = outcome(request.peer, event) {
@@ -222,8 +206,7 @@ impl PreparedAccept {
         let (request, queue_pair) = self.answer(private_data)?;
         let deadline = now().checked_add(timeout);
         loop {
-            let driver = driver_of(&request.context)?;
-            let next = request.channel.next_until(&driver, deadline);
+            let next = request.id.next_until(&request.context, deadline);
             let Some(event) = next.await else {
                 return Err(not_confirmed(&request, timeout));
             };
@@ -246,8 +229,8 @@ impl PreparedAccept {
         parameters.initiator_depth = parameters
             .initiator_depth
             .min(peer_parameters.initiator_depth);
-        let queue_pair = prepared.connect_by(&request.id)?;
-        request.id.accept(&parameters)?;
+        let queue_pair = request.id.make_ready(prepared)?;
+        request.id.accept(&queue_pair, &parameters)?;
         Ok((request, queue_pair))
     }
 }
@@ -269,10 +252,11 @@ enum Progress {
 }
 
 fn outcome(peer: SocketAddr, event: Event) -> Option<Result<Progress, ConnectError>> {
-    match event.kind {
-        EventKind::Established => Some(Ok(Progress::Established)),
-        EventKind::Disconnected { .. } => Some(Ok(Progress::Ended)),
-        kind => failure(peer, kind).map(Err),
+    match event {
+        Event::Other(EventKind::Established) => Some(Ok(Progress::Established)),
+        Event::Other(EventKind::Disconnected { .. }) => Some(Ok(Progress::Ended)),
+        Event::Other(kind) => failure(peer, kind).map(Err),
+        Event::Request(..) => None,
     }
 }
 
@@ -280,7 +264,6 @@ fn connection(request: ConnectionRequest, queue_pair: QueuePair, progress: Progr
     Connection {
         id: request.id,
         queue_pair,
-        channel: request.channel,
         private_data: request.peer_parameters.private_data,
         has_ended: matches!(progress, Progress::Ended).into(),
     }

@@ -172,7 +172,7 @@ impl QueuePairBuilder {
     fn create_in_system(
         &self,
         domain: &Arc<verbs::Domain>,
-    ) -> Result<verbs::QueuePair, ObjectError> {
+    ) -> Result<Arc<verbs::QueuePair>, ObjectError> {
         if self.shared.is_some() {
             return Err(OTHER_DEVICE);
         }
@@ -186,7 +186,7 @@ impl QueuePairBuilder {
             max_segments: self.sizes.segments,
             max_inline: self.sizes.inline,
         };
-        Ok(verbs::QueuePair::create(domain, &init)?)
+        Ok(Arc::new(verbs::QueuePair::create(domain, &init)?))
     }
 }
 

@@ -1,8 +1,10 @@
 //! Connected queue pairs.
 
 use std::fmt;
+use std::sync::Arc;
 
 use engine::{Attributes, ModifyError, PostError, Segment, State};
+use system::verbs;
 use wire::Qpn;
 
 use super::{Endpoint, Handle};
@@ -19,6 +21,11 @@ impl QueuePair {
     #[must_use]
     pub fn number(&self) -> Qpn {
         self.handle.number
+    }
+
+    /// The system's queue pair, if it belongs to a device of the system.
+    pub(crate) fn system(&self) -> Option<&Arc<verbs::QueuePair>> {
+        self.handle.system()
     }
 
     /// The peer's endpoint.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use driver::Driver;
 
-use engine::{Attributes, ModifyError, PostError, ReceiveRequest, Segment, SendRequest, State};
+use engine::{
+    Attributes, MAX_RESPONDER_RESOURCES, ModifyError, PostError, ReceiveRequest, Segment,
+    SendRequest, State,
+};
 use smallvec::SmallVec;
 use system::verbs;
 use wire::{Psn, Qpn};
@@ -39,7 +42,7 @@ pub(super) enum Object {
         driver: Arc<Driver>,
         number: Qpn,
     },
-    System(verbs::QueuePair),
+    System(Arc<verbs::QueuePair>),
 }
 
 impl Object {
@@ -159,6 +162,22 @@ impl Handle {
                 state.expect("a queue pair lives as long as its handle")
             }
             Object::System(queue_pair) => queue_pair.state().unwrap_or(State::Error),
+        }
+    }
+
+    /// The system's queue pair, if it belongs to a device of the system.
+    pub(crate) fn system(&self) -> Option<&Arc<verbs::QueuePair>> {
+        match &self.object {
+            Object::Software { .. } => None,
+            Object::System(queue_pair) => Some(queue_pair),
+        }
+    }
+
+    /// How many reads and atomics may be outstanding in each direction.
+    pub(crate) fn max_reads(&self) -> u8 {
+        match self.domain.context().opened() {
+            Opened::Software(_) => MAX_RESPONDER_RESOURCES,
+            Opened::System(system) => system.max_reads,
         }
     }
 

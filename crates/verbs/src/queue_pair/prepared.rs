@@ -1,14 +1,14 @@
 //! Queue pairs without a peer.
 
-use engine::{
-    Address, Attributes, MAX_RESPONDER_RESOURCES, ModifyError, PostError, QueuePairType, Segment,
-    State,
-};
+use std::sync::Arc;
+
+use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State};
 
 use super::{ConnectOptions, Endpoint, Handle, QueuePair};
 use crate::context::Context;
 use crate::error::{ConnectError, SetupError};
 use driver::rdma_cm::{CmId, Parameters};
+use system::verbs;
 
 /// A queue pair that has a number and takes receives, but is not connected yet.
 ///
@@ -54,7 +54,7 @@ impl PreparedQueuePair {
     /// the device supports.
     #[must_use]
     pub fn parameters<'d>(&self, private_data: &'d [u8]) -> Parameters<'d> {
-        let reads = self.options.reads.min(MAX_RESPONDER_RESOURCES);
+        let reads = self.options.reads.min(self.handle.max_reads());
         Parameters {
             private_data,
             responder_resources: reads,
@@ -69,18 +69,30 @@ impl PreparedQueuePair {
     /// Connects it to the peer of an id: before a request is accepted, or after the response to one. A peer may offer
     /// more reads and atomics than the device supports; then the device's limit applies.
     pub fn connect_by(self, id: &CmId) -> Result<QueuePair, ConnectError> {
-        let receive = id.receive_attributes()?;
+        let (receive, send) = (id.receive_attributes()?, id.send_attributes()?);
+        Ok(self.connect_with(receive, send)?)
+    }
+
+    /// Connects it with the attributes for Ready to Receive and Ready to Send that the connection manager says.
+    pub(crate) fn connect_with(
+        self,
+        receive: Attributes,
+        send: Attributes,
+    ) -> Result<QueuePair, SetupError> {
+        let max_reads = self.handle.max_reads();
+        let limited = |reads: Option<u8>| reads.map(|reads| reads.min(max_reads));
         let receive = Attributes {
             rnr_timer: Some(self.options.rnr_timer),
+            responder_resources: limited(receive.responder_resources),
             ..receive
         };
-        let send = id.send_attributes()?;
         let send = Attributes {
             ack_timeout: Some(self.options.ack_timeout),
+            initiator_depth: limited(send.initiator_depth),
             ..send
         };
         for attributes in [&receive, &send] {
-            self.handle.modify(attributes).map_err(SetupError::from)?;
+            self.handle.modify(attributes)?;
         }
         let peer = Endpoint {
             gid: receive
@@ -94,6 +106,23 @@ impl PreparedQueuePair {
             handle: self.handle,
             peer,
         })
+    }
+
+    /// Moves it to the port and partition that the connection manager says.
+    pub(crate) fn move_to_port(&self, init: &Attributes) -> Result<(), SetupError> {
+        self.handle.modify(&Attributes {
+            state: Some(State::Initialized),
+            port: init.port,
+            partition_index: init.partition_index,
+            access: Some(self.options.access),
+            ..Attributes::default()
+        })?;
+        Ok(())
+    }
+
+    /// The system's queue pair, if it belongs to a device of the system.
+    pub(crate) fn system(&self) -> Option<&Arc<verbs::QueuePair>> {
+        self.handle.system()
     }
 
     /// Whether it belongs to this device.

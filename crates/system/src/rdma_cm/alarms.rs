@@ -1,0 +1,105 @@
+//! Tasks that want to be woken at a time.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::OccupiedEntry;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+/// An alarm that is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AlarmKey {
+    at: Instant,
+    number: u64,
+}
+
+/// The alarms that are set.
+#[derive(Debug, Default)]
+pub(super) struct Alarms(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    wakers: BTreeMap<AlarmKey, Waker>,
+    next_number: u64,
+}
+
+impl Alarms {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets an alarm. Returns its key, and whether it is the first one to ring.
+    pub(super) fn set(&self, at: Instant, waker: &Waker) -> (AlarmKey, bool) {
+        let mut inner = self.lock();
+        let number = inner.next_number;
+        inner.next_number += 1;
+        let key = AlarmKey { at, number };
+        inner.wakers.insert(key, waker.clone());
+        let is_first = inner.wakers.first_key_value().map(|(key, _)| *key) == Some(key);
+        (key, is_first)
+    }
+
+    /// Removes an alarm, if it has not rung yet.
+    pub(super) fn cancel(&self, key: AlarmKey) {
+        self.lock().wakers.remove(&key);
+    }
+
+    /// When the next alarm rings.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.lock().wakers.first_key_value().map(|(key, _)| key.at)
+    }
+
+    /// Rings the alarms whose time has come.
+    pub(super) fn ring(&self, now: Instant) {
+        loop {
+            let waker = {
+                let mut inner = self.lock();
+                let due = inner.wakers.first_entry().filter(|it| it.key().at <= now);
+                due.map(OccupiedEntry::remove)
+            };
+            match waker {
+                Some(waker) => waker.wake(),
+                None => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn alarms_ring_at_their_time_unless_they_are_cancelled() {
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let (alarms, now) = (Alarms::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        let (late, is_first) = alarms.set(now + 3 * second, &waker);
+        assert!(is_first);
+        let (_, is_first) = alarms.set(now + second, &waker);
+        assert!(is_first);
+        let (_, is_first) = alarms.set(now + 2 * second, &waker);
+        assert!(!is_first);
+        alarms.ring(now);
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        alarms.ring(now + 2 * second);
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        alarms.cancel(late);
+        assert_eq!(alarms.next(), None);
+    }
+}

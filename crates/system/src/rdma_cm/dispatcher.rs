@@ -1,0 +1,281 @@
+//! The event channel of the process, and the thread that takes its events.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use abi::{rdma_cm_event, rdma_cm_id, rdma_event_channel};
+use engine::SystemRefusal;
+
+use super::CreateError;
+use super::address::address_in;
+use super::alarms::Alarms;
+use super::event::{Event, peer_parameters};
+use super::event_queue::{EventQueue, Place};
+use super::id::Id;
+use super::library::{Functions, functions};
+use crate::verbs::{device_name, last_error};
+
+/// How long the thread waits after an error of the channel, such as missing memory, so that it does not spin.
+const ERROR_DELAY: Duration = Duration::from_millis(10);
+
+/// The event channel of the process. It exists until the process ends.
+pub(super) struct Dispatcher {
+    pub(super) functions: &'static Functions,
+    channel: NonNull<rdma_event_channel>,
+    /// An eventfd that ends the sleep of the thread.
+    bell: OwnedFd,
+    /// The queues of all ids, by the address of the id.
+    queues: Mutex<HashMap<usize, Arc<EventQueue>>>,
+    /// Held during each call that reads or writes the structure of an id, because librdmacm also writes it when it takes an event.
+    /// No such call waits.
+    calls: Mutex<()>,
+    pub(super) alarms: Alarms,
+}
+
+// SAFETY: the functions of librdmacm may be called from any thread, also at the same time.
+unsafe impl Send for Dispatcher {}
+
+// SAFETY: as for `Send`.
+unsafe impl Sync for Dispatcher {}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dispatcher").finish_non_exhaustive()
+    }
+}
+
+impl Dispatcher {
+    /// The dispatcher of this process, started at the first call.
+    pub(super) fn running() -> Result<Arc<Self>, CreateError> {
+        static RUNNING: Mutex<Option<Arc<Dispatcher>>> = Mutex::new(None);
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dispatcher) = &*running {
+            return Ok(Arc::clone(dispatcher));
+        }
+        let dispatcher = Arc::new(Self::new(functions()?)?);
+        let of_thread = Arc::clone(&dispatcher);
+        let builder = thread::Builder::new().name("roci-system-cm".to_owned());
+        let spawned = builder.spawn(move || of_thread.serve());
+        spawned.map_err(|error| SystemRefusal::Call {
+            call: "pthread_create",
+            number: error.raw_os_error().unwrap_or(0),
+        })?;
+        *running = Some(Arc::clone(&dispatcher));
+        Ok(dispatcher)
+    }
+
+    fn new(functions: &'static Functions) -> Result<Self, SystemRefusal> {
+        // SAFETY: takes no pointers.
+        let bell = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if bell < 0 {
+            return Err(last_error("eventfd"));
+        }
+        // SAFETY: the descriptor is open, and nobody else has it.
+        let bell = unsafe { OwnedFd::from_raw_fd(bell) };
+        // SAFETY: takes nothing.
+        let channel = unsafe { (functions.rdma_create_event_channel)() };
+        let dispatcher = Self {
+            functions,
+            channel: NonNull::new(channel)
+                .ok_or_else(|| last_error("rdma_create_event_channel"))?,
+            bell,
+            queues: Mutex::default(),
+            calls: Mutex::default(),
+            alarms: Alarms::default(),
+        };
+        let fd = dispatcher.descriptor();
+        // SAFETY: takes no pointers.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        // SAFETY: takes no pointers.
+        let set = unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
+        if flags < 0 || set < 0 {
+            return Err(last_error("fcntl"));
+        }
+        Ok(dispatcher)
+    }
+
+    /// The channel, for a new id.
+    pub(super) fn channel(&self) -> *mut rdma_event_channel {
+        self.channel.as_ptr()
+    }
+
+    fn descriptor(&self) -> c_int {
+        // SAFETY: the channel exists, and its descriptor does not change.
+        unsafe { (*self.channel.as_ptr()).fd }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, HashMap<usize, Arc<EventQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps others from using the structures of ids.
+    pub(super) fn lock_calls(&self) -> MutexGuard<'_, ()> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands the events of an id to a new queue from now on.
+    pub(super) fn add(&self, id: NonNull<rdma_cm_id>) -> Arc<EventQueue> {
+        let queue = Arc::new(EventQueue::default());
+        self.queues().insert(id.addr().get(), Arc::clone(&queue));
+        queue
+    }
+
+    /// Forgets an id, before it is destroyed.
+    pub(super) fn remove(&self, id: NonNull<rdma_cm_id>) {
+        self.queues().remove(&id.addr().get());
+    }
+
+    fn queue_of(&self, id: *mut rdma_cm_id) -> Option<Arc<EventQueue>> {
+        self.queues().get(&id.addr()).map(Arc::clone)
+    }
+
+    /// Lets the thread look at the alarms again.
+    pub(super) fn ring_bell(&self) {
+        let one = 1_u64;
+        // SAFETY: writes the eight bytes of a number to an open descriptor. It fails only if it was rung very often already.
+        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    fn serve(self: Arc<Self>) {
+        loop {
+            self.sleep();
+            self.alarms.ring(Instant::now());
+            while self.take_event() {}
+        }
+    }
+
+    /// Sleeps until there is an event, an alarm has to ring, or the bell rings. It may return early.
+    fn sleep(&self) {
+        let bell = self.bell.as_raw_fd();
+        let mut descriptors = [self.descriptor(), bell].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        let left = self
+            .alarms
+            .next()
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        // Rounded up, so that a short time is not a busy loop.
+        let milliseconds = left.map_or(-1, |left| {
+            c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
+        });
+        // SAFETY: two descriptors, which are open as long as the dispatcher exists.
+        unsafe { libc::poll(descriptors.as_mut_ptr(), 2, milliseconds) };
+        let mut count = 0_u64;
+        // SAFETY: reads at most the eight bytes of a number. The descriptor does not block.
+        unsafe { libc::read(bell, (&raw mut count).cast(), 8) };
+    }
+
+    /// Takes an event and hands it to its id. Returns whether there was one.
+    fn take_event(self: &Arc<Self>) -> bool {
+        let calls = self.lock_calls();
+        let mut event = ptr::null_mut();
+        // SAFETY: the channel exists and does not block.
+        let result = unsafe { (self.functions.rdma_get_cm_event)(self.channel(), &raw mut event) };
+        let Some(event) = NonNull::new(event).filter(|_| result == 0) else {
+            let error = io::Error::last_os_error();
+            drop(calls);
+            let is_empty = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];
+            if !is_empty.contains(&error.kind()) {
+                thread::sleep(ERROR_DELAY);
+            }
+            return false;
+        };
+        // SAFETY: librdmacm has filled it, and it exists until it is acknowledged.
+        let found = unsafe { event.as_ptr().read() };
+        let owner = match found.event {
+            abi::RDMA_CM_EVENT_CONNECT_REQUEST => found.listen_id,
+            _ => found.id,
+        };
+        let queue = self.queue_of(owner);
+        // SAFETY: it is not acknowledged yet, and the lock is held.
+        let happened = unsafe { self.read(&found, queue.as_deref()) };
+        // SAFETY: it was taken, is acknowledged once, and all that is needed of it is copied.
+        unsafe { (self.functions.rdma_ack_cm_event)(event.as_ptr()) };
+        drop(calls);
+        // Without a queue the id is being destroyed, and a request to it is dropped, which rejects it.
+        if let Some(queue) = queue {
+            if matches!(happened, Event::Disconnected { .. }) {
+                queue.fail_queue_pair();
+            }
+            queue.push(happened);
+        }
+        true
+    }
+
+    /// Reads an event.
+    ///
+    /// # Safety
+    /// It must not be acknowledged yet, so that its id exists, and the lock of the calls must be held.
+    unsafe fn read(self: &Arc<Self>, found: &rdma_cm_event, queue: Option<&EventQueue>) -> Event {
+        // librdmacm reports errors of the system as negative numbers, and reasons of the peer as positive ones.
+        let error = found.status.saturating_abs();
+        // SAFETY: by the caller's promise, for each event that has parameters.
+        let parameters = || unsafe { peer_parameters(found) };
+        match found.event {
+            abi::RDMA_CM_EVENT_ADDR_RESOLVED => {
+                if let (Some(queue), Some(id)) = (queue, NonNull::new(found.id)) {
+                    // SAFETY: the id exists until the event is acknowledged, and the lock is held.
+                    queue.set_place(unsafe { place_of(id) });
+                }
+                Event::AddressResolved
+            }
+            abi::RDMA_CM_EVENT_ADDR_ERROR => Event::AddressError(error),
+            abi::RDMA_CM_EVENT_ROUTE_RESOLVED => Event::RouteResolved,
+            abi::RDMA_CM_EVENT_ROUTE_ERROR => Event::RouteError(error),
+            abi::RDMA_CM_EVENT_CONNECT_REQUEST => match NonNull::new(found.id) {
+                // SAFETY: the event made the id, for whoever takes it, and the lock is held.
+                Some(id) => unsafe { Event::Request(Id::of_request(self, id), parameters()) },
+                None => Event::Other(found.event),
+            },
+            abi::RDMA_CM_EVENT_CONNECT_RESPONSE => Event::Response(parameters()),
+            abi::RDMA_CM_EVENT_CONNECT_ERROR => Event::ConnectError(error),
+            abi::RDMA_CM_EVENT_UNREACHABLE => Event::Unreachable,
+            abi::RDMA_CM_EVENT_REJECTED => Event::Rejected {
+                reason: u16::try_from(found.status).unwrap_or(0),
+                private_data: parameters().private_data,
+            },
+            abi::RDMA_CM_EVENT_ESTABLISHED => Event::Established,
+            abi::RDMA_CM_EVENT_DISCONNECTED => {
+                // The kernel confirms the end to the peer only when it is asked to. If this end began it, the call fails, and that is fine.
+                // SAFETY: the id exists until the event is acknowledged.
+                unsafe { (self.functions.rdma_disconnect)(found.id) };
+                let timed_out = found.status != 0;
+                Event::Disconnected { timed_out }
+            }
+            abi::RDMA_CM_EVENT_DEVICE_REMOVAL => Event::DeviceRemoval,
+            other => Event::Other(other),
+        }
+    }
+}
+
+/// Where an id is.
+///
+/// # Safety
+/// The id must exist, and the lock of the calls must be held.
+pub(super) unsafe fn place_of(id: NonNull<rdma_cm_id>) -> Place {
+    // SAFETY: the id exists, and nobody writes it while the lock is held.
+    let id = unsafe { id.as_ptr().read() };
+    let (verbs, address) = (id.verbs, id.route.addr);
+    Place {
+        // SAFETY: the context of an id is open as long as the id exists.
+        device: NonNull::new(verbs).and_then(|verbs| unsafe { device_name(verbs) }),
+        local: address_in(&address.src_storage),
+        peer: address_in(&address.dst_storage),
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        // SAFETY: it has no ids, because each has an `Arc` of it, and is destroyed once.
+        unsafe { (self.functions.rdma_destroy_event_channel)(self.channel()) };
+    }
+}

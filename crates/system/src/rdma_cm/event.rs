@@ -1,0 +1,135 @@
+//! Events, and the parameters of connections.
+
+use std::ptr;
+use std::slice;
+
+use abi::{rdma_cm_event, rdma_conn_param};
+use wire::Qpn;
+
+use super::id::Id;
+
+/// What happened to an id.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The local address and the device that lead to the peer are known.
+    AddressResolved,
+    /// The address can't be resolved, with the number of the error.
+    AddressError(i32),
+    /// The route is known.
+    RouteResolved,
+    /// The route can't be resolved, with the number of the error.
+    RouteError(i32),
+    /// At a listener: a client asks for a connection. Dropping the id rejects it.
+    Request(Id, PeerParameters),
+    /// The server accepts.
+    Response(PeerParameters),
+    /// The connection failed, with the number of the error.
+    ConnectError(i32),
+    /// The server does not answer.
+    Unreachable,
+    /// The peer rejected the connection.
+    Rejected {
+        /// The reason, as on the wire.
+        reason: u16,
+        /// The private data of the peer.
+        private_data: Vec<u8>,
+    },
+    /// The client has confirmed the connection.
+    Established,
+    /// The connection has ended, and its queue pair is in the error state.
+    Disconnected {
+        /// Whether the peer did not answer.
+        timed_out: bool,
+    },
+    /// The device is gone.
+    DeviceRemoval,
+    /// Another event, by its number in `rdma_cma.h`.
+    Other(u32),
+}
+
+/// What the peer says about its end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerParameters {
+    /// The peer's queue pair.
+    pub queue_pair: Qpn,
+    /// Whether it has a shared receive queue.
+    pub shared_receive_queue: bool,
+    /// How many reads and atomics the peer wants to have outstanding.
+    pub responder_resources: u8,
+    /// How many reads and atomics may be outstanding to the peer.
+    pub initiator_depth: u8,
+    /// How often a request is retransmitted.
+    pub retry_count: u8,
+    /// How often a request is retried while the peer has no receive.
+    pub rnr_retry_count: u8,
+    /// The private data, with the zeros that fill its field.
+    pub private_data: Vec<u8>,
+}
+
+/// What one end of a connection says to the peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters<'a> {
+    /// The private data.
+    pub private_data: &'a [u8],
+    /// How many reads and atomics of the peer may be outstanding.
+    pub responder_resources: u8,
+    /// How many reads and atomics are outstanding to the peer at most.
+    pub initiator_depth: u8,
+    /// How often a request is retransmitted.
+    pub retry_count: u8,
+    /// How often a request is retried while there is no receive.
+    pub rnr_retry_count: u8,
+}
+
+impl Parameters<'_> {
+    /// As C has them. They point at the private data. `None` if that is too long for the length's field.
+    pub(super) fn to_c(self, queue_pair: Qpn) -> Option<rdma_conn_param> {
+        Some(rdma_conn_param {
+            private_data: match self.private_data {
+                [] => ptr::null(),
+                bytes => bytes.as_ptr().cast(),
+            },
+            private_data_len: u8::try_from(self.private_data.len()).ok()?,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            qp_num: queue_pair.value(),
+            ..rdma_conn_param::default()
+        })
+    }
+}
+
+/// The peer's parameters.
+///
+/// # Safety
+/// The event must be about a connection and carry parameters, and must not be acknowledged yet.
+pub(super) unsafe fn peer_parameters(event: &rdma_cm_event) -> PeerParameters {
+    // SAFETY: by the caller's promise.
+    let found = unsafe { event.param.conn };
+    PeerParameters {
+        queue_pair: Qpn::new(found.qp_num),
+        shared_receive_queue: found.srq != 0,
+        responder_resources: found.responder_resources,
+        initiator_depth: found.initiator_depth,
+        retry_count: found.retry_count,
+        rnr_retry_count: found.rnr_retry_count,
+        // SAFETY: the event is not acknowledged.
+        private_data: unsafe { private_data(&found) },
+    }
+}
+
+/// A copy of the private data.
+///
+/// # Safety
+/// The event of the parameters must not be acknowledged yet.
+unsafe fn private_data(found: &rdma_conn_param) -> Vec<u8> {
+    let start: *const u8 = found.private_data.cast();
+    let length = usize::from(found.private_data_len);
+    if length == 0 || start.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the event has as many bytes, until it is acknowledged.
+    unsafe { slice::from_raw_parts(start, length) }.to_vec()
+}

@@ -1,0 +1,337 @@
+//! Ids of the system's connection manager, in the terms of ours.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use driver::OpenError;
+use driver::rdma_cm::{
+    BindError, CallError, CmError, EventKind, Failure, Parameters, PeerParameters, RejectReason,
+    Unreachable, private_data as limits,
+};
+use engine::State;
+use net::interface::{SystemChoice, source_towards};
+use system::{rdma_cm, verbs};
+use wire::cm::PrivateDataTooLong;
+
+use super::connection_id::{ConnectionId, Event};
+use crate::context::Context;
+use crate::error::ConnectError;
+use crate::queue_pair::{PreparedQueuePair, QueuePair};
+
+/// The numbers of the system errors that have a meaning here.
+const NO_DEVICE: i32 = 19;
+const ADDRESS_IN_USE: i32 = 98;
+const ADDRESS_NOT_AVAILABLE: i32 = 99;
+const TIMED_OUT: i32 = 110;
+
+/// An id at devices of the system.
+#[derive(Debug)]
+pub(super) struct SystemId {
+    id: rdma_cm::Id,
+    devices: Devices,
+}
+
+/// The devices of the system that an id may use.
+#[derive(Clone, Debug)]
+enum Devices {
+    One(Context),
+    Any(SystemChoice),
+}
+
+impl SystemId {
+    /// Creates an id at one device.
+    pub(super) fn at_device(context: &Context) -> Result<Self, ConnectError> {
+        Self::create(Devices::One(context.clone()))
+    }
+
+    /// Creates an id at the device that an address leads to.
+    pub(super) fn at_devices(choice: SystemChoice) -> Result<Self, ConnectError> {
+        Self::create(Devices::Any(choice))
+    }
+
+    fn create(devices: Devices) -> Result<Self, ConnectError> {
+        let id = rdma_cm::Id::create();
+        let id = id.map_err(|error| CmError::SystemManager(error.into()))?;
+        Ok(Self { id, devices })
+    }
+
+    pub(super) fn bind(&self, address: SocketAddr) -> Result<SocketAddr, CmError> {
+        let bound = self.id.bind(address);
+        bound.map_err(|refusal| match refusal.os_error() {
+            Some(NO_DEVICE) => CmError::NoDevice(address.ip()),
+            Some(ADDRESS_IN_USE) => BindError::AddressInUse(address).into(),
+            Some(ADDRESS_NOT_AVAILABLE) => BindError::AddressNotAvailable(address).into(),
+            _ => refusal.into(),
+        })?;
+        // An id at all addresses has no device. Requests that come to other devices are rejected.
+        let is_at_other = |name: String| !self.devices.include(&name);
+        if self.id.device().is_some_and(is_at_other) {
+            return Err(CmError::NoDevice(address.ip()));
+        }
+        self.id.local_address().ok_or(CmError::NotBound)
+    }
+
+    pub(super) fn listen(&self, backlog: u16) -> Result<(), CmError> {
+        Ok(self.id.listen(backlog)?)
+    }
+
+    pub(super) fn resolve_address(
+        &self,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+        timeout: Duration,
+    ) -> Result<(), CmError> {
+        let source = source.or_else(|| self.devices.source_towards(peer));
+        let resolved = self.id.resolve_address(source, peer, timeout);
+        resolved.map_err(|refusal| match (refusal.os_error(), source) {
+            (Some(NO_DEVICE | ADDRESS_NOT_AVAILABLE), Some(source)) => {
+                CmError::NoDevice(source.ip())
+            }
+            _ => refusal.into(),
+        })
+    }
+
+    pub(super) fn resolve_route(&self, timeout: Duration) -> Result<(), CmError> {
+        Ok(self.id.resolve_route(timeout)?)
+    }
+
+    /// The device that it is at.
+    pub(super) fn context(&self) -> Result<Context, CmError> {
+        let name = self.id.device().ok_or(CmError::NotBound)?;
+        let local = self.id.local_address().ok_or(CmError::NotBound)?;
+        if !self.devices.include(&name) {
+            return Err(CmError::NoDevice(local.ip()));
+        }
+        Ok(self.devices.context(&name)?)
+    }
+
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        self.id.local_address()
+    }
+
+    pub(super) fn peer_address(&self) -> Option<SocketAddr> {
+        self.id.peer_address()
+    }
+
+    pub(super) fn connect(
+        &self,
+        queue_pair: &Arc<verbs::QueuePair>,
+        parameters: &Parameters<'_>,
+    ) -> Result<(), CmError> {
+        check_length(parameters.private_data, limits::REQUEST)?;
+        Ok(self.id.connect(queue_pair, parameters_of(parameters))?)
+    }
+
+    pub(super) fn accept(
+        &self,
+        queue_pair: &Arc<verbs::QueuePair>,
+        parameters: &Parameters<'_>,
+    ) -> Result<(), CmError> {
+        check_length(parameters.private_data, limits::REPLY)?;
+        Ok(self.id.accept(queue_pair, parameters_of(parameters))?)
+    }
+
+    /// Connects a queue pair to the peer.
+    pub(super) fn make_ready(
+        &self,
+        prepared: PreparedQueuePair,
+    ) -> Result<QueuePair, ConnectError> {
+        let attributes = |state| self.id.attributes(state).map_err(CmError::from);
+        prepared.move_to_port(&attributes(State::Initialized)?)?;
+        let receive = attributes(State::ReadyToReceive)?;
+        let send = attributes(State::ReadyToSend)?;
+        Ok(prepared.connect_with(receive, send)?)
+    }
+
+    pub(super) fn reject(&self, private_data: &[u8]) -> Result<(), CmError> {
+        check_length(private_data, limits::REJECT)?;
+        Ok(self.id.reject(private_data)?)
+    }
+
+    pub(super) fn establish(&self) -> Result<(), CmError> {
+        Ok(self.id.establish()?)
+    }
+
+    pub(super) fn disconnect(&self) -> Result<(), CmError> {
+        Ok(self.id.disconnect()?)
+    }
+
+    pub(super) fn poll(&self) -> Option<Event> {
+        self.id.poll().map(|event| self.event_of(event))
+    }
+
+    pub(super) fn wait_until(&self, deadline: Option<Instant>) -> Option<Event> {
+        let event = self.id.wait_until(deadline);
+        event.map(|event| self.event_of(event))
+    }
+
+    /// The next event, as soon as there is one.
+    #[cfg(feature = "async")]
+    pub(super) async fn next(&self) -> Event {
+        use std::task::Poll;
+        let event = std::future::poll_fn(|task| match self.id.poll_task(task.waker()) {
+            Some(event) => Poll::Ready(event),
+            None => Poll::Pending,
+        });
+        self.event_of(event.await)
+    }
+
+    /// The next event; `None` if there is none before the deadline.
+    #[cfg(feature = "async")]
+    pub(super) async fn next_until(&self, deadline: Option<Instant>) -> Option<Event> {
+        use std::task::Poll;
+        let mut alarm = Alarm {
+            id: &self.id,
+            key: None,
+        };
+        let event = std::future::poll_fn(|task| {
+            if let Some(event) = self.id.poll_task(task.waker()) {
+                return Poll::Ready(Some(event));
+            }
+            match deadline {
+                Some(deadline) if deadline <= driver::clock::now() => return Poll::Ready(None),
+                Some(deadline) => alarm.set(deadline, task.waker()),
+                None => {}
+            }
+            Poll::Pending
+        });
+        event.await.map(|event| self.event_of(event))
+    }
+
+    /// An event in the terms of our connection manager.
+    fn event_of(&self, event: rdma_cm::Event) -> Event {
+        use rdma_cm::Event as Of;
+        Event::Other(match event {
+            Of::Request(id, parameters) => {
+                let devices = self.devices.clone();
+                let id = ConnectionId::System(Self { id, devices });
+                return Event::Request(id, peer_parameters(parameters));
+            }
+            Of::AddressResolved => EventKind::AddressResolved,
+            Of::AddressError(number) => EventKind::AddressError(failure(number)),
+            Of::RouteResolved => EventKind::RouteResolved,
+            Of::RouteError(number) => EventKind::RouteError(failure(number)),
+            Of::Response(parameters) => EventKind::ConnectResponse(peer_parameters(parameters)),
+            Of::ConnectError(number) => EventKind::ConnectError(failure(number)),
+            Of::Unreachable => EventKind::Unreachable(Unreachable::TimedOut),
+            Of::Rejected {
+                reason,
+                private_data,
+            } => EventKind::Rejected {
+                reason: RejectReason::from_code(reason),
+                private_data,
+            },
+            Of::Established => EventKind::Established,
+            Of::Disconnected { timed_out } => EventKind::Disconnected { timed_out },
+            Of::DeviceRemoval => EventKind::DeviceRemoval,
+            // Nobody waits for other events.
+            _ => EventKind::TimewaitExit,
+        })
+    }
+}
+
+impl Devices {
+    fn include(&self, name: &str) -> bool {
+        match self {
+            Self::One(context) => context.name() == name,
+            Self::Any(choice) => choice.includes(name),
+        }
+    }
+
+    /// The device with a name, which is one of them.
+    fn context(&self, name: &str) -> Result<Context, OpenError> {
+        match self {
+            Self::One(context) => Ok(context.clone()),
+            Self::Any(_) => Context::of_system(name),
+        }
+    }
+
+    /// The address from which one device reaches a peer; `None` if the routes of the kernel say which one it is.
+    fn source_towards(&self, peer: SocketAddr) -> Option<SocketAddr> {
+        let Self::One(context) = self else {
+            return None;
+        };
+        let addresses = || context.device().gids.iter().map(|entry| entry.address);
+        let routed = source_towards(peer).ok();
+        if routed.is_some_and(|routed| addresses().any(|address| address == routed)) {
+            return None;
+        }
+        let is_link_local = |address: &IpAddr| match address {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        let kind = |address: &IpAddr| (address.is_ipv4(), is_link_local(address));
+        let found = addresses().find(|address| kind(address) == kind(&peer.ip()));
+        found.map(|address| (address, 0).into())
+    }
+}
+
+/// Wakes a task at a deadline, unless it is dropped before.
+#[cfg(feature = "async")]
+struct Alarm<'i> {
+    id: &'i rdma_cm::Id,
+    key: Option<rdma_cm::AlarmKey>,
+}
+
+#[cfg(feature = "async")]
+impl Alarm<'_> {
+    fn set(&mut self, deadline: Instant, waker: &std::task::Waker) {
+        self.cancel();
+        self.key = Some(self.id.set_alarm(deadline, waker));
+    }
+
+    fn cancel(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.id.cancel_alarm(key);
+        }
+    }
+}
+
+#[cfg(feature = "async")]
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+fn failure(number: i32) -> Failure {
+    match number {
+        TIMED_OUT => Failure::TimedOut,
+        NO_DEVICE => Failure::NoDevice,
+        number => Failure::Os(number),
+    }
+}
+
+/// Refuses private data that does not fit into its message, as our connection manager does.
+fn check_length(private_data: &[u8], room: usize) -> Result<(), CmError> {
+    let length = private_data.len();
+    if length > room {
+        let error = PrivateDataTooLong { length, room };
+        return Err(CallError::PrivateData(error).into());
+    }
+    Ok(())
+}
+
+fn parameters_of<'d>(parameters: &Parameters<'d>) -> rdma_cm::Parameters<'d> {
+    rdma_cm::Parameters {
+        private_data: parameters.private_data,
+        responder_resources: parameters.responder_resources,
+        initiator_depth: parameters.initiator_depth,
+        retry_count: parameters.retry_count,
+        rnr_retry_count: parameters.rnr_retry_count,
+    }
+}
+
+fn peer_parameters(found: rdma_cm::PeerParameters) -> PeerParameters {
+    PeerParameters {
+        remote_qpn: found.queue_pair,
+        shared_receive_queue: found.shared_receive_queue,
+        responder_resources: found.responder_resources,
+        initiator_depth: found.initiator_depth,
+        flow_control: false,
+        retry_count: found.retry_count,
+        rnr_retry_count: found.rnr_retry_count,
+        private_data: found.private_data,
+    }
+}
