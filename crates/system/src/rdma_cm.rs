@@ -22,6 +22,7 @@ use crate::loader::LibraryError;
 
 /// Why no id can be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// The library can't be used.
     #[error(transparent)]

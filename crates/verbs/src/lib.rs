@@ -188,7 +188,8 @@
 //! # Devices of the system
 //!
 //! [`Context::open`] also opens the RDMA devices of the system, such as `mlx5_0` or the kernel's `rxe0`, through the system's libibverbs.
-//! It is loaded when the first of them is opened. All types are the same; what is not offered there yet is an error
+//! It is loaded when the first of them is opened. [`Listener::bind_on`] and [`Connector::resolve_on`] connect their queue pairs through the system's
+//! librdmacm; with `ROCI_DEVICES=system`, [`Listener::bind`] and [`Connector::resolve`] do so, too. All types are the same; what is not offered there yet is an error
 //! ([`SystemRefusal`]), and `docs/hardware.md` lists it. [`devices`] lists both kinds, and [`OpenOptions::devices`] chooses.
 //!
 //! # Environment

@@ -1,5 +1,5 @@
 //! The Rust API on the kernel's device: the tests that run at any device, in the kernel's machine, through its own
-//! libibverbs; and `roci`, whose rows talk with Rocinante.
+//! libibverbs and librdmacm; and `roci`, whose rows talk with Rocinante.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Builds the tests. Returns the program.
 pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
-    let words = "test -p rocinante --test any_device --no-run --message-format json";
+    let words =
+        "test -p rocinante --features async --test any_device --no-run --message-format json";
     let build = CommandLine::cargo(words);
     println!("$ {build}");
     let output = build.capture(root).map_err(|error| error.to_string())?;
@@ -75,7 +76,7 @@ pub(crate) fn check(machine: &mut Machine) -> Result<String, String> {
         )
     })?;
     Ok(format!(
-        "{NAME}: {passed} tests passed on the kernel's device, through the system's libibverbs."
+        "{NAME}: {passed} tests passed on the kernel's device, through the system's libraries."
     ))
 }
 
