@@ -28,7 +28,7 @@ impl Alarms {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets an alarm. Returns its key, and whether it is the first one to ring.
+    /// Sets an alarm. Returns its key, and whether it is the first that is due.
     pub(super) fn set(&self, at: Instant, waker: &Waker) -> (AlarmKey, bool) {
         let mut inner = self.lock();
         let number = inner.next_number;
@@ -39,18 +39,18 @@ impl Alarms {
         (key, is_first)
     }
 
-    /// Removes an alarm, if it has not rung yet.
+    /// Removes an alarm, if it is not due yet.
     pub(super) fn cancel(&self, key: AlarmKey) {
         self.lock().wakers.remove(&key);
     }
 
-    /// When the next alarm rings.
+    /// When the next alarm is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.lock().wakers.first_key_value().map(|(key, _)| key.at)
     }
 
-    /// Rings the alarms whose time has come.
-    pub(super) fn ring(&self, now: Instant) {
+    /// Wakes the tasks whose alarms are due.
+    pub(super) fn wake_due(&self, now: Instant) {
         loop {
             let waker = {
                 let mut inner = self.lock();
@@ -95,9 +95,9 @@ mod tests {
         assert!(is_first);
         let (_, is_first) = alarms.set(now + 2 * second, &waker);
         assert!(!is_first);
-        alarms.ring(now);
+        alarms.wake_due(now);
         assert_eq!(count.0.load(Ordering::Relaxed), 0);
-        alarms.ring(now + 2 * second);
+        alarms.wake_due(now + 2 * second);
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
         alarms.cancel(late);
         assert_eq!(alarms.next(), None);

@@ -17,7 +17,7 @@ use super::CreateError;
 use super::address::address_in;
 use super::alarms::Alarms;
 use super::event::{Event, peer_parameters};
-use super::event_queue::{EventQueue, Place};
+use super::event_queue::{Binding, EventQueue};
 use super::id::Id;
 use super::library::{Functions, functions};
 use crate::verbs::{device_name, last_error};
@@ -30,7 +30,7 @@ pub(super) struct Dispatcher {
     pub(super) functions: &'static Functions,
     channel: NonNull<rdma_event_channel>,
     /// An eventfd that ends the sleep of the thread.
-    bell: OwnedFd,
+    waker: OwnedFd,
     /// The queues of all ids, by the address of the id.
     queues: Mutex<HashMap<usize, Arc<EventQueue>>>,
     /// Held during each call that reads or writes the structure of an id, because librdmacm also writes it when it takes an event.
@@ -73,19 +73,19 @@ impl Dispatcher {
 
     fn new(functions: &'static Functions) -> Result<Self, SystemRefusal> {
         // SAFETY: takes no pointers.
-        let bell = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if bell < 0 {
+        let waker = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if waker < 0 {
             return Err(last_error("eventfd"));
         }
         // SAFETY: the descriptor is open, and nobody else has it.
-        let bell = unsafe { OwnedFd::from_raw_fd(bell) };
+        let waker = unsafe { OwnedFd::from_raw_fd(waker) };
         // SAFETY: takes nothing.
         let channel = unsafe { (functions.rdma_create_event_channel)() };
         let dispatcher = Self {
             functions,
             channel: NonNull::new(channel)
                 .ok_or_else(|| last_error("rdma_create_event_channel"))?,
-            bell,
+            waker,
             queues: Mutex::default(),
             calls: Mutex::default(),
             alarms: Alarms::default(),
@@ -137,24 +137,24 @@ impl Dispatcher {
     }
 
     /// Lets the thread look at the alarms again.
-    pub(super) fn ring_bell(&self) {
+    pub(super) fn wake_thread(&self) {
         let one = 1_u64;
-        // SAFETY: writes the eight bytes of a number to an open descriptor. It fails only if it was rung very often already.
-        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        // SAFETY: writes the eight bytes of a number to an open descriptor. It fails only if it was written very often already.
+        unsafe { libc::write(self.waker.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     fn serve(self: Arc<Self>) {
         loop {
             self.sleep();
-            self.alarms.ring(Instant::now());
+            self.alarms.wake_due(Instant::now());
             while self.take_event() {}
         }
     }
 
-    /// Sleeps until there is an event, an alarm has to ring, or the bell rings. It may return early.
+    /// Sleeps until there is an event, an alarm is due, or the waker is written. It may return early.
     fn sleep(&self) {
-        let bell = self.bell.as_raw_fd();
-        let mut descriptors = [self.descriptor(), bell].map(|fd| libc::pollfd {
+        let waker = self.waker.as_raw_fd();
+        let mut descriptors = [self.descriptor(), waker].map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
@@ -171,7 +171,7 @@ impl Dispatcher {
         unsafe { libc::poll(descriptors.as_mut_ptr(), 2, milliseconds) };
         let mut count = 0_u64;
         // SAFETY: reads at most the eight bytes of a number. The descriptor does not block.
-        unsafe { libc::read(bell, (&raw mut count).cast(), 8) };
+        unsafe { libc::read(waker, (&raw mut count).cast(), 8) };
     }
 
     /// Takes an event and hands it to its id. Returns whether there was one.
@@ -224,7 +224,7 @@ impl Dispatcher {
             abi::RDMA_CM_EVENT_ADDR_RESOLVED => {
                 if let (Some(queue), Some(id)) = (queue, NonNull::new(found.id)) {
                     // SAFETY: the id exists until the event is acknowledged, and the lock is held.
-                    queue.set_place(unsafe { place_of(id) });
+                    queue.set_binding(unsafe { binding_of(id) });
                 }
                 Event::AddressResolved
             }
@@ -261,11 +261,11 @@ impl Dispatcher {
 ///
 /// # Safety
 /// The id must exist, and the lock of the calls must be held.
-pub(super) unsafe fn place_of(id: NonNull<rdma_cm_id>) -> Place {
+pub(super) unsafe fn binding_of(id: NonNull<rdma_cm_id>) -> Binding {
     // SAFETY: the id exists, and nobody writes it while the lock is held.
     let id = unsafe { id.as_ptr().read() };
     let (verbs, address) = (id.verbs, id.route.addr);
-    Place {
+    Binding {
         // SAFETY: the context of an id is open as long as the id exists.
         device: NonNull::new(verbs).and_then(|verbs| unsafe { device_name(verbs) }),
         local: address_in(&address.src_storage),

@@ -22,13 +22,13 @@ struct Inner {
     events: VecDeque<Event>,
     wakers: Vec<Waker>,
     queue_pair: Weak<QueuePair>,
-    place: Place,
+    binding: Binding,
 }
 
 /// Where an id is, once it is bound or its address is resolved. The structure of C is read only while nobody writes it, and copied
 /// to here.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Binding {
     pub(super) device: Option<String>,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
@@ -104,12 +104,12 @@ impl EventQueue {
         }
     }
 
-    pub(super) fn place(&self) -> Place {
-        self.lock().place.clone()
+    pub(super) fn binding(&self) -> Binding {
+        self.lock().binding.clone()
     }
 
-    pub(super) fn set_place(&self, place: Place) {
-        self.lock().place = place;
+    pub(super) fn set_binding(&self, binding: Binding) {
+        self.lock().binding = binding;
     }
 }
 

@@ -13,7 +13,7 @@ use engine::{Attributes, State, SystemRefusal};
 use super::CreateError;
 use super::address::CAddress;
 use super::alarms::AlarmKey;
-use super::dispatcher::{Dispatcher, place_of};
+use super::dispatcher::{Dispatcher, binding_of};
 use super::event::{Event, Parameters};
 use super::event_queue::EventQueue;
 use crate::verbs::{QueuePair, attributes_from, last_error};
@@ -67,7 +67,7 @@ impl Id {
     ) -> Self {
         let queue = dispatcher.add(raw);
         // SAFETY: by the caller's promise.
-        queue.set_place(unsafe { place_of(raw) });
+        queue.set_binding(unsafe { binding_of(raw) });
         Self {
             raw,
             queue,
@@ -109,7 +109,7 @@ impl Id {
             // SAFETY: the id exists, and the address has the length that its family has.
             let result = unsafe { bind(id, address.as_mut_ptr()) };
             // SAFETY: the id exists, and `call` holds the lock.
-            self.queue.set_place(unsafe { place_of(self.raw) });
+            self.queue.set_binding(unsafe { binding_of(self.raw) });
             result
         })
     }
@@ -224,17 +224,17 @@ impl Id {
 
     /// The name of its device, once it has one.
     pub fn device(&self) -> Option<String> {
-        self.queue.place().device
+        self.queue.binding().device
     }
 
     /// The local address, once it has one.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.queue.place().local
+        self.queue.binding().local
     }
 
     /// The address of the peer, once it is resolved.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.queue.place().peer
+        self.queue.binding().peer
     }
 
     /// The next event, if there is one.
@@ -256,12 +256,12 @@ impl Id {
     pub fn set_alarm(&self, at: Instant, waker: &Waker) -> AlarmKey {
         let (key, is_first) = self.dispatcher.alarms.set(at, waker);
         if is_first {
-            self.dispatcher.ring_bell();
+            self.dispatcher.wake_thread();
         }
         key
     }
 
-    /// Removes an alarm, if it has not rung yet.
+    /// Removes an alarm, if it is not due yet.
     pub fn cancel_alarm(&self, key: AlarmKey) {
         self.dispatcher.alarms.cancel(key);
     }
