@@ -11,7 +11,7 @@
 //!
 //! From the bottom up: [`rng`] is the only source of random numbers, [`network`] loses and corrupts
 //! datagrams, [`machine`] is what a host runs, [`world`] executes events in the order of their times,
-//! [`tap`] observes all packets, and [`model_memory`] holds memory and its expected content. The
+//! [`packet_observer`] observes all packets, and [`model_memory`] holds memory and its expected content. The
 //! scenarios use these, each with a model and its checks.
 #![forbid(unsafe_code)]
 
