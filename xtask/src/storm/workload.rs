@@ -20,9 +20,10 @@ const CLIENTS: usize = 6;
 /// How long a client may run. Without faults none takes more than a few seconds.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a client of `rping` may run. Its server keeps only the last of two connection requests that arrive before it
-/// looks, and the client of the other one waits until all its retries have failed, for about 65 seconds.
-const RPING_TIMEOUT: Duration = Duration::from_secs(90);
+/// What the server of `rping` says when it has lost a connection request: it keeps only the last of two that arrive before
+/// it looks, and creates two queue pairs for that one. The client of the other one waits for minutes, because the
+/// request was received and not answered.
+const LOST_REQUEST: &str = "setup_qp failed";
 
 /// How long a program may wait for a peer that has ended.
 const LONELY_PROGRAM_TIMEOUT: Duration = Duration::from_secs(15);
@@ -64,16 +65,9 @@ impl Member {
         !is_active && (self.alone_since.is_some() || self.disturbed > MAX_BRIDGED_OUTAGE)
     }
 
-    fn timeout(&self) -> Duration {
-        match self.role {
-            Role::Client(service) if SERVICES[service].kind == ServiceKind::Rping => RPING_TIMEOUT,
-            _ => PROGRAM_TIMEOUT,
-        }
-    }
-
     fn is_overdue(&self) -> bool {
         let left_alone = |since: Instant| since.elapsed() > LONELY_PROGRAM_TIMEOUT;
-        let is_old = !self.is_server() && self.program.started.elapsed() > self.timeout();
+        let is_old = !self.is_server() && self.program.started.elapsed() > PROGRAM_TIMEOUT;
         is_old || (self.may_wait_for_ever() && self.alone_since.is_some_and(left_alone))
     }
 }
@@ -227,17 +221,31 @@ impl<'a> Population<'a> {
     }
 
     fn end_overdue(&mut self) -> Result<(), String> {
+        let losers = self.servers_that_lost_a_request();
         for member in &mut self.members {
             if !member.is_overdue() || member.program.intervention != Intervention::None {
                 continue;
             }
-            if !member.may_wait_for_ever() {
+            let is_lost = matches!(member.role, Role::Client(service) if losers.contains(&service));
+            if !is_lost && !member.may_wait_for_ever() {
                 let hanging = member.program.number;
                 return Err(self.describe_with_server(hanging));
             }
             member.program.dismiss();
         }
         Ok(())
+    }
+
+    fn servers_that_lost_a_request(&self) -> Vec<usize> {
+        let servers = self.members.iter().filter_map(|member| match member.role {
+            Role::Server(service) if SERVICES[service].kind == ServiceKind::Rping => member
+                .program
+                .errors()
+                .contains(LOST_REQUEST)
+                .then_some(service),
+            _ => None,
+        });
+        servers.collect()
     }
 
     /// A program that hangs, and its server: the cause may be at either.
