@@ -26,6 +26,8 @@ const WITHOUT_STATUS: [&str; 3] = [
 /// How to call apt for a release.
 pub(crate) struct Apt {
     options: Vec<String>,
+    /// Whether these are the machine's own lists, which may be old.
+    uses_own_lists: bool,
 }
 
 /// An archive that this machine's apt uses.
@@ -44,6 +46,7 @@ impl Apt {
         if is_ours && archives.iter().any(|it| it.codename == suite) {
             return Ok(Self {
                 options: WITHOUT_STATUS.map(str::to_owned).into(),
+                uses_own_lists: true,
             });
         }
         let directory = build_directory.file("apt");
@@ -93,16 +96,17 @@ impl Apt {
                 // What this machine has installed is of another release or architecture.
                 "Dir::State::status=/dev/null".into(),
             ],
+            uses_own_lists: false,
         };
         apt.get(&["-q", "update"], Path::new("."))?;
         Ok(apt)
     }
 
-    /// Runs `apt-get` in a directory. The machine's own lists may be older than what is installed: then they are
-    /// updated first.
+    /// Runs `apt-get` in a directory. The machine's own lists may name versions that the mirror has no
+    /// more: then they are updated, and it runs again.
     pub(crate) fn get(&self, words: &[&str], directory: &Path) -> Result<(), String> {
         let first = self.try_get(words, directory);
-        if first.is_ok() || !self.options.is_empty() || !system_programs::may_install() {
+        if first.is_ok() || !self.uses_own_lists || !system_programs::may_install() {
             return first;
         }
         system_programs::update_lists()?;

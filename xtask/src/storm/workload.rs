@@ -221,11 +221,12 @@ impl<'a> Population<'a> {
     }
 
     fn end_overdue(&mut self) -> Result<(), String> {
+        let is_due = |it: &Member| it.is_overdue() && it.program.intervention == Intervention::None;
+        if !self.members.iter().any(is_due) {
+            return Ok(());
+        }
         let losers = self.servers_that_lost_a_request();
-        for member in &mut self.members {
-            if !member.is_overdue() || member.program.intervention != Intervention::None {
-                continue;
-            }
+        for member in self.members.iter_mut().filter(|it| is_due(it)) {
             let is_lost = matches!(member.role, Role::Client(service) if losers.contains(&service));
             if !is_lost && !member.may_wait_for_ever() {
                 let hanging = member.program.number;

@@ -30,18 +30,22 @@ impl Alarms {
 
     /// Sets an alarm. Returns its key, and whether it is the first that is due.
     pub(super) fn set(&self, at: Instant, waker: &Waker) -> (AlarmKey, bool) {
+        // Cloned before the lock is taken, because that runs code of the executor.
+        let waker = waker.clone();
         let mut inner = self.lock();
         let number = inner.next_number;
         inner.next_number += 1;
         let key = AlarmKey { at, number };
-        inner.wakers.insert(key, waker.clone());
+        inner.wakers.insert(key, waker);
         let is_first = inner.wakers.first_key_value().map(|(key, _)| *key) == Some(key);
         (key, is_first)
     }
 
     /// Removes an alarm, if it is not due yet.
     pub(super) fn cancel(&self, key: AlarmKey) {
-        self.lock().wakers.remove(&key);
+        let waker = self.lock().wakers.remove(&key);
+        // The lock is released: dropping a waker runs code of the executor, too.
+        drop(waker);
     }
 
     /// When the next alarm is due.

@@ -1,4 +1,4 @@
-//! The events of one id that nobody has taken yet, and who waits for them.
+//! The queued events of one id, and the threads and tasks that wait for them.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -39,7 +39,7 @@ impl EventQueue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event, and wakes all who wait.
+    /// Adds an event, and wakes all threads and tasks that wait.
     pub(super) fn push(&self, event: Event) {
         let wakers = {
             let mut inner = self.lock();
@@ -82,10 +82,12 @@ impl EventQueue {
 
     /// The next event. Without one, the task is woken when there is one.
     pub(super) fn poll_task(&self, waker: &Waker) -> Option<Event> {
+        // Cloned before the lock is taken, because that runs code of the executor.
+        let waker = waker.clone();
         let mut inner = self.lock();
         let event = inner.events.pop_front();
-        if event.is_none() && !inner.wakers.iter().any(|it| it.will_wake(waker)) {
-            inner.wakers.push(waker.clone());
+        if event.is_none() && !inner.wakers.iter().any(|it| it.will_wake(&waker)) {
+            inner.wakers.push(waker);
         }
         event
     }
