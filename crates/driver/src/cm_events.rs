@@ -35,6 +35,8 @@ pub(crate) struct CmEvents {
     /// Disconnections that wait until completions before them were polled, and the events behind them
     /// in the same queues, oldest first.
     held: VecDeque<Held>,
+    /// Connections whose disconnection was delivered. Their queue pairs are next moved to the error state.
+    ended: Vec<cm::Id>,
 }
 
 /// An event that is not delivered yet.
@@ -44,12 +46,6 @@ struct Held {
     until: Instant,
     queue: Arc<EventQueue>,
     event: QueuedEvent,
-}
-
-impl Held {
-    fn deliver(self) {
-        self.queue.push(self.event);
-    }
 }
 
 /// How long a disconnection waits until the completions before it are polled. An event-driven program is
@@ -67,6 +63,7 @@ impl CmEvents {
                 .collect(),
             failures: explain.then(Vec::new),
             held: VecDeque::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -137,7 +134,7 @@ impl CmEvents {
             let (due, waiting): (VecDeque<_>, VecDeque<_>) =
                 held.partition(|held| held.until <= now);
             self.held = waiting;
-            due.into_iter().for_each(Held::deliver);
+            due.into_iter().for_each(|held| self.push(held));
         }
     }
 
@@ -154,7 +151,31 @@ impl CmEvents {
     }
 
     fn release_first(&mut self) -> bool {
-        self.held.pop_front().map(Held::deliver).is_some()
+        let first = self.held.pop_front();
+        first.map(|held| self.push(held)).is_some()
+    }
+
+    /// Hands an event to its program.
+    fn push(&mut self, held: Held) {
+        let ends = matches!(held.event.kind, EventKind::Disconnected { .. });
+        if ends && held.queue.disconnects_at_once() {
+            self.ended.push(held.id);
+        }
+        held.queue.push(held.event);
+    }
+
+    /// Whether [`serve`](Self::serve) has connections to disconnect.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Answers the disconnections of peers and moves the queue pairs to the error state. The program already has the event:
+    /// if a request is flushed, the program can find out why.
+    fn disconnect_ended(&mut self, now: Instant, manager: &mut Manager) {
+        for id in self.ended.drain(..) {
+            // The program may have destroyed the id.
+            let _ = manager.disconnect(now, id);
+        }
     }
 
     /// Until when an event for a queue waits. The events of a queue keep their order, so that a server
@@ -178,6 +199,7 @@ impl CmEvents {
         hold: bool,
     ) -> Vec<Qpn> {
         let mut elsewhere = Vec::new();
+        self.disconnect_ended(now, host.manager());
         while let Some(instruction) = host.poll_instruction() {
             match instruction {
                 Instruction::MoveToError { qpn, .. } => elsewhere.push(qpn),
@@ -215,7 +237,7 @@ impl CmEvents {
         }
     }
 
-    fn deliver(&mut self, now: Instant, manager: &mut Manager, event: cm::Event, hold: bool) {
+    fn deliver(&mut self, now: Instant, manager: &Manager, event: cm::Event, hold: bool) {
         self.note_failure(manager, &event);
         #[cfg(feature = "tracing")]
         crate::trace::connection_event(&event.kind);
@@ -229,10 +251,6 @@ impl CmEvents {
         let mut subscriber = subscriber.clone();
         let from = subscriber.token;
         let ends = matches!(event.kind, EventKind::Disconnected { .. });
-        if ends && subscriber.queue.disconnects_at_once() {
-            // The id exists: it has just had an event.
-            let _ = manager.disconnect(now, event.id);
-        }
         if listener.is_some() {
             subscriber.token = crate::rdma_cm::event_queue::next_token();
             self.subscribers.insert(event.id, subscriber.clone());
@@ -245,15 +263,17 @@ impl CmEvents {
             kind: event.kind,
         };
         let ahead = self.waits_until(&subscriber.queue);
-        if let Some(until) = ahead.or((hold && ends).then(|| now + DISCONNECT_HOLD_TIME)) {
-            self.held.push_back(Held {
-                id: event.id,
-                until,
-                queue: subscriber.queue,
-                event: queued,
-            });
+        let until = ahead.or((hold && ends).then(|| now + DISCONNECT_HOLD_TIME));
+        let held = Held {
+            id: event.id,
+            until: until.unwrap_or(now),
+            queue: subscriber.queue,
+            event: queued,
+        };
+        if until.is_some() {
+            self.held.push_back(held);
         } else {
-            subscriber.queue.push(queued);
+            self.push(held);
         }
     }
 
@@ -286,6 +306,7 @@ mod tests {
             interfaces: Vec::new(),
             failures: None,
             held: VecDeque::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -297,9 +318,18 @@ mod tests {
     }
 
     fn another(cm_events: &mut CmEvents, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
+        another_with(cm_events, manager, false)
+    }
+
+    fn another_with(
+        cm_events: &mut CmEvents,
+        manager: &mut Manager,
+        disconnects_at_once: bool,
+    ) -> (cm::Id, Arc<EventQueue>) {
         let kind = cm::ServiceType::of(PortSpace::Tcp);
         let id = manager.create_id(PortSpace::Tcp, kind).expect("room");
-        let queue = Arc::new(EventQueue::new(Notifier::without_descriptor(), false));
+        let notifier = Notifier::without_descriptor();
+        let queue = Arc::new(EventQueue::new(notifier, disconnects_at_once));
         let subscriber = Subscriber {
             queue: Arc::clone(&queue),
             token: 7,
@@ -317,9 +347,9 @@ mod tests {
     #[test]
     fn a_disconnection_waits_for_a_poll_or_its_deadline() {
         let mut cm_events = cm_events();
-        let (mut manager, id, queue) = subscribed(&mut cm_events);
+        let (manager, id, queue) = subscribed(&mut cm_events);
         let start = now();
-        cm_events.deliver(start, &mut manager, disconnected(id), true);
+        cm_events.deliver(start, &manager, disconnected(id), true);
         cm_events.release_due(start);
         assert!(queue.pop().is_none());
         assert_eq!(
@@ -329,16 +359,31 @@ mod tests {
         cm_events.release_due(start + DISCONNECT_HOLD_TIME);
         assert!(queue.pop().is_some());
 
-        cm_events.deliver(start, &mut manager, disconnected(id), true);
+        cm_events.deliver(start, &manager, disconnected(id), true);
         cm_events.release_all();
         assert!(queue.pop().is_some());
         assert_eq!(cm_events.next_deadline(), None);
 
-        cm_events.deliver(start, &mut manager, disconnected(id), false);
+        cm_events.deliver(start, &manager, disconnected(id), false);
         assert!(
             queue.pop().is_some(),
             "no completion before it waits to be polled"
         );
+    }
+
+    /// Otherwise a program sees flushed requests, asks whether the peer has disconnected, and gets the wrong answer.
+    #[test]
+    fn a_queue_pair_is_flushed_after_its_disconnection_is_delivered() {
+        let mut cm_events = cm_events();
+        let mut manager = Manager::new(cm::Config::new(1, [1; 32]));
+        let (id, queue) = another_with(&mut cm_events, &mut manager, true);
+        cm_events.deliver(now(), &manager, disconnected(id), true);
+        assert!(!cm_events.has_ended());
+        cm_events.release_all();
+        assert!(queue.pop().is_some());
+        assert!(cm_events.has_ended());
+        cm_events.disconnect_ended(now(), &mut manager);
+        assert!(!cm_events.has_ended());
     }
 
     #[test]
@@ -354,11 +399,11 @@ mod tests {
             id,
             kind: EventKind::TimewaitExit,
         };
-        cm_events.deliver(start, &mut manager, disconnected(first), true);
-        cm_events.deliver(start, &mut manager, passed(second), false);
-        cm_events.deliver(start, &mut manager, passed(first), false);
+        cm_events.deliver(start, &manager, disconnected(first), true);
+        cm_events.deliver(start, &manager, passed(second), false);
+        cm_events.deliver(start, &manager, passed(first), false);
         assert!(queue.pop().is_none(), "nothing overtakes the disconnection");
-        cm_events.deliver(start, &mut manager, passed(other), false);
+        cm_events.deliver(start, &manager, passed(other), false);
         assert!(empty.pop().is_some(), "another queue does not wait");
         cm_events.release_due(start + DISCONNECT_HOLD_TIME);
         let ids: Vec<_> = std::iter::from_fn(|| queue.pop())
@@ -370,8 +415,8 @@ mod tests {
     #[test]
     fn an_id_that_changes_its_queue_takes_a_waiting_disconnection_along() {
         let mut cm_events = cm_events();
-        let (mut manager, id, old) = subscribed(&mut cm_events);
-        cm_events.deliver(now(), &mut manager, disconnected(id), true);
+        let (manager, id, old) = subscribed(&mut cm_events);
+        cm_events.deliver(now(), &manager, disconnected(id), true);
         let subscriber = Subscriber {
             queue: Arc::new(EventQueue::new(Notifier::without_descriptor(), false)),
             token: 7,
@@ -384,8 +429,8 @@ mod tests {
     #[test]
     fn removing_the_subscriber_drops_held_events() {
         let mut cm_events = cm_events();
-        let (mut manager, id, queue) = subscribed(&mut cm_events);
-        cm_events.deliver(now(), &mut manager, disconnected(id), true);
+        let (manager, id, queue) = subscribed(&mut cm_events);
+        cm_events.deliver(now(), &manager, disconnected(id), true);
         cm_events.subscribe(id, None);
         cm_events.release_all();
         assert!(queue.pop().is_none());

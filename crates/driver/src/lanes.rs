@@ -215,7 +215,7 @@ impl Common {
                         lane.receive_all();
                     }
                     if let (Some(first), false) = (lanes.first(), self.has_unpolled()) {
-                        first.lock().cm_events().release_all();
+                        first.lock().release_disconnections();
                     }
                 }
                 LaneMessage::Established(number) => {
@@ -225,7 +225,7 @@ impl Common {
                 }
                 LaneMessage::Polled => {
                     if let Some(first) = lanes.first() {
-                        first.lock().cm_events().release_all();
+                        first.lock().release_disconnections();
                     }
                 }
             }

@@ -403,7 +403,7 @@ impl LaneState {
         }
         self.sockets.retry_backlog(now);
         self.transmit_messages(now);
-        while self.host.manager().has_output() {
+        while self.has_cm_output() {
             let has_lanes = self.common.has_lanes();
             // Completions that other lanes have not received yet come before a disconnection, too.
             let hold = has_lanes || self.common.has_unpolled();
@@ -425,6 +425,11 @@ impl LaneState {
         self.publish_statistics(now);
         #[cfg(feature = "tracing")]
         crate::trace::retransmissions(&mut self.traced, self.host.device().counters());
+    }
+
+    /// Whether the connection manager has messages to send or events to deliver.
+    fn has_cm_output(&mut self) -> bool {
+        self.cm_events.has_ended() || self.host.manager().has_output()
     }
 
     /// Registers the exit notice before the message leaves, because the process may die between the two.
@@ -554,9 +559,17 @@ impl LaneState {
             return;
         }
         if self.is_first {
-            self.cm_events.release_all();
+            self.release_disconnections();
         } else {
             self.lane_messages.push(LaneMessage::Polled);
+        }
+    }
+
+    /// Delivers the disconnections that waited for completions before them.
+    pub(crate) fn release_disconnections(&mut self) {
+        self.cm_events.release_all();
+        if self.cm_events.has_ended() {
+            self.transmit(now());
         }
     }
 

@@ -29,7 +29,7 @@ impl LaneState {
             self.serve_timers(now);
             self.dispatch_events();
             all += arrived;
-            if self.notified_outside && !self.unsent && !self.host.manager().has_output() {
+            if self.notified_outside && !self.unsent && !self.has_cm_output() {
                 // The program's next call sends these responses. Older ones are sent now.
                 self.defer_responses();
                 break;
@@ -210,7 +210,7 @@ impl LaneState {
     /// [`progress_for`](Self::progress_for).
     pub(crate) fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.dispatch_events();
-        if awaited.is_ready(self) && !self.host.manager().has_output() {
+        if awaited.is_ready(self) && !self.has_cm_output() {
             self.defer_responses();
         } else {
             self.transmit(now);
