@@ -226,7 +226,7 @@ impl Session {
         let (mut interval, mut silence) = (MIN_PEER_CHECK_INTERVAL, Duration::ZERO);
         loop {
             if interrupt::is_asked() {
-                return Err(Stop::Interrupted);
+                return Err(self.stop_at_interrupt(awaited));
             }
             if let Some(completion) = self.resources.completions.wait_for(interval) {
                 return Ok(completion);
@@ -240,6 +240,15 @@ impl Session {
                 silence = Duration::ZERO;
             }
             interval = MAX_PEER_CHECK_INTERVAL.min(2 * interval);
+        }
+    }
+
+    /// A peer that disconnected before the interrupt is reported, even if both are noticed at once.
+    fn stop_at_interrupt(&self, awaited: &'static str) -> Stop {
+        if self.has_left() {
+            Stop::Left(awaited)
+        } else {
+            Stop::Interrupted
         }
     }
 
