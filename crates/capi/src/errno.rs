@@ -146,7 +146,7 @@ impl Errno {
 
 #[cfg(test)]
 mod tests {
-    use net::share::{DirectoryError, JoinError, RegistryError};
+    use net::port_sharing::{DirectoryError, JoinError, RegistryError};
     use net::socket::SocketError;
 
     use super::*;

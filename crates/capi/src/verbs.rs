@@ -4,8 +4,8 @@
 //! the table of operations, at the top.
 
 pub(crate) mod address_handle;
+pub(crate) mod alloc_buf;
 pub(crate) mod async_event;
-pub(crate) mod buffer;
 mod changed_mappings;
 pub(crate) mod completion_channel;
 pub(crate) mod completion_event;
@@ -13,7 +13,7 @@ pub(crate) mod completion_queue;
 pub(crate) mod completion_queue_ex;
 pub(crate) mod context;
 pub(crate) mod create_queue_pair;
-pub(crate) mod device;
+pub(crate) mod device_list;
 pub(crate) mod device_memory;
 pub(crate) mod event_target;
 pub(crate) mod fault_handler;

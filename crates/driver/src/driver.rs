@@ -17,7 +17,7 @@ use cm::Manager;
 use engine::{AsyncEvent, CompletionQueue, Counters, Device, Id, Notify};
 use net::interface::Monitor;
 use net::poll::Waker;
-use net::share::ServiceError;
+use net::port_sharing::ServiceError;
 use net::socket::SocketError;
 use net::watcher::Watcher;
 use wire::{Gid, Qpn};

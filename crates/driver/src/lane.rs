@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use engine::{Completion, CompletionQueue, Device, Id, Objects};
+use engine::{Completion, CompletionQueue, Device, Id, SharedObjects};
 use net::interface::Monitor;
 use net::poll::{Ready, Waker, closed_error, wait};
 use wire::Qpn;
@@ -85,7 +85,7 @@ pub(crate) struct Lane {
     /// What the lanes of the device share.
     pub(crate) common: Arc<Common>,
     /// The objects that the queue pairs of all lanes use.
-    pub(crate) objects: Arc<Objects>,
+    pub(crate) objects: Arc<SharedObjects>,
     /// Whether completions were taken, or receives posted, without the lock since the counters were published.
     pub(crate) changed_without_lock: Arc<AtomicBool>,
     pub(crate) yielding: Yielding,

@@ -1,7 +1,7 @@
 //! Lanes: the engines of one open device.
 //!
 //! A lane is an engine with its own lock, sockets, queue pair numbers and thread, so threads that use different lanes do
-//! not wait for each other. The lanes of a device share its objects ([`engine::Objects`]) and what is in [`Common`]. A
+//! not wait for each other. The lanes of a device share its objects ([`engine::SharedObjects`]) and what is in [`Common`]. A
 //! queue pair lives in the lane of its send completion queue. The first lane also has the connection manager, and
 //! watches the interfaces. A program with one thread has no other lane.
 
@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use engine::{AsyncEvent, CompletionQueue, Id, Objects};
+use engine::{AsyncEvent, CompletionQueue, Id, SharedObjects};
 use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
 
@@ -50,7 +50,7 @@ pub(crate) struct FirstLane {
     /// Which lane the other one is.
     pub(crate) other: usize,
     pub(crate) common: Arc<Common>,
-    pub(crate) objects: Arc<Objects>,
+    pub(crate) objects: Arc<SharedObjects>,
 }
 
 /// The threads, tasks and programs that wait for a completion queue.

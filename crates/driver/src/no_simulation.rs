@@ -10,7 +10,7 @@ use host::{Message, Owner};
 use net::capture::Capture;
 use net::fault::{FaultSpec, Faults};
 use net::interface::Device;
-use net::share::{ReceivedPacket, ServiceError};
+use net::port_sharing::{ReceivedPacket, ServiceError};
 use wire::{Gid, Qpn};
 
 use crate::check::ProcessCheck;

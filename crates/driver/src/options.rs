@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use net::capture::{self, CaptureError};
 use net::fault::FaultError;
 use net::interface::DeviceError;
-use net::share::JoinError;
+use net::port_sharing::JoinError;
 
 use crate::check::CheckOptions;
 use crate::shortcut::Shortcut;

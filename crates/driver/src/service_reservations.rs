@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use net::share::{Claimant, ServiceError};
+use net::port_sharing::{Claimant, ServiceError};
 
 use crate::simulation::DeviceHandle;
 

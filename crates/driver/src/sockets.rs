@@ -12,7 +12,7 @@ use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet, is_socket_lost};
-use net::share::{Member, ReceivedPacket, join_all};
+use net::port_sharing::{Member, ReceivedPacket, join_all};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use statistics::PacketPath;
 use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};

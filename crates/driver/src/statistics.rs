@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use engine::{CompletionQueue, Device, Id, QueuePair, QueuePairType};
 use host::Host;
 use net::interface::LinkState;
-use net::share::{PageOwner, StatisticsPage};
+use net::port_sharing::{PageOwner, StatisticsPage};
 use statistics::{
     DEVICE_COUNTERS, DeviceCounters, Level, MessageCounter, PacketPath, QueuePairRecord,
 };

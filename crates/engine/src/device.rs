@@ -20,17 +20,17 @@ use wire::{
 use crate::address::{Address, AddressError, GidTable, SourcePort, is_unicast};
 use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
+use crate::device_state::DeviceState;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
 use crate::limits::{Limits, MAX_RESPONDER_RESOURCES};
-use crate::objects::{DeviceObjects, Objects};
 use crate::observation::{Observation, Observations, ReceiveQueueId};
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::qpn_range::QpnRange;
 use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
 use crate::random::Random;
 use crate::receive_queue::{PostError, SharedReceiveQueue};
-use crate::shared::Shared;
+use crate::shared_objects::{DeviceObjects, SharedObjects};
 use crate::slab::Id;
 use crate::state::{Attributes, ModifyError, State};
 use crate::transmit::{Batch, BatchLimits, OwnDelivery, Transmit, packets};
@@ -110,7 +110,7 @@ pub struct Device {
     limits: Limits,
     queue_pairs: QueuePairs,
     groups: Groups,
-    shared: Shared,
+    state: DeviceState,
     checker: IcrcChecker,
     icrc_generator: IcrcGenerator,
     timers: Timers,
@@ -138,15 +138,15 @@ impl Device {
 
     /// A device whose queue pairs use the objects of another one.
     #[must_use]
-    pub fn sharing(config: Config, objects: Arc<Objects>) -> Self {
+    pub fn sharing(config: Config, objects: Arc<SharedObjects>) -> Self {
         Self::over(config, Some(objects))
     }
 
-    fn over(config: Config, objects: Option<Arc<Objects>>) -> Self {
+    fn over(config: Config, objects: Option<Arc<SharedObjects>>) -> Self {
         let mut random = Random::new(config.seed);
         let limits = config.limits;
         let queue_pair_numbers = random.fork();
-        let objects = objects.unwrap_or_else(|| Arc::new(Objects::new(random, limits)));
+        let objects = objects.unwrap_or_else(|| Arc::new(SharedObjects::new(random, limits)));
         Self {
             gids: GidTable::new(config.gids, config.source_port),
             settings: Settings {
@@ -160,7 +160,7 @@ impl Device {
             limits,
             queue_pairs: QueuePairs::new(config.numbers, queue_pair_numbers),
             groups: Groups::new(limits),
-            shared: Shared {
+            state: DeviceState {
                 objects: DeviceObjects::new(objects),
                 events: VecDeque::new(),
                 incidents: Incidents::new(config.incidents),
@@ -193,7 +193,7 @@ impl Device {
     /// Plants a bug, to prove that a test detects it.
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: Bug) {
-        self.shared.planted.plant(bug);
+        self.state.planted.plant(bug);
     }
 
     /// The local GIDs by index.
@@ -212,7 +212,7 @@ impl Device {
     /// The handle consists of its address only; the device stores nothing else.
     pub fn create_address_handle(&mut self, address: &Address) -> Result<(), AddressError> {
         self.check_address(address)?;
-        let handles = &mut self.shared.objects.tables().address_handles;
+        let handles = &mut self.state.objects.tables().address_handles;
         if *handles >= self.limits.address_handles {
             return Err(AddressError::Exhausted);
         }
@@ -222,7 +222,7 @@ impl Device {
 
     /// Counts one address handle less.
     pub fn destroy_address_handle(&mut self) {
-        let handles = &mut self.shared.objects.tables().address_handles;
+        let handles = &mut self.state.objects.tables().address_handles;
         *handles = handles.saturating_sub(1);
     }
 
@@ -240,7 +240,7 @@ impl Device {
     /// The counters of the device.
     #[must_use]
     pub fn counters(&self) -> &Counters {
-        &self.shared.counters
+        &self.state.counters
     }
 
     /// All queue pairs; queue pair 1 is the last.
@@ -271,8 +271,8 @@ impl Device {
             } else {
                 ModifyError::Unknown
             })?;
-        if let Err(error) = queue_pair.modify(attributes, &self.gids, &mut self.shared) {
-            queue_pair.note_rejected_change(attributes, error, &mut self.shared);
+        if let Err(error) = queue_pair.modify(attributes, &self.gids, &mut self.state) {
+            queue_pair.note_rejected_change(attributes, error, &mut self.state);
             return Err(error);
         }
         self.reschedule(number);
@@ -295,7 +295,7 @@ impl Device {
     pub fn post_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
-        queue_pair.post_send(request, &self.gids, &mut self.shared)?;
+        queue_pair.post_send(request, &self.gids, &mut self.state)?;
         self.reschedule(number);
         Ok(())
     }
@@ -311,12 +311,12 @@ impl Device {
         if let Err(error) = queue_pair.check_sends(requests, &self.gids) {
             if let Some(first) = requests.first() {
                 let work = first.work.kind();
-                queue_pair.note_rejected_post(first.id, work, error, &mut self.shared);
+                queue_pair.note_rejected_post(first.id, work, error, &mut self.state);
             }
             return Err(error);
         }
         for request in requests.drain(..) {
-            queue_pair.post_send(request, &self.gids, &mut self.shared)?;
+            queue_pair.post_send(request, &self.gids, &mut self.state)?;
         }
         self.reschedule(number);
         Ok(())
@@ -326,7 +326,7 @@ impl Device {
     pub fn post_receive(&mut self, number: Qpn, request: ReceiveRequest) -> Result<(), PostError> {
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
-        queue_pair.post_receive(request, &mut self.shared)?;
+        queue_pair.post_receive(request, &mut self.state)?;
         self.reschedule(number);
         Ok(())
     }
@@ -339,7 +339,7 @@ impl Device {
     ) -> Result<(), PostError> {
         let unknown = self.unknown();
         let entry = self.shared_receive_queue(queue).ok_or(unknown)?;
-        let noted = self.shared.observations.are_recorded().then(|| {
+        let noted = self.state.observations.are_recorded().then(|| {
             let (id, segments) = (request.id, request.segments.clone());
             let queue = ReceiveQueueId::Shared(queue);
             Observation::ReceivePosted {
@@ -350,7 +350,7 @@ impl Device {
         });
         entry.post(request)?;
         if let Some(noted) = noted {
-            self.shared.observations.note(|| noted);
+            self.state.observations.note(|| noted);
         }
         Ok(())
     }
@@ -366,7 +366,7 @@ impl Device {
     /// Removes and returns the oldest completion.
     pub fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.completion_queue(queue)?.pop()?;
-        if self.shared.observations.are_recorded() {
+        if self.state.observations.are_recorded() {
             self.observe_poll(queue, completion);
         }
         Some(completion)
@@ -375,10 +375,10 @@ impl Device {
     #[cold]
     fn observe_poll(&mut self, queue: Id<CompletionQueue>, completion: Completion) {
         if let Some(queue_pair) = self.queue_pairs.get_mut(completion.queue_pair) {
-            queue_pair.observe_poll(&completion, &mut self.shared);
+            queue_pair.observe_poll(&completion, &mut self.state);
         }
         let polled = Observation::Polled(queue, completion);
-        self.shared.observations.note(|| polled);
+        self.state.observations.note(|| polled);
     }
 
     /// Requests one [`Event::Completion`] for the next completion.
@@ -403,43 +403,43 @@ impl Device {
     /// The next event.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.shared.events.pop_front()
+        self.state.events.pop_front()
     }
 
     /// Notes that the program took an asynchronous event, for the [observations](Config::observations).
     pub fn note_fetched(&mut self, event: AsyncEvent) {
         let fetched = Observation::EventFetched(event);
-        self.shared.observations.note(|| fetched);
+        self.state.observations.note(|| fetched);
     }
 
     /// Whether an incident is recorded.
     #[must_use]
     pub fn has_incidents(&self) -> bool {
-        !self.shared.incidents.is_empty()
+        !self.state.incidents.is_empty()
     }
 
     /// The next incident, if incidents are [recorded](Config::incidents).
     #[must_use]
     pub fn poll_incident(&mut self) -> Option<Incident> {
-        self.shared.incidents.pop()
+        self.state.incidents.pop()
     }
 
     /// Whether observations [are recorded](Config::observations).
     #[must_use]
     pub fn records_observations(&self) -> bool {
-        self.shared.observations.are_recorded()
+        self.state.observations.are_recorded()
     }
 
     /// Whether an observation is recorded.
     #[must_use]
     pub fn has_observations(&self) -> bool {
-        !self.shared.observations.is_empty()
+        !self.state.observations.is_empty()
     }
 
     /// Removes and returns all observations, if they are [recorded](Config::observations).
     #[must_use]
     pub fn take_observations(&mut self) -> VecDeque<Observation> {
-        self.shared.observations.take()
+        self.state.observations.take()
     }
 
     /// Handles a datagram that arrived at the RoCEv2 port: a UDP payload with its ICRC.
@@ -450,15 +450,15 @@ impl Device {
         let packet = match Packet::parse(datagram) {
             Ok(packet) => packet,
             Err(_) => {
-                self.shared.counters.malformed += 1;
+                self.state.counters.malformed += 1;
                 return;
             }
         };
         let fragmentation = match self.checker.check(&route.flow, datagram) {
             Ok(fragmentation) => fragmentation,
-            Err(_) if self.shared.planted.is(Bug::IcrcUnchecked) => Fragmentation::NONE,
+            Err(_) if self.state.planted.is(Bug::IcrcUnchecked) => Fragmentation::NONE,
             Err(_) => {
-                self.shared.counters.bad_checksum += 1;
+                self.state.counters.bad_checksum += 1;
                 return;
             }
         };
@@ -469,7 +469,7 @@ impl Device {
     pub fn handle_without_icrc(&mut self, now: Instant, route: &Route, datagram: &[u8]) {
         match Packet::parse(datagram) {
             Ok(packet) => self.deliver(now, route, &packet, Fragmentation::NONE, datagram),
-            Err(_) => self.shared.counters.malformed += 1,
+            Err(_) => self.state.counters.malformed += 1,
         }
     }
 
@@ -482,11 +482,11 @@ impl Device {
         datagram: &[u8],
     ) {
         if !is_unicast(route.flow.source) {
-            self.shared.counters.wrong_path += 1;
+            self.state.counters.wrong_path += 1;
             return;
         }
         match packet.opcode.transport() {
-            Transport::Cnp => self.shared.counters.congestion_notifications += 1,
+            Transport::Cnp => self.state.counters.congestion_notifications += 1,
             Transport::Ud => {
                 let header = network_header(route, fragmentation, datagram);
                 self.deliver_datagram(packet, route, &header);
@@ -499,7 +499,7 @@ impl Device {
     fn deliver_to_self(&mut self, now: Instant, transmit: &Transmit, buffer: &[u8]) {
         let route = &transmit.route;
         for datagram in packets(transmit, buffer) {
-            self.shared.counters.delivered_to_self += 1;
+            self.state.counters.delivered_to_self += 1;
             self.handle_without_icrc(now, route, datagram);
         }
     }
@@ -509,16 +509,16 @@ impl Device {
             self.count_unknown(packet, route);
             return;
         };
-        queue_pair.handle_packet(now, packet, route, &mut self.shared);
+        queue_pair.handle_packet(now, packet, route, &mut self.state);
         self.reschedule(packet.destination);
     }
 
     #[cold]
     fn count_unknown(&mut self, packet: &Packet<'_>, route: &Route) {
-        self.shared.counters.unknown_queue_pair += 1;
+        self.state.counters.unknown_queue_pair += 1;
         let number = packet.destination;
         if packet.opcode.is_request() && !self.queue_pairs.was_used(number) {
-            self.shared.incidents.note(|| Incident::UnknownQueuePair {
+            self.state.incidents.note(|| Incident::UnknownQueuePair {
                 number,
                 from: route.flow.source,
             });
@@ -531,9 +531,9 @@ impl Device {
         }
         let members = self.groups.members(route.flow.destination.into());
         if members.is_empty() {
-            self.shared.counters.unknown_group += 1;
+            self.state.counters.unknown_group += 1;
         } else {
-            self.shared.counters.multicast_received += 1;
+            self.state.counters.multicast_received += 1;
         }
         for member in members {
             self.deliver_datagram_to(member, packet, route, header);
@@ -552,11 +552,11 @@ impl Device {
             return;
         };
         if let Err(count) = queue_pair.check_packet(packet, route) {
-            *count(&mut self.shared.counters) += 1;
+            *count(&mut self.state.counters) += 1;
             return;
         }
-        queue_pair.count_received(packet, &mut self.shared);
-        queue_pair.handle_datagram(packet, route, header, &mut self.shared);
+        queue_pair.count_received(packet, &mut self.state);
+        queue_pair.handle_datagram(packet, route, header, &mut self.state);
         self.reschedule(number);
     }
 
@@ -609,12 +609,12 @@ impl Device {
                 self.batch
             };
             let mut batch = Batch::new(buffer, generator, limits, own_delivery);
-            queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
+            queue_pair.transmit(now, &self.gids, &mut batch, &mut self.state);
             let sent = batch.packets() as u64;
             let to_self = batch.is_to_self();
             let transmit = batch.finish(number);
             if let Some(transmit) = &transmit {
-                count_sent(&mut self.shared.counters, transmit, sent, buffer.len());
+                count_sent(&mut self.state.counters, transmit, sent, buffer.len());
                 queue_pair.counters.packets_sent += sent;
                 queue_pair.counters.bytes_sent += buffer.len() as u64;
             }
@@ -654,7 +654,7 @@ impl Device {
                 continue;
             }
             queue_pair.scheduled = None;
-            queue_pair.handle_timeout(now, &mut self.shared);
+            queue_pair.handle_timeout(now, &mut self.state);
             self.reschedule(number);
         }
     }
@@ -684,14 +684,14 @@ impl Device {
 
     /// Moves every queue pair of an overrun completion queue to the error state.
     fn fail_users_of_overrun_queues(&mut self) {
-        while let Some(queue) = self.shared.overrun.pop() {
-            self.shared.overrun_before.push(queue);
+        while let Some(queue) = self.state.overrun.pop() {
+            self.state.overrun_before.push(queue);
             let numbers: Vec<Qpn> = self.queue_pairs.numbers().collect();
             for number in numbers {
                 if let Some(queue_pair) = self.queue_pairs.get_mut(number)
                     && queue_pair.completes_into(queue)
                 {
-                    queue_pair.fail(&mut self.shared);
+                    queue_pair.fail(&mut self.state);
                 }
             }
         }

@@ -17,12 +17,12 @@ mod checksums;
 mod completion;
 mod counters;
 mod device;
+mod device_state;
 mod event;
 pub mod incident;
 mod limits;
 #[allow(unsafe_code, reason = "registered memory belongs to the application")]
 mod memory;
-mod objects;
 pub mod observation;
 #[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 mod planted_bug;
@@ -30,7 +30,7 @@ mod qpn_range;
 mod queue_pair;
 mod random;
 mod receive_queue;
-mod shared;
+mod shared_objects;
 mod slab;
 mod state;
 mod system_refusal;
@@ -50,13 +50,13 @@ pub use memory::{
     OwnedMemory, ProgramMemoryAccess, ProtectionDomain, RawMemory, Registration, Segment, Segments,
     WindowKind,
 };
-pub use objects::Objects;
 pub use observation::Observation;
 #[cfg(feature = "planted-bugs")]
 pub use planted_bug::Bug;
 pub use qpn_range::QpnRange;
 pub use queue_pair::{QueuePair, QueuePairInit, QueuePairUsage, WindowLimits};
 pub use receive_queue::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+pub use shared_objects::SharedObjects;
 pub use slab::Id;
 pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
 pub use system_refusal::SystemRefusal;

@@ -39,9 +39,9 @@ use wire::{Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey, Route};
 use crate::address::GidTable;
 use crate::completion::{CompletedWork, CompletionQueue};
 use crate::counters::{Counters, QueuePairCounters};
+use crate::device_state::DeviceState;
 use crate::memory::{Access, Accessor};
 use crate::receive_queue::ReceiveQueue;
-use crate::shared::Shared;
 use crate::slab::Id;
 use crate::state::{Attributes, QueuePairType, State};
 use crate::transmit::Batch;
@@ -178,39 +178,39 @@ impl QueuePair {
         now: Instant,
         packet: &Packet<'_>,
         route: &Route,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         if let Err(count) = self.check_packet(packet, route) {
-            *count(&mut shared.counters) += 1;
-            self.note_wrong_source(packet, route, shared);
-            self.note_early_packet(packet, route, shared);
+            *count(&mut device.counters) += 1;
+            self.note_wrong_source(packet, route, device);
+            self.note_early_packet(packet, route, device);
             return;
         }
-        self.count_received(packet, shared);
+        self.count_received(packet, device);
         match (self.init.kind, packet.opcode.is_response()) {
-            (QueuePairType::Uc, false) => self.handle_unreliable(packet, shared),
+            (QueuePairType::Uc, false) => self.handle_unreliable(packet, device),
             (QueuePairType::Rc | QueuePairType::XrcTarget, false) => {
                 let naks = self.counters.rnr_naks_sent;
-                self.handle_request(packet, shared);
-                if shared.incidents.are_recorded() {
-                    self.watch_receives(now, naks, shared);
+                self.handle_request(packet, device);
+                if device.incidents.are_recorded() {
+                    self.watch_receives(now, naks, device);
                 }
             }
             (QueuePairType::Rc | QueuePairType::XrcInitiator, true) if self.state.transmits() => {
-                self.handle_response(now, packet, shared);
+                self.handle_response(now, packet, device);
             }
             // Nothing has been sent that could be answered.
             (QueuePairType::Rc | QueuePairType::XrcInitiator, true) => {
-                shared.counters.wrong_state += 1;
+                device.counters.wrong_state += 1;
             }
-            _ => shared.counters.wrong_service += 1,
+            _ => device.counters.wrong_service += 1,
         }
     }
 
-    pub(crate) fn count_received(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+    pub(crate) fn count_received(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
         let bytes = packet.length() as u64;
-        shared.counters.packets_received += 1;
-        shared.counters.bytes_received += bytes;
+        device.counters.packets_received += 1;
+        device.counters.bytes_received += bytes;
         self.counters.packets_received += 1;
         self.counters.bytes_received += bytes;
     }
@@ -270,28 +270,28 @@ impl QueuePair {
         now: Instant,
         gids: &GidTable,
         batch: &mut Batch<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         // A single acknowledgement is shorter than a request. All packets of one send except the
         // last have the same length, so it fits after a request but not before one.
         let responses_last = self.responder.only_acknowledges();
         if !responses_last {
-            self.transmit_responses(batch, shared);
+            self.transmit_responses(batch, device);
         }
         if self.state.transmits() {
             match self.init.kind {
                 QueuePairType::Rc | QueuePairType::XrcInitiator => {
-                    self.transmit_requests(now, batch, shared);
+                    self.transmit_requests(now, batch, device);
                 }
                 QueuePairType::XrcTarget => {}
-                QueuePairType::Uc => self.transmit_unreliable(batch, shared),
+                QueuePairType::Uc => self.transmit_unreliable(batch, device),
                 QueuePairType::Ud | QueuePairType::Management => {
-                    self.transmit_datagrams(gids, batch, shared);
+                    self.transmit_datagrams(gids, batch, device);
                 }
             }
         }
         if responses_last {
-            self.transmit_responses(batch, shared);
+            self.transmit_responses(batch, device);
         }
     }
 
@@ -301,13 +301,13 @@ impl QueuePair {
     }
 
     /// Handles expired timers. An early or repeated call has no effect.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, device: &mut DeviceState) {
         match self.requester.expired(now) {
             Some(Timer::ReceiverNotReady) => self.requester.end_rnr_wait(),
             Some(Timer::Acknowledgement) => {
                 self.note_timeout(now);
-                self.acknowledgement_timed_out(shared);
-                self.tell_retries(shared);
+                self.acknowledgement_timed_out(device);
+                self.tell_retries(device);
             }
             Some(Timer::Coalescing) => self.requester.end_coalescing(),
             None => {}

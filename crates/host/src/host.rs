@@ -20,7 +20,7 @@ pub struct Config {
     /// Whether other processes may share the addresses, so that messages may belong to them.
     pub shares_addresses: bool,
     /// The objects of another device, if this one shares them.
-    pub objects: Option<Arc<engine::Objects>>,
+    pub objects: Option<Arc<engine::SharedObjects>>,
 }
 
 /// A device with its connection manager and queue pair 1.

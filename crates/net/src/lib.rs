@@ -2,7 +2,7 @@
 //!
 //! Everything here works for an ordinary user, without a kernel module and without a daemon:
 //! - [`socket`]: UDP sockets that send and receive many packets in one system call;
-//! - [`share`]: several processes on one address, each with its own queue pair numbers;
+//! - [`port_sharing`]: several processes on one address, each with its own queue pair numbers;
 //! - [`poll`]: waiting for sockets, for a time, and for another thread;
 //! - [`interface`]: the interfaces of this machine, as devices;
 //! - [`restrictions`]: features that a system may forbid, and what happens then; [`restriction_check`] tests for them;
@@ -19,9 +19,9 @@ pub mod fault;
 pub mod fork;
 pub mod interface;
 pub mod poll;
+pub mod port_sharing;
 pub mod restriction_check;
 pub mod restrictions;
-pub mod share;
 pub mod signal;
 pub mod socket;
 pub mod watcher;

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::interface;
+use crate::port_sharing::accepts_everything;
 use crate::restrictions::Restriction;
-use crate::share::accepts_everything;
 use crate::sys::{self, option, shared_memory};
 
 /// Whether the restriction exists here.

@@ -11,7 +11,7 @@ use crate::network::PacketOutcome;
 
 /// A queue pair of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Endpoint {
+pub struct HostQueuePair {
     /// The host's number.
     pub host: usize,
     /// The queue pair's number.
@@ -161,9 +161,9 @@ pub struct Tap {
     pub watches_credits: bool,
     streams: Vec<Stream>,
     /// The stream of a queue pair's own requests.
-    own: BTreeMap<Endpoint, usize>,
+    own: BTreeMap<HostQueuePair, usize>,
     /// The stream of the requests to a queue pair.
-    incoming: BTreeMap<Endpoint, usize>,
+    incoming: BTreeMap<HostQueuePair, usize>,
 }
 
 impl Tap {
@@ -174,7 +174,7 @@ impl Tap {
     }
 
     /// Observes the requests of `local` to `peer`; returns the index of their stream.
-    pub fn follow(&mut self, local: Endpoint, peer: Endpoint, mtu: usize) -> usize {
+    pub fn follow(&mut self, local: HostQueuePair, peer: HostQueuePair, mtu: usize) -> usize {
         self.streams.push(Stream {
             mtu,
             first: None,
@@ -207,7 +207,7 @@ impl Tap {
     pub fn sent(
         &mut self,
         now: Duration,
-        destination: Endpoint,
+        destination: HostQueuePair,
         packet: &Packet<'_>,
         outcome: PacketOutcome,
     ) -> Result<(), CheckError> {
@@ -227,7 +227,7 @@ impl Tap {
     fn check_request(
         &mut self,
         now: Duration,
-        destination: Endpoint,
+        destination: HostQueuePair,
         packet: &Packet<'_>,
     ) -> Result<(), CheckError> {
         let Some(&stream) = self.incoming.get(&destination) else {
@@ -253,7 +253,11 @@ impl Tap {
     }
 
     /// A peer can't have completed more messages than were sent.
-    fn check_response(&self, destination: Endpoint, packet: &Packet<'_>) -> Result<(), CheckError> {
+    fn check_response(
+        &self,
+        destination: HostQueuePair,
+        packet: &Packet<'_>,
+    ) -> Result<(), CheckError> {
         let (Some(&stream), Some(aeth)) = (self.own.get(&destination), packet.aeth()) else {
             return Ok(());
         };
@@ -267,7 +271,7 @@ impl Tap {
         }
     }
 
-    fn note_fault(&mut self, now: Duration, destination: Endpoint) {
+    fn note_fault(&mut self, now: Duration, destination: HostQueuePair) {
         for streams in [&self.own, &self.incoming] {
             if let Some(&stream) = streams.get(&destination) {
                 self.streams[stream].faults.push(now);
@@ -276,7 +280,7 @@ impl Tap {
     }
 
     /// An intact packet arrives at `destination`.
-    pub fn arrived(&mut self, now: Duration, destination: Endpoint, packet: &Packet<'_>) {
+    pub fn arrived(&mut self, now: Duration, destination: HostQueuePair, packet: &Packet<'_>) {
         if !packet.opcode.is_response() {
             if let Some(&stream) = self.incoming.get(&destination) {
                 self.streams[stream].note_arrival(packet);

@@ -13,7 +13,7 @@ use crate::CheckError;
 use crate::digest::Digest;
 use crate::machine::Machine;
 use crate::network::{Network, PacketOutcome};
-use crate::packet_observer::{Endpoint, Tap};
+use crate::packet_observer::{HostQueuePair, Tap};
 use crate::rng::Rng;
 
 /// A simulated host.
@@ -314,7 +314,7 @@ impl World {
         {
             let queue_pair = packet.destination;
             self.tap
-                .arrived(now, Endpoint { host, queue_pair }, &packet);
+                .arrived(now, HostQueuePair { host, queue_pair }, &packet);
         }
         self.touch(host);
     }
@@ -444,7 +444,7 @@ impl World {
         }
         let queue_pair = packet.destination;
         self.tap
-            .sent(now, Endpoint { host, queue_pair }, packet, outcome)
+            .sent(now, HostQueuePair { host, queue_pair }, packet, outcome)
     }
 }
 

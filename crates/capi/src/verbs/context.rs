@@ -10,7 +10,7 @@ use driver::{Awaited, Driver, Notifier};
 use engine::{AsyncEvent, CompletionQueue, Id, SharedReceiveQueue, XrcDomain};
 use wire::Qpn;
 
-use super::device::Device;
+use super::device_list::Device;
 use super::event_target::EventTarget;
 use crate::abi;
 use crate::entry::{FromC, Pointer};

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::device::text_of;
+use super::device_list::text_of;
 use crate::abi;
 use crate::entry::{FromC, MinusOne, Pointer, entry};
 use crate::errno::Errno;

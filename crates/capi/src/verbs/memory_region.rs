@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use driver::Misuse;
 use engine::{Access, Extent, Registration};
 
-use super::buffer::{Buffer, DmaHandle};
+use super::alloc_buf::{Buffer, DmaHandle};
 use super::context::OpenDevice;
 use super::protection_domain::Pd;
 use super::{fault_handler, mapped_pages, program_memory};

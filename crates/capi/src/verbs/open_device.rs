@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use driver::Driver;
 
 use super::context::{Context, OpenDevice, identity};
-use super::device::{self, Device};
+use super::device_list::{self, Device};
 use super::{
     completion_queue, completion_queue_ex, create_queue_pair, device_memory, memory_region,
     memory_window, post_receive, post_send, protection_domain, query, shared_receive_queue, xrc,
@@ -60,7 +60,7 @@ fn open<'a>(device: &Device) -> Result<&'a Context, Errno> {
 
 /// Creates a context for a device that is already open.
 pub(crate) fn adopt<'a>(driver: Arc<Driver>) -> Result<&'a Context, Errno> {
-    let device = device::described(driver.device())?;
+    let device = device_list::described(driver.device())?;
     make(driver, device)
 }
 

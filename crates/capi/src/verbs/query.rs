@@ -7,7 +7,7 @@ use net::interface;
 use wire::PathMtu;
 
 use super::context::{Context, OpenDevice};
-use super::device::text;
+use super::device_list::text;
 use crate::abi;
 use crate::clock;
 use crate::entry::{CountOrErrno, MinusOne, Output, entry};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use explain::terminal::grouped;
-use net::share::RuntimeDirectory;
+use net::port_sharing::RuntimeDirectory;
 use rocinante::{
     Access, CompletionQueue, Context, Endpoint, MemoryRegion, OpenError, QueuePair, Request, Status,
 };

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ops::AddAssign;
 use std::time::Instant;
 
-use net::share::{StatisticsSnapshot, statistics};
+use net::port_sharing::{StatisticsSnapshot, statistics};
 use serde::Serialize;
 use statistics::{DeviceCounters, QUEUE_PAIR_COUNTERS, QueuePairRecord};
 

@@ -7,7 +7,7 @@ use engine::State;
 use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
 use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
-use net::share::list_members;
+use net::port_sharing::list_members;
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
 

@@ -17,7 +17,7 @@ use engine::{
 };
 use host::{Host, Owner, is_management};
 use net::interface::{Interface, LinkState};
-use net::share::ReceivedPacket;
+use net::port_sharing::ReceivedPacket;
 use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
 use wire::{Gid, IcrcGenerator};

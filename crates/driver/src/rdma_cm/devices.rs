@@ -168,7 +168,7 @@ pub(super) fn failure(error: &CmError) -> Failure {
 mod tests {
     use std::io;
 
-    use net::share::JoinError;
+    use net::port_sharing::JoinError;
 
     use super::*;
     use crate::options::OpenError;

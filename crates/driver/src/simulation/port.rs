@@ -7,7 +7,7 @@ use cm::{IdRange, Recipient};
 use engine::transmit::packets;
 use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
-use net::share::{NumberBlock, ReceivedPacket, ServiceError};
+use net::port_sharing::{NumberBlock, ReceivedPacket, ServiceError};
 use wire::{Gid, Qpn};
 
 use super::current::host_of_thread;

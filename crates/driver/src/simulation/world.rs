@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use net::capture::{Capture, CaptureError};
 use net::fault::Random;
 use net::interface::{Device, GidEntry, InterfaceId, LinkState};
-use net::share::NumberBlock;
+use net::port_sharing::NumberBlock;
 use wire::{Gid, PathMtu, Qpn, destination_queue_pair};
 
 use super::current::Entered;

@@ -11,10 +11,10 @@ use crate::limits::{MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::memory::{
     Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
 };
-use crate::objects::{Counted, Objects};
 use crate::observation::{Observation, QueuePairSizes};
 use crate::queue_pair::{QueuePair, QueuePairInit};
 use crate::receive_queue::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+use crate::shared_objects::{Counted, SharedObjects};
 use crate::slab::Id;
 use crate::state::QueuePairType;
 use crate::system_refusal::SystemRefusal;
@@ -59,7 +59,7 @@ impl Device {
             return Err(ObjectError::OpenedBeforeFork);
         }
         let domain = ProtectionDomain { users: 0 };
-        let id = self.shared.objects.tables().domains.insert(domain);
+        let id = self.state.objects.tables().domains.insert(domain);
         let id = id.ok_or(ObjectError::Exhausted)?;
         self.observe(Observation::DomainAllocated(id));
         Ok(id)
@@ -67,17 +67,17 @@ impl Device {
 
     /// Records an observation, if they are recorded.
     fn observe(&mut self, observation: Observation) {
-        self.shared.observations.note(|| observation);
+        self.state.observations.note(|| observation);
     }
 
     /// Frees a protection domain that no object uses.
     pub fn free_domain(&mut self, id: Id<ProtectionDomain>) -> Result<(), ObjectError> {
-        let mut tables = self.shared.objects.tables();
+        let mut tables = self.state.objects.tables();
         let domain = tables.domains.get(id).ok_or(ObjectError::Unknown)?;
         check_unused(
             ObjectKind::ProtectionDomain,
             domain.users,
-            &mut self.shared.incidents,
+            &mut self.state.incidents,
         )?;
         tables.domains.remove(id);
         drop(tables);
@@ -88,18 +88,18 @@ impl Device {
     /// Opens an XRC domain.
     pub fn open_xrc_domain(&mut self) -> Result<Id<XrcDomain>, ObjectError> {
         let domain = XrcDomain { users: 0 };
-        let id = self.shared.objects.tables().xrc_domains.insert(domain);
+        let id = self.state.objects.tables().xrc_domains.insert(domain);
         id.ok_or(ObjectError::Exhausted)
     }
 
     /// Closes an XRC domain that no object uses.
     pub fn close_xrc_domain(&mut self, id: Id<XrcDomain>) -> Result<(), ObjectError> {
-        let mut tables = self.shared.objects.tables();
+        let mut tables = self.state.objects.tables();
         let domain = tables.xrc_domains.get(id).ok_or(ObjectError::Unknown)?;
         check_unused(
             ObjectKind::XrcDomain,
             domain.users,
-            &mut self.shared.incidents,
+            &mut self.state.incidents,
         )?;
         tables.xrc_domains.remove(id);
         Ok(())
@@ -113,10 +113,10 @@ impl Device {
         address: u64,
         access: Access,
     ) -> Result<Registration, MemoryError> {
-        let mut tables = self.shared.objects.tables();
+        let mut tables = self.state.objects.tables();
         let exists = tables.domains.get(domain);
         exists.ok_or(MemoryError::UnknownDomain)?;
-        let mut memory = self.shared.objects.memory_mut();
+        let mut memory = self.state.objects.memory_mut();
         let registered = memory.register(domain, extent.into(), address, access);
         drop(memory);
         if registered.is_ok() {
@@ -126,7 +126,7 @@ impl Device {
         match registered {
             Ok(region) => self.observe_registration(region.local_key),
             Err(error) => self
-                .shared
+                .state
                 .incidents
                 .note(|| Incident::RegisterRejected { access, error }),
         }
@@ -156,7 +156,7 @@ impl Device {
         place: Option<(Extent, u64)>,
         access: Option<Access>,
     ) -> Result<(), MemoryError> {
-        let objects = &self.shared.objects;
+        let objects = &self.state.objects;
         let mut tables = objects.tables();
         if let Some(domain) = domain {
             let exists = tables.domains.get(domain);
@@ -171,10 +171,10 @@ impl Device {
     }
 
     fn observe_registration(&mut self, key: Key) {
-        if !self.shared.observations.are_recorded() {
+        if !self.state.observations.are_recorded() {
             return;
         }
-        let registration = self.shared.objects.memory().registration(key);
+        let registration = self.state.objects.memory().registration(key);
         if let Some((region, access, memory)) = registration {
             self.observe(Observation::Registered {
                 region,
@@ -186,8 +186,8 @@ impl Device {
 
     /// Deregisters a region. Its keys become invalid.
     pub fn deregister(&mut self, key: Key) -> Result<(), MemoryError> {
-        let is_observed = self.shared.observations.are_recorded();
-        let objects = &self.shared.objects;
+        let is_observed = self.state.observations.are_recorded();
+        let objects = &self.state.objects;
         let changed = is_observed.then(|| objects.memory().changed_mapping(key));
         let domain = objects.memory_mut().deregister(key)?;
         objects.tables().count_in_domain(domain, -1);
@@ -201,7 +201,7 @@ impl Device {
     /// Deregisters a region and unbinds its windows, so that none of their keys grants access to
     /// the memory.
     pub fn revoke(&mut self, key: Key) -> Result<(), MemoryError> {
-        self.shared.objects.memory_mut().unbind_windows_of(key);
+        self.state.objects.memory_mut().unbind_windows_of(key);
         self.deregister(key)
     }
 
@@ -211,7 +211,7 @@ impl Device {
         domain: Id<ProtectionDomain>,
         kind: WindowKind,
     ) -> Result<Key, MemoryError> {
-        let objects = &self.shared.objects;
+        let objects = &self.state.objects;
         let mut tables = objects.tables();
         let exists = tables.domains.get(domain);
         exists.ok_or(MemoryError::UnknownDomain)?;
@@ -222,7 +222,7 @@ impl Device {
 
     /// Frees a memory window, bound or not.
     pub fn free_window(&mut self, key: Key) -> Result<(), MemoryError> {
-        let objects = &self.shared.objects;
+        let objects = &self.state.objects;
         let domain = objects.memory_mut().free_window(key)?;
         objects.tables().count_in_domain(domain, -1);
         Ok(())
@@ -231,13 +231,13 @@ impl Device {
     /// The current key of a window. Binding changes the key.
     #[must_use]
     pub fn window_key(&self, key: Key) -> Option<Key> {
-        self.shared.objects.memory().window_key(key)
+        self.state.objects.memory().window_key(key)
     }
 
     /// How many regions and windows exist.
     #[must_use]
     pub fn memory_count(&self) -> usize {
-        self.shared.objects.memory().len()
+        self.state.objects.memory().len()
     }
 
     /// Creates a completion queue.
@@ -249,7 +249,7 @@ impl Device {
             return Err(ObjectError::OpenedBeforeFork);
         }
         in_range("the number of entries", capacity, MAX_COMPLETIONS)?;
-        let mut tables = self.shared.objects.tables();
+        let mut tables = self.state.objects.tables();
         let new = |id| Counted::new(CompletionQueue::new(id, capacity));
         let id = tables.completion_queues.insert_with(new);
         drop(tables);
@@ -261,7 +261,7 @@ impl Device {
     /// A completion queue.
     #[must_use]
     pub fn completion_queue(&self, id: Id<CompletionQueue>) -> Option<Arc<CompletionQueue>> {
-        self.shared.objects.completion_queue(id)
+        self.state.objects.completion_queue(id)
     }
 
     /// Changes the capacity of a completion queue.
@@ -284,17 +284,17 @@ impl Device {
 
     /// Destroys a completion queue that no object uses.
     pub fn destroy_completion_queue(&mut self, id: Id<CompletionQueue>) -> Result<(), ObjectError> {
-        let mut tables = self.shared.objects.tables();
+        let mut tables = self.state.objects.tables();
         let queue = tables.completion_queues.get(id);
         let users = queue.ok_or(ObjectError::Unknown)?.users;
         check_unused(
             ObjectKind::CompletionQueue,
             users,
-            &mut self.shared.incidents,
+            &mut self.state.incidents,
         )?;
         tables.completion_queues.remove(id);
         drop(tables);
-        self.shared.overrun_before.retain(|known| *known != id);
+        self.state.overrun_before.retain(|known| *known != id);
         self.observe(Observation::CompletionQueueDestroyed(id));
         Ok(())
     }
@@ -306,7 +306,7 @@ impl Device {
     ) -> Result<Id<SharedReceiveQueue>, ObjectError> {
         in_range("the number of receives", init.capacity, MAX_REQUESTS)?;
         in_range("the number of segments", init.max_segments, MAX_SEGMENTS)?;
-        let mut guard = self.shared.objects.tables();
+        let mut guard = self.state.objects.tables();
         let tables = &mut *guard;
         let unknown = ObjectError::Unknown;
         tables.domains.get(init.domain).ok_or(unknown)?;
@@ -333,7 +333,7 @@ impl Device {
         &self,
         id: Id<SharedReceiveQueue>,
     ) -> Option<Arc<SharedReceiveQueue>> {
-        self.shared.objects.shared_receive_queue(id)
+        self.state.objects.shared_receive_queue(id)
     }
 
     /// Requests one event when fewer than `limit` receives are left. 0 cancels the request.
@@ -375,14 +375,14 @@ impl Device {
         &mut self,
         id: Id<SharedReceiveQueue>,
     ) -> Result<(), ObjectError> {
-        let mut guard = self.shared.objects.tables();
+        let mut guard = self.state.objects.tables();
         let tables = &mut *guard;
         let queue = tables.receive_queues.get(id).ok_or(ObjectError::Unknown)?;
         let (init, number) = (queue.object.init, queue.object.number());
         check_unused(
             ObjectKind::SharedReceiveQueue,
             queue.users,
-            &mut self.shared.incidents,
+            &mut self.state.incidents,
         )?;
         if let Some(number) = number {
             tables.srq_numbers.release(number);
@@ -397,7 +397,7 @@ impl Device {
     /// Creates a queue pair in the reset state.
     pub fn create_queue_pair(&mut self, init: QueuePairInit) -> Result<Qpn, ObjectError> {
         check_queue_pair(&init)?;
-        let attached = self.shared.objects.tables().attach(&init)?;
+        let attached = self.state.objects.tables().attach(&init)?;
         let settings = self.settings;
         let make = |number| QueuePair::new(number, init, attached, settings);
         let number = match init.kind {
@@ -405,7 +405,7 @@ impl Device {
             _ => self.queue_pairs.insert(make),
         };
         let Some(number) = number else {
-            self.shared.objects.tables().detach(&init);
+            self.state.objects.tables().detach(&init);
             return Err(ObjectError::Exhausted);
         };
         self.observe(Observation::QueuePair(
@@ -432,11 +432,11 @@ impl Device {
             .remove(number)
             .ok_or(ObjectError::Unknown)?;
         let init = *queue_pair.init();
-        queue_pair.observe_discard(Observation::QueuePairDestroyed, &mut self.shared);
+        queue_pair.observe_discard(Observation::QueuePairDestroyed, &mut self.state);
         self.groups.leave_all(number);
-        self.shared.objects.memory_mut().release_queue_pair(number);
+        self.state.objects.memory_mut().release_queue_pair(number);
         queue_pair.purge_completions();
-        self.shared.objects.tables().detach(&init);
+        self.state.objects.tables().detach(&init);
         Ok(())
     }
 
@@ -455,31 +455,31 @@ impl Device {
     /// How many protection domains exist.
     #[must_use]
     pub fn domain_count(&self) -> usize {
-        self.shared.objects.tables().domains.len()
+        self.state.objects.tables().domains.len()
     }
 
     /// How many XRC domains exist.
     #[must_use]
     pub fn xrc_domain_count(&self) -> usize {
-        self.shared.objects.tables().xrc_domains.len()
+        self.state.objects.tables().xrc_domains.len()
     }
 
     /// How many completion queues exist.
     #[must_use]
     pub fn completion_queue_count(&self) -> usize {
-        self.shared.objects.tables().completion_queues.len()
+        self.state.objects.tables().completion_queues.len()
     }
 
     /// How many shared receive queues exist.
     #[must_use]
     pub fn shared_receive_queue_count(&self) -> usize {
-        self.shared.objects.tables().receive_queues.len()
+        self.state.objects.tables().receive_queues.len()
     }
 
     /// The objects that its queue pairs use, for another device that shares them.
     #[must_use]
-    pub fn objects(&self) -> &Arc<Objects> {
-        self.shared.objects.shared()
+    pub fn objects(&self) -> &Arc<SharedObjects> {
+        self.state.objects.shared()
     }
 }
 
@@ -553,6 +553,6 @@ mod tests {
                 .destroy_shared_receive_queue(queue)
                 .expect("nothing uses the queue");
         }
-        assert!(device.shared.objects.tables().srq_numbers.len() <= 4096);
+        assert!(device.state.objects.tables().srq_numbers.len() <= 4096);
     }
 }

@@ -10,10 +10,10 @@ use super::responder::Receiving;
 use super::segmentation::Piece;
 use crate::address::GidTable;
 use crate::completion::{CompletedWork, Completion, Source, Status};
+use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
 use crate::incident::{Incident, Peer};
 use crate::memory::AccessError;
-use crate::shared::Shared;
 use crate::state::State;
 use crate::transmit::Batch;
 use crate::work_request::{Destination, SendFlags, Work};
@@ -29,7 +29,7 @@ impl QueuePair {
         &mut self,
         gids: &GidTable,
         batch: &mut Batch<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let mut batched_for = None;
         while let Some(front) = self.send.front() {
@@ -38,14 +38,14 @@ impl QueuePair {
             }
             // An oversize datagram is not sent, not even in part.
             if front.length as usize > self.settings.active_mtu.bytes() {
-                return self.fail_send_queue(Status::LocalLength, shared);
+                return self.fail_send_queue(Status::LocalLength, device);
             }
             let Some(destination) = front.request.destination else {
-                return self.fail_send_queue(Status::LocalOperation, shared);
+                return self.fail_send_queue(Status::LocalOperation, device);
             };
             let peer = destination.queue_pair;
             let Ok(route) = gids.route(&destination.address, self.number, peer) else {
-                return self.fail_send_queue(Status::LocalOperation, shared);
+                return self.fail_send_queue(Status::LocalOperation, device);
             };
             let piece = datagram_piece(front.work(), front.length);
             // The receiving kernel steers a batch as a whole, by its first packet.
@@ -56,14 +56,14 @@ impl QueuePair {
             }
             batched_for = Some(peer);
             if self
-                .send_datagram(&piece, &destination, &route, batch, shared)
+                .send_datagram(&piece, &destination, &route, batch, device)
                 .is_err()
             {
-                return self.fail_send_queue(Status::LocalProtection, shared);
+                return self.fail_send_queue(Status::LocalProtection, device);
             }
-            self.complete_send(Status::Success, shared);
+            self.complete_send(Status::Success, device);
         }
-        self.announce_drained(shared);
+        self.announce_drained(device);
     }
 
     fn send_datagram(
@@ -72,7 +72,7 @@ impl QueuePair {
         destination: &Destination,
         route: &Route,
         batch: &mut Batch<'_>,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Result<(), AccessError> {
         let Some(front) = self.send.front() else {
             return Ok(());
@@ -92,7 +92,7 @@ impl QueuePair {
             Work::SendImmediate(bytes) => head.push(&Immediate::new(*bytes)),
             _ => head,
         };
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         batch.push(route, head, piece.payload, |out| {
             front.fill(piece, &memory, self.init.domain, out)
         })?;
@@ -106,12 +106,12 @@ impl QueuePair {
         packet: &Packet<'_>,
         route: &Route,
         network_header: &[u8; GRH_LENGTH],
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let Some(deth) = packet.deth() else { return };
         if deth.queue_key() != self.queue_key() {
-            shared.counters.bad_queue_key += 1;
-            shared.incidents.note(|| Incident::WrongQueueKey {
+            device.counters.bad_queue_key += 1;
+            device.incidents.note(|| Incident::WrongQueueKey {
                 queue_pair: self.number,
                 sender: peer(route.flow.source, deth.source()),
                 given: deth.queue_key(),
@@ -126,17 +126,17 @@ impl QueuePair {
             .front()
             .is_some_and(|next| next.capacity() < length as u64)
         {
-            return self.drop_oversize(sender, length as u64, shared);
+            return self.drop_oversize(sender, length as u64, device);
         }
-        let Some(receiving) = self.take_receive(packet, shared) else {
-            shared.counters.dropped_messages += 1;
+        let Some(receiving) = self.take_receive(packet, device) else {
+            device.counters.dropped_messages += 1;
             return;
         };
         if receiving.request.capacity() < length as u64 {
-            return self.fail_shared_receive(sender, &receiving, length as u64, shared);
+            return self.fail_shared_receive(sender, &receiving, length as u64, device);
         }
-        if store(&receiving, network_header, packet.payload, shared).is_err() {
-            return self.fail_unusable_receive(sender, &receiving, length as u64, shared);
+        if store(&receiving, network_header, packet.payload, device).is_err() {
+            return self.fail_unusable_receive(sender, &receiving, length as u64, device);
         }
         let completion = Completion {
             id: receiving.request.id,
@@ -152,18 +152,18 @@ impl QueuePair {
             }),
         };
         self.counters.messages_received += 1;
-        shared.counters.receives_completed += 1;
-        shared.complete(&receiving.completions, completion, packet.solicited);
+        device.counters.receives_completed += 1;
+        device.complete(&receiving.completions, completion, packet.solicited);
     }
 
     /// The next receive is too small. The receive stays posted and the queue pair keeps its state.
     /// Otherwise any sender that knows the Q_Key could move it to the error state (responder error
     /// class D).
     #[cold]
-    fn drop_oversize(&mut self, sender: Peer, length: u64, shared: &mut Shared) {
-        shared.counters.dropped_messages += 1;
+    fn drop_oversize(&mut self, sender: Peer, length: u64, device: &mut DeviceState) {
+        device.counters.dropped_messages += 1;
         if let Some(next) = self.receive.front() {
-            self.note_failed_receive(sender, next, self.init.domain, length, shared);
+            self.note_failed_receive(sender, next, self.init.domain, length, device);
         }
     }
 
@@ -176,12 +176,12 @@ impl QueuePair {
         sender: Peer,
         receiving: &Receiving,
         length: u64,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
-        shared.counters.dropped_messages += 1;
+        device.counters.dropped_messages += 1;
         let (request, queue) = (&receiving.request, &receiving.completions);
-        self.note_failed_receive(sender, request, receiving.domain, length, shared);
-        self.complete_receive_in_error(queue, request.id, Status::LocalLength, shared);
+        self.note_failed_receive(sender, request, receiving.domain, length, device);
+        self.complete_receive_in_error(queue, request.id, Status::LocalLength, device);
     }
 
     /// The receive names memory that is not writable. This is an error of the local application and
@@ -192,13 +192,13 @@ impl QueuePair {
         sender: Peer,
         receiving: &Receiving,
         length: u64,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let (request, queue) = (&receiving.request, &receiving.completions);
-        self.note_failed_receive(sender, request, receiving.domain, length, shared);
-        self.complete_receive_in_error(queue, request.id, Status::LocalProtection, shared);
-        shared.raise(AsyncEvent::QueuePairFatal(self.number));
-        self.fail(shared);
+        self.note_failed_receive(sender, request, receiving.domain, length, device);
+        self.complete_receive_in_error(queue, request.id, Status::LocalProtection, device);
+        device.raise(AsyncEvent::QueuePairFatal(self.number));
+        self.fail(device);
     }
 }
 
@@ -206,9 +206,9 @@ fn store(
     receiving: &Receiving,
     network_header: &[u8; GRH_LENGTH],
     payload: &[u8],
-    shared: &Shared,
+    device: &DeviceState,
 ) -> Result<(), AccessError> {
-    let (memory, domain) = (shared.objects.memory(), receiving.domain);
+    let (memory, domain) = (device.objects.memory(), receiving.domain);
     let segments = &receiving.request.segments;
     memory.scatter(domain, segments, 0, network_header)?;
     memory.scatter(domain, segments, GRH_LENGTH as u64, payload)

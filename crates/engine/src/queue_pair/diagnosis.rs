@@ -6,13 +6,13 @@ use wire::{Packet, Qpn, Route};
 
 use super::QueuePair;
 use crate::completion::{CompletedWork, Status};
+use crate::device_state::DeviceState;
 use crate::incident::{
     FailedSend, Incident, Peer, PeerResponses, ReceiveFault, RejectedModify, SegmentFault,
     SendFault,
 };
 use crate::memory::{ProtectionDomain, Requirement};
 use crate::receive_queue::PostError;
-use crate::shared::Shared;
 use crate::slab::Id;
 use crate::state::{self, Attributes, ModifyError, State};
 use crate::work_request::{Payload, ReceiveRequest, Work};
@@ -36,10 +36,10 @@ impl QueuePair {
         &self,
         attributes: &Attributes,
         error: ModifyError,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let (missing, surplus) = state::missing_and_surplus(self.init.kind, self.state, attributes);
-        shared.incidents.note(|| {
+        device.incidents.note(|| {
             Incident::ModifyRejected(Box::new(RejectedModify {
                 queue_pair: self.number,
                 kind: self.init.kind,
@@ -58,9 +58,9 @@ impl QueuePair {
         id: u64,
         work: CompletedWork,
         error: PostError,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
-        shared.incidents.note(|| Incident::PostRejected {
+        device.incidents.note(|| Incident::PostRejected {
             queue_pair: self.number,
             state: self.state,
             id,
@@ -75,14 +75,14 @@ impl QueuePair {
         &self,
         packet: &Packet<'_>,
         route: &Route,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let from = route.flow.source;
         if let Some(peer) = self.peer()
             && peer.address != from
             && packet.opcode.is_request()
         {
-            shared.incidents.note(|| Incident::WrongPath {
+            device.incidents.note(|| Incident::WrongPath {
                 queue_pair: self.number,
                 from,
                 peer,
@@ -96,11 +96,11 @@ impl QueuePair {
         &self,
         packet: &Packet<'_>,
         route: &Route,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let is_early = matches!(self.state, State::Reset | State::Initialized);
         if is_early && packet.opcode.is_request() {
-            shared.incidents.note(|| Incident::NotReady {
+            device.incidents.note(|| Incident::NotReady {
                 queue_pair: self.number,
                 state: self.state,
                 from: route.flow.source,
@@ -111,7 +111,7 @@ impl QueuePair {
     /// Notes that messages of the peer have found no receive for a while, once until one finds a receive. `naks` is how
     /// many RNR NAKs were sent before the last request.
     #[cold]
-    pub(super) fn watch_receives(&mut self, now: Instant, naks: u64, shared: &mut Shared) {
+    pub(super) fn watch_receives(&mut self, now: Instant, naks: u64, device: &mut DeviceState) {
         if self.counters.rnr_naks_sent == naks {
             self.without_receive = None;
             return;
@@ -127,7 +127,7 @@ impl QueuePair {
         }
         missing.told = true;
         let naks = self.counters.rnr_naks_sent - missing.naks;
-        shared.incidents.note(|| Incident::NoReceive {
+        device.incidents.note(|| Incident::NoReceive {
             queue_pair: self.number,
             peer: self.peer(),
             naks,
@@ -144,11 +144,11 @@ impl QueuePair {
         request: &ReceiveRequest,
         domain: Id<ProtectionDomain>,
         needed: u64,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let (id, capacity) = (request.id, request.capacity());
         let segments = &request.segments;
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         let fault = if needed > capacity {
             ReceiveFault::TooSmall {
                 id,
@@ -161,7 +161,7 @@ impl QueuePair {
                 fault: memory.fault_in(domain, segments, Requirement::LOCAL_WRITE),
             }
         };
-        shared.incidents.note(|| Incident::DatagramFailed {
+        device.incidents.note(|| Incident::DatagramFailed {
             queue_pair: self.number,
             sender,
             fault,
@@ -170,8 +170,8 @@ impl QueuePair {
 
     /// Notes that the oldest send request is about to complete with `status`.
     #[cold]
-    pub(super) fn note_failed_send(&self, status: Status, shared: &mut Shared) {
-        if !shared.incidents.are_recorded() {
+    pub(super) fn note_failed_send(&self, status: Status, device: &mut DeviceState) {
+        if !device.incidents.are_recorded() {
             return;
         }
         let Some(front) = self.send.front() else {
@@ -184,9 +184,9 @@ impl QueuePair {
             work: *front.work(),
             length: front.length,
             status,
-            fault: self.send_fault(status, shared),
+            fault: self.send_fault(status, device),
         };
-        shared.incidents.note(|| Incident::SendFailed(failed));
+        device.incidents.note(|| Incident::SendFailed(failed));
     }
 
     pub(super) fn path(&self) -> Option<(std::net::IpAddr, Peer)> {
@@ -201,10 +201,10 @@ impl QueuePair {
         self.path().map(|(_, peer)| peer)
     }
 
-    fn send_fault(&self, status: Status, shared: &Shared) -> SendFault {
+    fn send_fault(&self, status: Status, device: &DeviceState) -> SendFault {
         match status {
             Status::LocalProtection => {
-                let fault = self.segment_fault(shared);
+                let fault = self.segment_fault(device);
                 fault.map_or(SendFault::Other, SendFault::Segment)
             }
             Status::RetriesExhausted => SendFault::NoResponse {
@@ -230,7 +230,7 @@ impl QueuePair {
     }
 
     /// The first unusable segment of the oldest send request.
-    fn segment_fault(&self, shared: &Shared) -> Option<SegmentFault> {
+    fn segment_fault(&self, device: &DeviceState) -> Option<SegmentFault> {
         let front = self.send.front()?;
         let Payload::Segments(segments) = &front.request.payload else {
             return None;
@@ -241,7 +241,7 @@ impl QueuePair {
             }
             _ => Requirement::NOTHING,
         };
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         memory.fault_in(self.init.domain, segments, requirement)
     }
 

@@ -4,52 +4,52 @@ use std::sync::Arc;
 
 use super::QueuePair;
 use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
+use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
 use crate::observation::Observation;
-use crate::shared::Shared;
 use crate::state::{QueuePairType, State};
 
 impl QueuePair {
     /// Moves the queue pair to the error state. From now on requests are flushed and packets
     /// ignored.
-    pub(crate) fn fail(&mut self, shared: &mut Shared) {
+    pub(crate) fn fail(&mut self, device: &mut DeviceState) {
         if self.state == State::Error {
             return;
         }
         self.state = State::Error;
-        shared
+        device
             .observations
             .note(|| Observation::QueuePairFailed(self.number));
         self.requester.stop();
-        self.flush_sends(shared);
-        self.fail_message(Status::Flushed, shared);
-        self.flush_receives(shared);
+        self.flush_sends(device);
+        self.fail_message(Status::Flushed, device);
+        self.flush_receives(device);
         self.responder.keep_responses_before_final_nak();
         if self.init.shared_receive.is_some() || self.init.kind == QueuePairType::XrcTarget {
-            shared.raise(AsyncEvent::LastReceiveReached(self.number));
+            device.raise(AsyncEvent::LastReceiveReached(self.number));
         }
     }
 
     /// Completes the oldest send request with `status` and moves the queue pair to the error state.
-    pub(super) fn fail_send(&mut self, status: Status, shared: &mut Shared) {
-        self.note_failed_send(status, shared);
-        self.complete_send(status, shared);
-        self.fail(shared);
+    pub(super) fn fail_send(&mut self, status: Status, device: &mut DeviceState) {
+        self.note_failed_send(status, device);
+        self.complete_send(status, device);
+        self.fail(device);
     }
 
     /// Completes the oldest send request of an unreliable service with `status`. Receiving
     /// continues.
-    pub(super) fn fail_send_queue(&mut self, status: Status, shared: &mut Shared) {
-        self.note_failed_send(status, shared);
-        self.complete_send(status, shared);
+    pub(super) fn fail_send_queue(&mut self, status: Status, device: &mut DeviceState) {
+        self.note_failed_send(status, device);
+        self.complete_send(status, device);
         self.state = State::SendQueueError;
-        self.flush_sends(shared);
+        self.flush_sends(device);
     }
 
-    pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
+    pub(super) fn flush_receives(&mut self, device: &mut DeviceState) {
         while let Some(request) = self.receive.take() {
             let queue = Arc::clone(&self.attached.receive_completions);
-            self.complete_receive_in_error(&queue, request.id, Status::Flushed, shared);
+            self.complete_receive_in_error(&queue, request.id, Status::Flushed, device);
         }
     }
 
@@ -58,7 +58,7 @@ impl QueuePair {
         queue: &CompletionQueue,
         id: u64,
         status: Status,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let completion = Completion {
             id,
@@ -70,6 +70,6 @@ impl QueuePair {
             invalidated: None,
             source: None,
         };
-        shared.complete(queue, completion, true);
+        device.complete(queue, completion, true);
     }
 }

@@ -2,14 +2,18 @@
 
 use super::QueuePair;
 use crate::completion::Status;
-use crate::shared::Shared;
+use crate::device_state::DeviceState;
 use crate::work_request::Work;
 
 impl QueuePair {
     /// Binds or invalidates a memory window.
-    pub(super) fn execute_local(&self, work: &Work, shared: &mut Shared) -> Result<(), Status> {
+    pub(super) fn execute_local(
+        &self,
+        work: &Work,
+        device: &mut DeviceState,
+    ) -> Result<(), Status> {
         let accessor = self.accessor();
-        let mut memory = shared.objects.memory_mut();
+        let mut memory = device.objects.memory_mut();
         let bound = match *work {
             Work::LocalInvalidate(key) => {
                 let invalidated = memory.invalidate(accessor, key);

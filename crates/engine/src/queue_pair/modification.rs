@@ -2,9 +2,9 @@
 
 use super::{Link, QueuePair};
 use crate::address::GidTable;
+use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
 use crate::observation::{Discarded, Observation};
-use crate::shared::Shared;
 use crate::state::{self, Attribute, Attributes, ModifyError, State};
 
 impl QueuePair {
@@ -12,7 +12,7 @@ impl QueuePair {
         &mut self,
         attributes: &Attributes,
         gids: &GidTable,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), ModifyError> {
         let to = state::check(self.init.kind, self.state, attributes)?;
         self.check_values(attributes)?;
@@ -26,7 +26,7 @@ impl QueuePair {
         self.link = link;
         if let (Some(_), Some(link)) = (attributes.path, link) {
             let peer = link.route.flow.destination;
-            shared
+            device
                 .observations
                 .note(|| Observation::Connected(self.number, peer));
         }
@@ -34,11 +34,11 @@ impl QueuePair {
             .initiator_depth
             .max(attributes.responder_resources);
         if let Some(depth) = depth {
-            shared
+            device
                 .observations
                 .note(|| Observation::ReadDepth(self.number, depth));
         }
-        self.enter(to, attributes, shared);
+        self.enter(to, attributes, device);
         Ok(())
     }
 
@@ -86,13 +86,13 @@ impl QueuePair {
         Ok(Link { route, peer, mtu })
     }
 
-    fn enter(&mut self, to: State, attributes: &Attributes, shared: &mut Shared) {
+    fn enter(&mut self, to: State, attributes: &Attributes, device: &mut DeviceState) {
         let from = std::mem::replace(&mut self.state, to);
         match (from, to) {
-            (_, State::Reset) => self.reset(shared),
+            (_, State::Reset) => self.reset(device),
             (from, State::Error) => {
                 self.state = from;
-                self.fail(shared);
+                self.fail(device);
             }
             (State::Initialized, State::ReadyToReceive) => {
                 self.responder
@@ -104,7 +104,7 @@ impl QueuePair {
             }
             (State::ReadyToSend, State::SendQueueDrain) => {
                 self.requester.announce_drain = attributes.drain_event.unwrap_or(false);
-                self.announce_drained(shared);
+                self.announce_drained(device);
             }
             _ => {}
         }
@@ -117,8 +117,8 @@ impl QueuePair {
     /// Returns to the state after creation. Outstanding requests are discarded without completions.
     /// Unpolled completions are discarded too, because they would be mistaken for those of later
     /// requests.
-    fn reset(&mut self, shared: &mut Shared) {
-        self.observe_discard(Observation::QueuePairReset, shared);
+    fn reset(&mut self, device: &mut DeviceState) {
+        self.observe_discard(Observation::QueuePairReset, device);
         self.purge_completions();
         *self = Self {
             scheduled: self.scheduled,
@@ -128,8 +128,12 @@ impl QueuePair {
     }
 
     /// Records what is lost when the queue pair is destroyed or reset.
-    pub(crate) fn observe_discard(&self, event: fn(Discarded) -> Observation, shared: &mut Shared) {
-        if !shared.observations.are_recorded() {
+    pub(crate) fn observe_discard(
+        &self,
+        event: fn(Discarded) -> Observation,
+        device: &mut DeviceState,
+    ) {
+        if !device.observations.are_recorded() {
             return;
         }
         let mut queues = self.completion_queues().into_iter();
@@ -139,14 +143,14 @@ impl QueuePair {
             sends: self.send.len(),
             failure,
         };
-        shared.observations.note(|| event(discarded));
+        device.observations.note(|| event(discarded));
     }
 
     /// Raises the event that the caller requested, when no begun request is under way.
-    pub(super) fn announce_drained(&mut self, shared: &mut Shared) {
+    pub(super) fn announce_drained(&mut self, device: &mut DeviceState) {
         let drained = self.state == State::SendQueueDrain && !self.send.has_begun();
         if drained && std::mem::take(&mut self.requester.announce_drain) {
-            shared.raise(AsyncEvent::SendQueueDrained(self.number));
+            device.raise(AsyncEvent::SendQueueDrained(self.number));
         }
     }
 }

@@ -6,10 +6,10 @@ use super::QueuePair;
 use crate::address::GidTable;
 use crate::checksums::Checksums;
 use crate::completion::CompletedWork;
+use crate::device_state::DeviceState;
 use crate::memory::Segments;
 use crate::observation::{Observation, PostedSend, ReceiveQueueId};
 use crate::receive_queue::PostError;
-use crate::shared::Shared;
 use crate::state::{QueuePairType, State};
 use crate::work_request::{Payload, ReceiveRequest, SendFlags, SendRequest};
 
@@ -18,18 +18,18 @@ impl QueuePair {
         &mut self,
         request: SendRequest,
         gids: &GidTable,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), PostError> {
         let checked = self.check_send(&request, gids);
         if let Err(error) = checked.and_then(|()| self.send.reserve(1)) {
-            self.note_rejected_post(request.id, request.work.kind(), error, shared);
+            self.note_rejected_post(request.id, request.work.kind(), error, device);
             return Err(error);
         }
         let mtu = self.link.map_or(self.settings.active_mtu, |link| link.mtu);
-        let checksums = self.observe_send(&request, mtu, shared);
+        let checksums = self.observe_send(&request, mtu, device);
         self.send.push(request, mtu, checksums);
         if matches!(self.state, State::Error | State::SendQueueError) {
-            self.flush_sends(shared);
+            self.flush_sends(device);
         }
         Ok(())
     }
@@ -39,9 +39,9 @@ impl QueuePair {
         &self,
         request: &SendRequest,
         mtu: PathMtu,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Option<Box<Checksums>> {
-        if !shared.observations.are_recorded() {
+        if !device.observations.are_recorded() {
             return None;
         }
         let segments = match &request.payload {
@@ -50,11 +50,11 @@ impl QueuePair {
         };
         let checksums = (request.work.sends_data() && !segments.is_empty())
             .then(|| {
-                let memory = shared.objects.memory();
+                let memory = device.objects.memory();
                 memory.checksums(self.init.domain, &segments, mtu)
             })
             .flatten();
-        shared.observations.note(|| {
+        device.observations.note(|| {
             Observation::SendPosted(PostedSend {
                 queue_pair: self.number,
                 peer: self.link.map(|link| link.route.flow.destination),
@@ -97,28 +97,28 @@ impl QueuePair {
     pub(crate) fn post_receive(
         &mut self,
         request: ReceiveRequest,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), PostError> {
         let id = request.id;
-        let recorded = shared.observations.are_recorded();
+        let recorded = device.observations.are_recorded();
         let segments = recorded.then(|| request.segments.clone());
         let posted = self
             .check_receives()
             .and_then(|()| self.receive.post(request));
         if let Err(error) = posted {
-            self.note_rejected_post(id, CompletedWork::Receive, error, shared);
+            self.note_rejected_post(id, CompletedWork::Receive, error, device);
             return Err(error);
         }
         if let Some(segments) = segments {
             let queue = ReceiveQueueId::Own(self.number);
-            shared.observations.note(|| Observation::ReceivePosted {
+            device.observations.note(|| Observation::ReceivePosted {
                 queue,
                 id,
                 segments,
             });
         }
         if self.state == State::Error {
-            self.flush_receives(shared);
+            self.flush_receives(device);
         }
         Ok(())
     }

@@ -28,8 +28,8 @@ use super::segmentation::Piece;
 use super::send_queue::{Outstanding, Progress, SendQueue};
 use super::{Link, QueuePair};
 use crate::completion::Status;
+use crate::device_state::DeviceState;
 use crate::planted_bug::{Bug, PlantedBug};
-use crate::shared::Shared;
 use crate::state::{Attributes, State};
 use crate::transmit::Batch;
 use crate::work_request::{SendFlags, Work};
@@ -181,18 +181,18 @@ impl QueuePair {
         &mut self,
         now: Instant,
         batch: &mut Batch<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let Some(link) = self.link else { return };
         if batch.is_empty() && (self.waits_to_coalesce(now) || !self.window_is_open(&link)) {
             return;
         }
         loop {
-            self.begin_requests(&link, shared);
-            let piece = match self.next_piece(&link, shared.planted) {
+            self.begin_requests(&link, device);
+            let piece = match self.next_piece(&link, device.planted) {
                 Ok(piece) => piece,
                 Err(Blocked::Impossible(status)) => {
-                    self.fail_current(status, shared);
+                    self.fail_current(status, device);
                     return;
                 }
                 Err(_) => return,
@@ -201,8 +201,8 @@ impl QueuePair {
             if !batch.admits(&link.route, head, piece.payload) {
                 return;
             }
-            if let Err(status) = self.send_piece(&piece, &link, batch, shared) {
-                self.fail_current(status, shared);
+            if let Err(status) = self.send_piece(&piece, &link, batch, device) {
+                self.fail_current(status, device);
                 return;
             }
             self.arm_acknowledgement_timer(now);
@@ -210,7 +210,7 @@ impl QueuePair {
     }
 
     /// Assigns PSNs to the request at the cursor, and executes local work that is next.
-    fn begin_requests(&mut self, link: &Link, shared: &mut Shared) {
+    fn begin_requests(&mut self, link: &Link, device: &mut DeviceState) {
         while let Some(request) = self.send.at(self.requester.position) {
             match request.progress {
                 Progress::Done => self.requester.position += 1,
@@ -222,11 +222,11 @@ impl QueuePair {
                     self.requester.position += 1;
                 }
                 Progress::Posted => {
-                    if !self.may_begin(request, shared.planted) {
+                    if !self.may_begin(request, device.planted) {
                         return;
                     }
                     if request.work().is_local() {
-                        self.do_local_work(shared);
+                        self.do_local_work(device);
                     } else {
                         self.number_request(link);
                     }
@@ -337,7 +337,7 @@ impl QueuePair {
         piece: &Piece,
         link: &Link,
         batch: &mut Batch<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), Status> {
         let psn = self.requester.cursor;
         let requests_ack = self.requests_acknowledgement(piece, link);
@@ -346,10 +346,10 @@ impl QueuePair {
             .at(self.requester.position)
             .expect("the piece is of the request at the cursor");
         let head = request
-            .head(piece, link.peer, psn, shared.planted)
+            .head(piece, link.peer, psn, device.planted)
             .partition(self.partition())
             .acknowledge(requests_ack);
-        let (memory, domain) = (shared.objects.memory(), self.init.domain);
+        let (memory, domain) = (device.objects.memory(), self.init.domain);
         batch
             .push(&link.route, head, piece.payload, |out| {
                 request.fill(piece, &memory, domain, out)
@@ -357,7 +357,7 @@ impl QueuePair {
             .map_err(|_| Status::LocalProtection)?;
         drop(memory);
         let awaited = request.work().has_response();
-        self.advance(piece, requests_ack, awaited, shared);
+        self.advance(piece, requests_ack, awaited, device);
         Ok(())
     }
 
@@ -373,11 +373,17 @@ impl QueuePair {
             || requester.packets_since_ack_request + 1 >= interval
     }
 
-    fn advance(&mut self, piece: &Piece, requested_ack: bool, awaited: bool, shared: &mut Shared) {
+    fn advance(
+        &mut self,
+        piece: &Piece,
+        requested_ack: bool,
+        awaited: bool,
+        device: &mut DeviceState,
+    ) {
         let requester = &mut self.requester;
         let after = requester.cursor + piece.span;
         if requester.cursor.since(requester.next) < 0 {
-            shared.counters.retransmitted += 1;
+            device.counters.retransmitted += 1;
             self.counters.retransmitted += 1;
         }
         if awaited {
@@ -395,43 +401,43 @@ impl QueuePair {
     }
 
     /// Local work sends no packet, but completes in the order of the send queue.
-    fn do_local_work(&mut self, shared: &mut Shared) {
+    fn do_local_work(&mut self, device: &mut DeviceState) {
         let position = self.requester.position;
         let Some(work) = self.send.at(position).map(|request| *request.work()) else {
             return;
         };
-        let progress = match self.execute_local(&work, shared) {
+        let progress = match self.execute_local(&work, device) {
             Ok(()) => Progress::Done,
             Err(status) => Progress::Failed(status),
         };
         if let Some(request) = self.send.at_mut(position) {
             request.progress = progress;
         }
-        self.complete_finished(shared);
+        self.complete_finished(device);
     }
 
     /// The request at the cursor cannot be sent. It completes in error after all earlier requests.
-    fn fail_current(&mut self, status: Status, shared: &mut Shared) {
+    fn fail_current(&mut self, status: Status, device: &mut DeviceState) {
         if let Some(request) = self.send.at_mut(self.requester.position) {
             request.progress = Progress::Failed(status);
         }
-        self.complete_finished(shared);
+        self.complete_finished(device);
     }
 
     /// Completes requests that waited only for earlier requests.
-    fn complete_finished(&mut self, shared: &mut Shared) {
+    fn complete_finished(&mut self, device: &mut DeviceState) {
         while let Some(front) = self.send.front() {
             match front.progress {
-                Progress::Done => self.complete_oldest(Status::Success, shared),
-                Progress::Failed(status) => self.fail_send(status, shared),
+                Progress::Done => self.complete_oldest(Status::Success, device),
+                Progress::Failed(status) => self.fail_send(status, device),
                 Progress::Posted | Progress::Begun { .. } => break,
             }
         }
-        self.announce_drained(shared);
+        self.announce_drained(device);
     }
 
-    fn complete_oldest(&mut self, status: Status, shared: &mut Shared) {
+    fn complete_oldest(&mut self, status: Status, device: &mut DeviceState) {
         self.requester.position = self.requester.position.saturating_sub(1);
-        self.complete_send(status, shared);
+        self.complete_send(status, device);
     }
 }

@@ -17,12 +17,12 @@ use wire::{Key, NakCode, Packet, Psn, Syndrome};
 
 use super::QueuePair;
 use crate::completion::{CompletionQueue, Status};
+use crate::device_state::DeviceState;
 use crate::event::{AsyncEvent, Event};
 use crate::memory::ProtectionDomain;
 use crate::observation::Observation;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::receive_queue::SharedReceiveQueue;
-use crate::shared::Shared;
 use crate::slab::Id;
 use crate::state::{QueuePairType, State};
 use crate::work_request::ReceiveRequest;
@@ -130,39 +130,39 @@ impl QueuePair {
         self.responder.hides_receives = hide;
     }
 
-    pub(super) fn handle_request(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
-        self.set_request_domain(packet, shared);
-        match self.responder.classify(packet.psn, shared.planted) {
-            SequencePosition::Duplicate => return self.handle_duplicate(packet, shared),
-            SequencePosition::Ahead => return self.report_gap(shared),
-            SequencePosition::Expected => self.note_established(shared),
+    pub(super) fn handle_request(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
+        self.set_request_domain(packet, device);
+        match self.responder.classify(packet.psn, device.planted) {
+            SequencePosition::Duplicate => return self.handle_duplicate(packet, device),
+            SequencePosition::Ahead => return self.report_gap(device),
+            SequencePosition::Expected => self.note_established(device),
         }
-        if let Err(rejection) = self.validate(packet, shared) {
-            return self.reject(packet, rejection, shared);
+        if let Err(rejection) = self.validate(packet, device) {
+            return self.reject(packet, rejection, device);
         }
-        if let Err(rejection) = self.execute(packet, shared) {
-            self.reject(packet, rejection, shared);
+        if let Err(rejection) = self.execute(packet, device) {
+            self.reject(packet, rejection, device);
         }
     }
 
     /// An XRC target has no protection domain for memory: a request uses the one of the shared
     /// receive queue that it names.
-    fn set_request_domain(&mut self, packet: &Packet<'_>, shared: &Shared) {
+    fn set_request_domain(&mut self, packet: &Packet<'_>, device: &DeviceState) {
         if self.init.kind == QueuePairType::XrcTarget
-            && let Some(queue) = self.named_receive_queue(packet, shared)
+            && let Some(queue) = self.named_receive_queue(packet, device)
         {
             self.responder.domain = Some(queue.init.domain);
         }
     }
 
     /// Sends one sequence NAK per gap, and no further one until the expected packet arrives.
-    fn report_gap(&mut self, shared: &mut Shared) {
-        shared.counters.out_of_sequence += 1;
+    fn report_gap(&mut self, device: &mut DeviceState) {
+        device.counters.out_of_sequence += 1;
         self.counters.out_of_sequence += 1;
         if self.responder.nak_sent {
             return;
         }
-        shared.counters.sequence_naks_sent += 1;
+        device.counters.sequence_naks_sent += 1;
         self.push_nak_for_expected(Syndrome::Negative(NakCode::SequenceError));
     }
 
@@ -175,71 +175,71 @@ impl QueuePair {
     /// IBA "Responder Error Behavior Summary": a missing receive is an error of class B and changes no
     /// state. An unusable receive is one of class A, an invalid request one of class C; both move the queue
     /// pair to the error state after the NAK.
-    fn reject(&mut self, packet: &Packet<'_>, rejection: Rejection, shared: &mut Shared) {
+    fn reject(&mut self, packet: &Packet<'_>, rejection: Rejection, device: &mut DeviceState) {
         match rejection {
             Rejection::NotReady => {
-                shared.counters.rnr_naks_sent += 1;
+                device.counters.rnr_naks_sent += 1;
                 self.counters.rnr_naks_sent += 1;
                 let timer = self.attributes.rnr_timer.unwrap_or_default();
-                shared
+                device
                     .observations
                     .note(|| Observation::ReceiverNotReady(self.number, timer));
                 self.push_nak_for_expected(Syndrome::ReceiverNotReady(timer));
             }
             Rejection::Fatal { nak, receive } => {
-                shared.counters.fatal_naks_sent += 1;
-                self.note_rejection(packet, rejection, Some(nak), shared);
+                device.counters.fatal_naks_sent += 1;
+                self.note_rejection(packet, rejection, Some(nak), device);
                 if nak == NakCode::RemoteAccess {
-                    self.observe_rejection(packet, shared);
+                    self.observe_rejection(packet, device);
                 }
                 if let Some(status) = receive {
-                    self.fail_receive(packet, status, shared);
+                    self.fail_receive(packet, status, device);
                 }
                 self.push_nak_for_expected(Syndrome::Negative(nak));
-                shared.raise(match nak {
+                device.raise(match nak {
                     // C9-222.1.1: a key violation is also an affiliated asynchronous error.
                     // IBA 9.9.3.1.3: an error of class C that belongs to no receive is an affiliated asynchronous error, too.
                     NakCode::RemoteAccess => AsyncEvent::AccessError(self.number),
                     NakCode::InvalidRequest => AsyncEvent::RequestError(self.number),
                     _ => AsyncEvent::QueuePairFatal(self.number),
                 });
-                self.fail(shared);
+                self.fail(device);
             }
         }
     }
 
     /// Completes the receive of the rejected message with `status`.
-    fn fail_receive(&mut self, packet: &Packet<'_>, status: Status, shared: &mut Shared) {
+    fn fail_receive(&mut self, packet: &Packet<'_>, status: Status, device: &mut DeviceState) {
         if self.responder.message.is_none() {
-            self.responder.message = self.take_receive(packet, shared).map(Message::Send);
+            self.responder.message = self.take_receive(packet, device).map(Message::Send);
         }
-        self.fail_message(status, shared);
+        self.fail_message(status, device);
     }
 
     /// Completes the receive of an unfinished message with `status`.
-    pub(super) fn fail_message(&mut self, status: Status, shared: &mut Shared) {
+    pub(super) fn fail_message(&mut self, status: Status, device: &mut DeviceState) {
         if let Some(Message::Send(receiving)) = self.responder.message.take() {
             let id = receiving.request.id;
-            self.complete_receive_in_error(&receiving.completions, id, status, shared);
+            self.complete_receive_in_error(&receiving.completions, id, status, device);
         }
     }
 
     /// Reports the first packet from the peer. Only the expected packet counts: other packets may
     /// come from an earlier connection of this queue pair number.
-    pub(super) fn note_established(&mut self, shared: &mut Shared) {
+    pub(super) fn note_established(&mut self, device: &mut DeviceState) {
         if self.responder.established {
             return;
         }
         self.responder.established = true;
-        shared.events.push_back(Event::FirstPacket(self.number));
+        device.events.push_back(Event::FirstPacket(self.number));
         if self.state == State::ReadyToReceive {
-            shared.raise(AsyncEvent::CommunicationEstablished(self.number));
+            device.raise(AsyncEvent::CommunicationEstablished(self.number));
         }
     }
 
     /// Whether a receive is available for the message that `packet` starts.
-    pub(super) fn has_receive(&self, packet: &Packet<'_>, shared: &Shared) -> bool {
-        match self.shared_receive_for(packet, shared) {
+    pub(super) fn has_receive(&self, packet: &Packet<'_>, device: &DeviceState) -> bool {
+        match self.shared_receive_for(packet, device) {
             Some(queue) => !queue.is_empty(),
             None => !self.receive.is_empty(),
         }
@@ -249,10 +249,10 @@ impl QueuePair {
     pub(super) fn take_receive(
         &mut self,
         packet: &Packet<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Option<Receiving> {
         let own_completions = Arc::clone(&self.attached.receive_completions);
-        let Some(queue) = self.shared_receive_for(packet, shared) else {
+        let Some(queue) = self.shared_receive_for(packet, device) else {
             return Some(Receiving {
                 request: self.receive.take()?,
                 domain: self.init.domain,
@@ -265,12 +265,12 @@ impl QueuePair {
         let domain = queue.init.domain;
         let completions = match (self.init.kind, queue.init.xrc) {
             (QueuePairType::XrcTarget, Some((_, completions))) => {
-                shared.objects.completion_queue(completions)?
+                device.objects.completion_queue(completions)?
             }
             _ => own_completions,
         };
         if below_limit {
-            shared.raise(AsyncEvent::SharedReceiveLimit(queue.id));
+            device.raise(AsyncEvent::SharedReceiveLimit(queue.id));
         }
         Some(Receiving {
             request,
@@ -292,10 +292,10 @@ impl QueuePair {
     fn shared_receive_for(
         &self,
         packet: &Packet<'_>,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Option<Arc<SharedReceiveQueue>> {
         match self.init.kind {
-            QueuePairType::XrcTarget => self.named_receive_queue(packet, shared),
+            QueuePairType::XrcTarget => self.named_receive_queue(packet, device),
             _ => self.attached.shared_receive.clone(),
         }
     }
@@ -304,10 +304,10 @@ impl QueuePair {
     fn named_receive_queue(
         &self,
         packet: &Packet<'_>,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Option<Arc<SharedReceiveQueue>> {
         let number = packet.xrc_srq()?;
-        let tables = shared.objects.tables();
+        let tables = device.objects.tables();
         let queue = tables.receive_queue(tables.srq_numbers.find(number)?)?;
         let (domain, _) = queue.init.xrc?;
         (Some(domain) == self.init.xrc_domain).then_some(queue)

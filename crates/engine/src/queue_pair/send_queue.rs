@@ -9,9 +9,9 @@ use super::{QueuePair, QueuePairInit};
 use crate::address::GidTable;
 use crate::checksums::Checksums;
 use crate::completion::{CompletedWork, Completion, Status};
+use crate::device_state::DeviceState;
 use crate::observation::Observation;
 use crate::receive_queue::PostError;
-use crate::shared::Shared;
 use crate::state::QueuePairType;
 use crate::work_request::{MAX_MESSAGE, Payload, SendFlags, SendRequest, Work};
 
@@ -196,7 +196,7 @@ impl SendQueue {
 
 impl QueuePair {
     /// Completes the oldest send request.
-    pub(super) fn complete_send(&mut self, status: Status, shared: &mut Shared) {
+    pub(super) fn complete_send(&mut self, status: Status, device: &mut DeviceState) {
         let Some(ended) = self.send.requests.pop_front() else {
             return;
         };
@@ -205,10 +205,10 @@ impl QueuePair {
         let (id, work, length) = (ended.request.id, ended.work().kind(), ended.length);
         if status == Status::Success {
             self.counters.messages_sent += 1;
-            shared.counters.sends_completed += u64::from(work == CompletedWork::Send);
+            device.counters.sends_completed += u64::from(work == CompletedWork::Send);
         }
-        if shared.observations.are_recorded() {
-            self.observe_end(ended, status, completes, shared);
+        if device.observations.are_recorded() {
+            self.observe_end(ended, status, completes, device);
         }
         if !completes {
             return;
@@ -223,7 +223,7 @@ impl QueuePair {
             invalidated: None,
             source: None,
         };
-        shared.complete(&self.attached.send_completions, completion, false);
+        device.complete(&self.attached.send_completions, completion, false);
     }
 
     /// Records the end of a request, and whether a transmission found its message changed. If not, the message is compared
@@ -234,7 +234,7 @@ impl QueuePair {
         ended: Outstanding,
         status: Status,
         completes: bool,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let checksums = ended.checksums;
         let changed_at = checksums.as_ref().and_then(|it| it.changed_at.get());
@@ -251,7 +251,7 @@ impl QueuePair {
         };
         let capacity = self.send.capacity;
         self.send.unpolled.push(message, completes, capacity);
-        shared.observations.note(|| Observation::SendEnded {
+        device.observations.note(|| Observation::SendEnded {
             queue_pair: self.number,
             status,
             changed_at,
@@ -261,7 +261,7 @@ impl QueuePair {
     /// Compares the messages that a polled completion covers with their checksums. The completion of a receive covers those
     /// that have ended, because its message can be an answer.
     #[cold]
-    pub(crate) fn observe_poll(&mut self, completion: &Completion, shared: &mut Shared) {
+    pub(crate) fn observe_poll(&mut self, completion: &Completion, device: &mut DeviceState) {
         let messages = if completion.work.is_receive() {
             self.send.unpolled.take_messages()
         } else {
@@ -269,13 +269,13 @@ impl QueuePair {
         };
         for (serial, message) in messages {
             let checksums = &message.checksums;
-            (shared.objects.memory()).compare_checksums(
+            (device.objects.memory()).compare_checksums(
                 self.init.domain,
                 &message.segments,
                 checksums,
             );
             if let Some(offset) = checksums.changed_at.get() {
-                shared.observations.note(|| Observation::MessageChanged {
+                device.observations.note(|| Observation::MessageChanged {
                     queue_pair: self.number,
                     serial,
                     offset,
@@ -284,9 +284,9 @@ impl QueuePair {
         }
     }
 
-    pub(super) fn flush_sends(&mut self, shared: &mut Shared) {
+    pub(super) fn flush_sends(&mut self, device: &mut DeviceState) {
         while !self.send.is_empty() {
-            self.complete_send(Status::Flushed, shared);
+            self.complete_send(Status::Flushed, device);
         }
     }
 }

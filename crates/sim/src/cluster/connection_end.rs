@@ -8,7 +8,7 @@ use engine::{Access, CompletedWork, CompletionQueue, Id, QueuePairType, RemoteMe
 use wire::{Key, PathMtu, Qpn};
 
 use crate::model_memory::Block;
-use crate::packet_observer::Endpoint;
+use crate::packet_observer::HostQueuePair;
 
 /// A queue pair and the model of its send queue.
 pub(crate) struct End {
@@ -223,8 +223,8 @@ impl End {
         }
     }
 
-    pub(crate) fn endpoint(&self) -> Endpoint {
-        Endpoint {
+    pub(crate) fn endpoint(&self) -> HostQueuePair {
+        HostQueuePair {
             host: self.host,
             queue_pair: self.number,
         }

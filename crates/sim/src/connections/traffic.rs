@@ -10,7 +10,7 @@ use super::process_config::Service;
 use super::script::{Side, number_of};
 use super::{Connections, Process};
 use crate::CheckError;
-use crate::packet_observer::Endpoint;
+use crate::packet_observer::HostQueuePair;
 
 /// How many times connections retry. The first try may fail without loss, if its packets are
 /// reordered.
@@ -47,11 +47,11 @@ impl Connections {
         let (Some(ends), Service::Reliable) = (record.ends, record.service) else {
             return;
         };
-        let local = Endpoint {
+        let local = HostQueuePair {
             host: key.host,
             queue_pair: ends.local_qpn,
         };
-        let peer = Endpoint {
+        let peer = HostQueuePair {
             host: self.peer_host(key),
             queue_pair: ends.remote_qpn,
         };

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use net::interface::{Device, LinkState};
+use net::port_sharing::RuntimeDirectory;
 use net::restriction_check;
 use net::restrictions::Restriction;
-use net::share::RuntimeDirectory;
 use net::socket::{Receiver, SocketError};
 use net::watcher::Watcher;
 use rocinante::{Context, OpenOptions};

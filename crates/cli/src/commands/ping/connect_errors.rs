@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::anyhow;
 use net::interface::source_towards;
-use net::share::ServiceError;
+use net::port_sharing::ServiceError;
 use rocinante::rdma_cm::{CmError, RejectReason};
 use rocinante::{ConnectError, Context};
 

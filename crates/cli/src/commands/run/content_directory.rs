@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use net::share::RuntimeDirectory;
+use net::port_sharing::RuntimeDirectory;
 
 /// The contents of a directory, by relative path.
 #[derive(Default, Hash, Debug, PartialEq)]

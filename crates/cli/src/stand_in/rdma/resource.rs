@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use net::share::{self, ListedMember};
+use net::port_sharing::{self, ListedMember};
 use rocinante::Device;
 use wire::cm::{PortSpace, ServiceId};
 
@@ -107,7 +107,7 @@ fn unknown_objects() -> Answer {
 fn members(device: &Device) -> anyhow::Result<Vec<(IpAddr, ListedMember)>> {
     let mut found = Vec::new();
     for entry in &device.gids {
-        let here = share::list_members(entry.address)?.into_iter();
+        let here = port_sharing::list_members(entry.address)?.into_iter();
         found.extend(here.map(|it| (entry.address, it)));
     }
     Ok(found)
@@ -146,7 +146,7 @@ fn listeners(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
 
 /// The queue pairs that processes publish. They do not publish PSNs.
 fn queue_pairs(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
-    let mut pages = share::statistics()?;
+    let mut pages = port_sharing::statistics()?;
     let is_at_device = |gid: [u8; 16]| device.gids.iter().any(|entry| entry.gid.bytes() == gid);
     pages.retain(|page| page.is_here() && is_at_device(page.gid()));
     pages.sort_by_key(|page| (page.pid(), page.context(), page.lane()));

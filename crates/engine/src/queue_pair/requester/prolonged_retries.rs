@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::super::QueuePair;
 use super::Requester;
+use crate::device_state::DeviceState;
 use crate::incident::{Incident, RetriedSend, RetryReason};
-use crate::shared::Shared;
 
 /// After what time without progress an incident is recorded. Ordinary losses are repaired sooner.
 const RETRY_REPORT_DELAY: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ impl QueuePair {
     }
 
     /// Records an incident if the retries have lasted long enough, once until there is progress.
-    pub(in crate::queue_pair) fn tell_retries(&mut self, shared: &mut Shared) {
+    pub(in crate::queue_pair) fn tell_retries(&mut self, device: &mut DeviceState) {
         let waited = self.requester.retried_for();
         let timeouts = self.requester.timeouts();
         let responses = self.peer_responses();
@@ -97,6 +97,6 @@ impl QueuePair {
             waited,
             reason,
         };
-        shared.incidents.note(|| Incident::StillRetrying(retried));
+        device.incidents.note(|| Incident::StillRetrying(retried));
     }
 }

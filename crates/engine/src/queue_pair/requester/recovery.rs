@@ -8,8 +8,8 @@ use super::super::{QueuePair, Timer};
 use super::Requester;
 use super::coalescing::Coalescing;
 use crate::completion::Status;
+use crate::device_state::DeviceState;
 use crate::planted_bug::Bug;
-use crate::shared::Shared;
 
 /// How often the acknowledgement timeout doubles.
 const MAX_DOUBLINGS: u32 = 2;
@@ -114,29 +114,29 @@ impl QueuePair {
     }
 
     /// A packet or its response is lost: goes back to it, once per loss.
-    pub(super) fn recover_loss(&mut self, shared: &mut Shared) {
+    pub(super) fn recover_loss(&mut self, device: &mut DeviceState) {
         let missing = self.requester.oldest;
         // After going back, nothing is under way until the next send.
         let is_back = self.requester.in_flight() == 0;
         if is_back || self.requester.retransmitted_at == Some(missing) {
             return;
         }
-        self.retry(shared);
+        self.retry(device);
         self.requester.retransmitted_at = Some(missing);
     }
 
-    pub(in crate::queue_pair) fn acknowledgement_timed_out(&mut self, shared: &mut Shared) {
-        shared.counters.timeouts += 1;
+    pub(in crate::queue_pair) fn acknowledgement_timed_out(&mut self, device: &mut DeviceState) {
+        device.counters.timeouts += 1;
         self.counters.timeouts += 1;
         self.requester.timeouts += 1;
-        self.retry(shared);
+        self.retry(device);
         self.requester.retransmitted_at = None;
     }
 
-    fn retry(&mut self, shared: &mut Shared) {
-        if self.requester.retries_left == 0 && !shared.planted.is(Bug::RetriesForEver) {
-            shared.counters.retries_exhausted += 1;
-            return self.fail_send(Status::RetriesExhausted, shared);
+    fn retry(&mut self, device: &mut DeviceState) {
+        if self.requester.retries_left == 0 && !device.planted.is(Bug::RetriesForEver) {
+            device.counters.retries_exhausted += 1;
+            return self.fail_send(Status::RetriesExhausted, device);
         }
         self.requester.retries_left = self.requester.retries_left.saturating_sub(1);
         self.requester.window.shrink();

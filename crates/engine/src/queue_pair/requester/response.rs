@@ -7,8 +7,8 @@ use wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome};
 use super::super::QueuePair;
 use super::super::send_queue::{Outstanding, Progress};
 use crate::completion::Status;
+use crate::device_state::DeviceState;
 use crate::planted_bug::Bug;
-use crate::shared::Shared;
 use crate::state::State;
 use crate::work_request::{Payload, Work};
 
@@ -20,32 +20,32 @@ impl QueuePair {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let requester = &self.requester;
         let acknowledged = packet.psn.since(requester.oldest) < 0;
         if acknowledged || packet.psn.since(requester.next) >= 0 {
-            return self.handle_unmatched(packet, shared);
+            return self.handle_unmatched(packet, device);
         }
         match packet.opcode.operation() {
-            Operation::Acknowledge => self.handle_acknowledgement(now, packet, shared),
+            Operation::Acknowledge => self.handle_acknowledgement(now, packet, device),
             Operation::AtomicAcknowledge | Operation::ReadResponse => {
-                self.handle_data(now, packet, shared);
+                self.handle_data(now, packet, device);
             }
-            _ => shared.counters.unexpected_responses += 1,
+            _ => device.counters.unexpected_responses += 1,
         }
         if self.state != State::Error {
-            self.complete_finished(shared);
+            self.complete_finished(device);
         }
     }
 
     /// The response matches no outstanding request. It may report new credits.
-    fn handle_unmatched(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+    fn handle_unmatched(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
         let repeats_newest = packet.psn + 1 == self.requester.oldest;
         match packet.aeth() {
             Some(aeth) if repeats_newest => self.update_credits(aeth),
             aeth => {
-                shared.counters.unexpected_responses += 1;
+                device.counters.unexpected_responses += 1;
                 self.requester.peer_expects = aeth.map(|aeth| match aeth.syndrome() {
                     Syndrome::Acknowledge { .. } => packet.psn + 1,
                     _ => packet.psn,
@@ -54,7 +54,12 @@ impl QueuePair {
         }
     }
 
-    fn handle_acknowledgement(&mut self, now: Instant, packet: &Packet<'_>, shared: &mut Shared) {
+    fn handle_acknowledgement(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        device: &mut DeviceState,
+    ) {
         let Some(aeth) = packet.aeth() else { return };
         let syndrome = aeth.syndrome();
         // A NAK acknowledges all packets before it.
@@ -62,48 +67,48 @@ impl QueuePair {
             Syndrome::Acknowledge { .. } => packet.psn + 1,
             _ => packet.psn,
         };
-        if self.acknowledge_before(end, now, shared).is_err() {
-            shared.counters.implied_naks += 1;
-            return self.recover_loss(shared);
+        if self.acknowledge_before(end, now, device).is_err() {
+            device.counters.implied_naks += 1;
+            return self.recover_loss(device);
         }
         match syndrome {
             Syndrome::Acknowledge { .. } => self.update_credits(aeth),
-            Syndrome::ReceiverNotReady(timer) => self.wait_for_receiver(now, timer, shared),
+            Syndrome::ReceiverNotReady(timer) => self.wait_for_receiver(now, timer, device),
             Syndrome::Negative(NakCode::SequenceError) => {
-                shared.counters.sequence_naks_received += 1;
+                device.counters.sequence_naks_received += 1;
                 self.counters.sequence_naks_received += 1;
-                self.recover_loss(shared);
+                self.recover_loss(device);
             }
             Syndrome::Negative(code) => {
-                shared.counters.fatal_naks_received += 1;
-                self.fail_send(status_of(code), shared);
+                device.counters.fatal_naks_received += 1;
+                self.fail_send(status_of(code), device);
             }
-            Syndrome::Reserved(_) => self.fail_send(Status::BadResponse, shared),
+            Syndrome::Reserved(_) => self.fail_send(Status::BadResponse, device),
         }
     }
 
     /// Handles the data of a read, the result of an atomic, or the response to a flush or atomic
     /// write.
-    fn handle_data(&mut self, now: Instant, packet: &Packet<'_>, shared: &mut Shared) {
-        let gap = self.acknowledge_before(packet.psn, now, shared).is_err();
-        if gap && !shared.planted.is(Bug::ResponseGapAccepted) {
-            shared.counters.implied_naks += 1;
-            return self.recover_loss(shared);
+    fn handle_data(&mut self, now: Instant, packet: &Packet<'_>, device: &mut DeviceState) {
+        let gap = self.acknowledge_before(packet.psn, now, device).is_err();
+        if gap && !device.planted.is(Bug::ResponseGapAccepted) {
+            device.counters.implied_naks += 1;
+            return self.recover_loss(device);
         }
         let Some((front, index)) = self.awaited_front(packet.psn) else {
-            shared.counters.unexpected_responses += 1;
+            device.counters.unexpected_responses += 1;
             return;
         };
         let last = index + 1 == front.packets;
-        if let Err(status) = self.accept_data(front, index, packet, shared) {
-            return self.fail_send(status, shared);
+        if let Err(status) = self.accept_data(front, index, packet, device) {
+            return self.fail_send(status, device);
         }
         if let Some(aeth) = packet.aeth() {
             self.update_credits(aeth);
         }
         let before = std::mem::replace(&mut self.requester.oldest, packet.psn + 1);
         if last {
-            self.complete_oldest(Status::Success, shared);
+            self.complete_oldest(Status::Success, device);
         }
         self.advance_cursor();
         self.made_progress(now, before);
@@ -121,7 +126,7 @@ impl QueuePair {
         front: &Outstanding,
         index: u32,
         packet: &Packet<'_>,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Result<(), Status> {
         let mtu = self.link.map_or(0, |link| link.mtu()) as u32;
         let is_read = packet.opcode.operation() == Operation::ReadResponse;
@@ -132,12 +137,12 @@ impl QueuePair {
                 if packet.payload.len() != expected as usize {
                     return Err(Status::BadResponse);
                 }
-                self.store(front, offset, packet.payload, shared)
+                self.store(front, offset, packet.payload, device)
             }
             Work::AtomicWrite(_) | Work::Flush { .. } if is_read => Ok(()),
             Work::CompareSwap { .. } | Work::FetchAdd { .. } if !is_read => {
                 let result = packet.atomic_acknowledge().ok_or(Status::BadResponse)?;
-                self.store(front, 0, &result.original().to_ne_bytes(), shared)
+                self.store(front, 0, &result.original().to_ne_bytes(), device)
             }
             _ => Err(Status::BadResponse),
         }
@@ -148,12 +153,12 @@ impl QueuePair {
         front: &Outstanding,
         offset: u32,
         bytes: &[u8],
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Result<(), Status> {
         let Payload::Segments(segments) = &front.request.payload else {
             return Err(Status::LocalOperation);
         };
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         memory
             .scatter(self.init.domain, segments, u64::from(offset), bytes)
             .map_err(|_| Status::LocalProtection)
@@ -165,7 +170,7 @@ impl QueuePair {
         &mut self,
         end: Psn,
         now: Instant,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), ResponseMissing> {
         let before = self.requester.oldest;
         let mut outcome = Ok(());
@@ -173,7 +178,7 @@ impl QueuePair {
             let first = match front.progress {
                 Progress::Begun { first, .. } => first,
                 Progress::Done => {
-                    self.complete_oldest(Status::Success, shared);
+                    self.complete_oldest(Status::Success, device);
                     continue;
                 }
                 Progress::Posted | Progress::Failed(_) => break,
@@ -191,7 +196,7 @@ impl QueuePair {
                 break;
             }
             self.requester.oldest = after;
-            self.complete_oldest(Status::Success, shared);
+            self.complete_oldest(Status::Success, device);
         }
         self.advance_cursor();
         if self.requester.oldest != before {
@@ -224,24 +229,24 @@ impl QueuePair {
         }
     }
 
-    fn wait_for_receiver(&mut self, now: Instant, timer: RnrTimer, shared: &mut Shared) {
+    fn wait_for_receiver(&mut self, now: Instant, timer: RnrTimer, device: &mut DeviceState) {
         if self.requester.rnr_wait_until.is_some() {
             return;
         }
-        shared.counters.rnr_naks_received += 1;
+        device.counters.rnr_naks_received += 1;
         self.counters.rnr_naks_received += 1;
         self.note_not_ready(now);
         match self.requester.rnr_retries_left {
             0 => {
-                shared.counters.rnr_retries_exhausted += 1;
-                return self.fail_send(Status::ReceiverNotReady, shared);
+                device.counters.rnr_retries_exhausted += 1;
+                return self.fail_send(Status::ReceiverNotReady, device);
             }
             // 7 means no limit.
             7 => {}
             _ => self.requester.rnr_retries_left -= 1,
         }
         self.requester.begin_rnr_wait(now + timer.delay());
-        self.tell_retries(shared);
+        self.tell_retries(device);
     }
 }
 

@@ -5,9 +5,9 @@ use wire::{NakCode, Operation, Packet, Psn};
 use super::super::QueuePair;
 use super::validate::{needed_right, requirement};
 use super::{Message, Rejection};
+use crate::device_state::DeviceState;
 use crate::incident::{Incident, ReceiveFault, RejectedRequest, RequestFault, Target};
 use crate::memory::Requirement;
-use crate::shared::Shared;
 
 impl QueuePair {
     /// Notes that a request is about to be rejected.
@@ -17,9 +17,9 @@ impl QueuePair {
         packet: &Packet<'_>,
         rejection: Rejection,
         nak: Option<NakCode>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
-        if !shared.incidents.are_recorded() {
+        if !device.incidents.are_recorded() {
             return;
         }
         let rejected = RejectedRequest {
@@ -29,22 +29,22 @@ impl QueuePair {
             psn: packet.psn,
             target: self.target(packet),
             nak,
-            fault: self.request_fault(packet, rejection, shared),
+            fault: self.request_fault(packet, rejection, device),
         };
-        shared
+        device
             .incidents
             .note(|| Incident::RequestRejected(rejected));
     }
 
     /// Notes that memory was deregistered while a peer was reading it.
     #[cold]
-    pub(super) fn note_lost_read(&self, psn: Psn, target: Target, shared: &mut Shared) {
+    pub(super) fn note_lost_read(&self, psn: Psn, target: Target, device: &mut DeviceState) {
         let operation = Operation::ReadRequest;
         let requirement = Requirement::REMOTE_READ;
-        let Some(fault) = self.fault_at(target, requirement, shared) else {
+        let Some(fault) = self.fault_at(target, requirement, device) else {
             return;
         };
-        shared.incidents.note(|| {
+        device.incidents.note(|| {
             Incident::RequestRejected(RejectedRequest {
                 queue_pair: self.number,
                 peer: self.peer(),
@@ -86,21 +86,21 @@ impl QueuePair {
         &self,
         packet: &Packet<'_>,
         rejection: Rejection,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> RequestFault {
         match rejection {
             Rejection::TOO_LONG => self.too_small(packet).map(RequestFault::Receive),
-            Rejection::RECEIVE_UNUSABLE => self.unusable(shared).map(RequestFault::Receive),
-            Rejection::NOT_INVALIDATED => self.not_invalidated(packet, shared),
-            Rejection::ACCESS => self.memory_fault(packet, shared),
+            Rejection::RECEIVE_UNUSABLE => self.unusable(device).map(RequestFault::Receive),
+            Rejection::NOT_INVALIDATED => self.not_invalidated(packet, device),
+            Rejection::ACCESS => self.memory_fault(packet, device),
             _ => self.invalidity(packet),
         }
         .unwrap_or(RequestFault::Malformed)
     }
 
-    fn not_invalidated(&self, packet: &Packet<'_>, shared: &Shared) -> Option<RequestFault> {
+    fn not_invalidated(&self, packet: &Packet<'_>, device: &DeviceState) -> Option<RequestFault> {
         let key = packet.invalidate()?;
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         let error = memory.check_invalidate(self.accessor(), key).err()?;
         Some(RequestFault::Invalidate { key, error })
     }
@@ -116,12 +116,12 @@ impl QueuePair {
         })
     }
 
-    fn unusable(&self, shared: &Shared) -> Option<ReceiveFault> {
+    fn unusable(&self, device: &DeviceState) -> Option<ReceiveFault> {
         let Some(Message::Send(receiving)) = &self.responder.message else {
             return None;
         };
         let segments = &receiving.request.segments;
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         let fault = memory.fault_in(receiving.domain, segments, Requirement::LOCAL_WRITE);
         Some(ReceiveFault::Unusable {
             id: receiving.request.id,
@@ -129,19 +129,19 @@ impl QueuePair {
         })
     }
 
-    fn memory_fault(&self, packet: &Packet<'_>, shared: &Shared) -> Option<RequestFault> {
-        self.fault_at(self.target(packet)?, requirement(packet), shared)
+    fn memory_fault(&self, packet: &Packet<'_>, device: &DeviceState) -> Option<RequestFault> {
+        self.fault_at(self.target(packet)?, requirement(packet), device)
     }
 
     fn fault_at(
         &self,
         target: Target,
         requirement: Requirement,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Option<RequestFault> {
         let length = u64::from(target.length);
         let (key, address) = (target.key, target.address);
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         let tried = memory.remote(self.accessor(), key, address, length, requirement);
         Some(RequestFault::Memory {
             error: tried.err()?,

@@ -5,8 +5,8 @@ use wire::{Operation, Packet, Psn, Reth};
 use super::super::QueuePair;
 use super::super::send_queue::in_packets;
 use super::response_queue::{Response, Result64};
+use crate::device_state::DeviceState;
 use crate::planted_bug::Bug;
-use crate::shared::Shared;
 
 /// The response to a read or atomic, saved for duplicates.
 #[derive(Debug, Clone, Copy)]
@@ -69,27 +69,27 @@ impl QueuePair {
         self.responder.saved.push_back(saved);
     }
 
-    pub(super) fn handle_duplicate(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
-        shared.counters.duplicate_requests += 1;
+    pub(super) fn handle_duplicate(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
+        device.counters.duplicate_requests += 1;
         self.counters.duplicate_requests += 1;
         match packet.opcode.operation() {
-            Operation::Send | Operation::Write => self.acknowledge_again(packet, shared),
+            Operation::Send | Operation::Write => self.acknowledge_again(packet, device),
             Operation::ReadRequest => self.send_read_again(packet),
-            _ => self.send_result_again(packet, shared),
+            _ => self.send_result_again(packet, device),
         }
     }
 
     /// C9-105: a duplicate SEND or WRITE is acknowledged with the newest PSN.
-    fn acknowledge_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
-        if shared.planted.is(Bug::DuplicateNotAcknowledged) {
+    fn acknowledge_again(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
+        if device.planted.is(Bug::DuplicateNotAcknowledged) {
             return;
         }
-        let again = shared.planted.is(Bug::DuplicateSendExecuted);
+        let again = device.planted.is(Bug::DuplicateSendExecuted);
         if again
             && packet.opcode.operation() == Operation::Send
-            && self.validate(packet, shared).is_ok()
+            && self.validate(packet, device).is_ok()
         {
-            let _ = self.deliver_send(packet, shared);
+            let _ = self.deliver_send(packet, device);
         }
         self.responder.push_acknowledge(self.responder.expected - 1);
     }
@@ -110,9 +110,9 @@ impl QueuePair {
         }
     }
 
-    fn send_result_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
-        if shared.planted.is(Bug::AtomicNotReplayed) {
-            let _ = self.execute_again(packet, shared);
+    fn send_result_again(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
+        if device.planted.is(Bug::AtomicNotReplayed) {
+            let _ = self.execute_again(packet, device);
             return;
         }
         let saved = self
@@ -134,10 +134,10 @@ impl QueuePair {
     fn execute_again(
         &mut self,
         packet: &Packet<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), super::Rejection> {
         let expected = self.responder.expected;
-        self.execute(packet, shared)?;
+        self.execute(packet, device)?;
         self.responder.expected = expected;
         Ok(())
     }

@@ -11,23 +11,23 @@ use super::response_queue::{Response, Result64};
 use super::validate::Rejection;
 use super::{Message, Receiving, Writing};
 use crate::completion::{CompletedWork, Completion, Status};
+use crate::device_state::DeviceState;
 use crate::memory::Requirement;
 use crate::observation::{Observation, RemoteAccess, RemoteAccessKind};
-use crate::shared::Shared;
 
 impl QueuePair {
     /// Executes the request and advances the expected PSN.
     pub(super) fn execute(
         &mut self,
         packet: &Packet<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), Rejection> {
         let span = match packet.opcode.operation() {
-            Operation::Send => self.deliver_send(packet, shared).map(|()| 1)?,
-            Operation::Write => self.deliver_write(packet, shared).map(|()| 1)?,
-            Operation::ReadRequest => self.begin_read(packet, shared),
-            Operation::CompareSwap | Operation::FetchAdd => self.do_atomic(packet, shared)?,
-            Operation::AtomicWrite => self.do_atomic_write(packet, shared)?,
+            Operation::Send => self.deliver_send(packet, device).map(|()| 1)?,
+            Operation::Write => self.deliver_write(packet, device).map(|()| 1)?,
+            Operation::ReadRequest => self.begin_read(packet, device),
+            Operation::CompareSwap | Operation::FetchAdd => self.do_atomic(packet, device)?,
+            Operation::AtomicWrite => self.do_atomic_write(packet, device)?,
             Operation::Flush => self.do_flush(packet),
             _ => return Err(Rejection::INVALID),
         };
@@ -43,11 +43,11 @@ impl QueuePair {
     pub(in crate::queue_pair) fn deliver_send(
         &mut self,
         packet: &Packet<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), Rejection> {
         if packet.opcode.position().starts() {
             let receiving = self
-                .take_receive(packet, shared)
+                .take_receive(packet, device)
                 .ok_or(Rejection::NotReady)?;
             self.responder.message = Some(Message::Send(receiving));
         }
@@ -60,21 +60,25 @@ impl QueuePair {
         }
         let segments = &receiving.request.segments;
         let offset = u64::from(receiving.filled);
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         memory
             .scatter(receiving.domain, segments, offset, packet.payload)
             .map_err(|_| Rejection::RECEIVE_UNUSABLE)?;
         drop(memory);
         receiving.filled = filled;
         if packet.opcode.position().ends() {
-            self.finish_send(packet, shared)?;
+            self.finish_send(packet, device)?;
         }
         Ok(())
     }
 
-    fn finish_send(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<(), Rejection> {
+    fn finish_send(
+        &mut self,
+        packet: &Packet<'_>,
+        device: &mut DeviceState,
+    ) -> Result<(), Rejection> {
         if let Some(key) = packet.invalidate() {
-            let mut memory = shared.objects.memory_mut();
+            let mut memory = device.objects.memory_mut();
             let invalidated = memory.invalidate(self.accessor(), key);
             invalidated.map_err(|_| Rejection::NOT_INVALIDATED)?;
         }
@@ -83,7 +87,7 @@ impl QueuePair {
         };
         self.count_message();
         let length = receiving.filled;
-        self.complete_receive(&receiving, CompletedWork::Receive, length, packet, shared);
+        self.complete_receive(&receiving, CompletedWork::Receive, length, packet, device);
         Ok(())
     }
 
@@ -91,13 +95,13 @@ impl QueuePair {
     pub(in crate::queue_pair) fn deliver_write(
         &mut self,
         packet: &Packet<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<(), Rejection> {
         let mut writing = self.writing(packet).ok_or(Rejection::INVALID)?;
         // Before anything is changed: a queue pair of another device may take the last receive of a shared queue.
         let receiving = match packet.immediate() {
             Some(_) => Some(
-                self.take_receive(packet, shared)
+                self.take_receive(packet, device)
                     .ok_or(Rejection::NotReady)?,
             ),
             None => None,
@@ -109,14 +113,14 @@ impl QueuePair {
             // since.
             let (key, address) = (writing.key, writing.address);
             let (accessor, requirement) = (self.accessor(), Requirement::NOTHING);
-            let stored = (shared.objects.memory())
+            let stored = (device.objects.memory())
                 .remote(accessor, key, address, length, requirement)
                 .and_then(|view| view.store(0, packet.payload));
             if stored.is_err() {
                 receiving.into_iter().for_each(|it| self.put_back(it));
                 return Err(Rejection::ACCESS);
             }
-            self.observe_access(RemoteAccessKind::Write, key, address, brought, shared);
+            self.observe_access(RemoteAccessKind::Write, key, address, brought, device);
         }
         writing.address += u64::from(brought);
         writing.remaining = writing.remaining.saturating_sub(brought);
@@ -128,7 +132,7 @@ impl QueuePair {
         self.count_message();
         if let Some(receiving) = receiving {
             let work = CompletedWork::ReceiveWriteImmediate;
-            self.complete_receive(&receiving, work, writing.total, packet, shared);
+            self.complete_receive(&receiving, work, writing.total, packet, device);
         }
         Ok(())
     }
@@ -159,7 +163,7 @@ impl QueuePair {
         work: CompletedWork,
         length: u32,
         packet: &Packet<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let completion = Completion {
             id: receiving.request.id,
@@ -171,18 +175,18 @@ impl QueuePair {
             invalidated: packet.invalidate(),
             source: None,
         };
-        shared.counters.receives_completed += 1;
-        shared.complete(&receiving.completions, completion, packet.solicited);
+        device.counters.receives_completed += 1;
+        device.complete(&receiving.completions, completion, packet.solicited);
     }
 
     /// Queues the responses of a read. The memory is read when they are sent.
-    fn begin_read(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> u32 {
+    fn begin_read(&mut self, packet: &Packet<'_>, device: &mut DeviceState) -> u32 {
         let (Some(reth), Some(link)) = (packet.reth(), self.link) else {
             return 1;
         };
         let (key, address) = (reth.remote_key(), reth.virtual_address());
         let length = reth.dma_length();
-        self.observe_access(RemoteAccessKind::Read, key, address, length, shared);
+        self.observe_access(RemoteAccessKind::Read, key, address, length, device);
         let packets = in_packets(reth.dma_length(), link.mtu);
         self.count_message();
         self.save_response(SavedResponse::read(packet.psn, packets, reth));
@@ -192,11 +196,15 @@ impl QueuePair {
         packets
     }
 
-    fn do_atomic(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<u32, Rejection> {
+    fn do_atomic(
+        &mut self,
+        packet: &Packet<'_>,
+        device: &mut DeviceState,
+    ) -> Result<u32, Rejection> {
         let atomic = packet.atomic().ok_or(Rejection::INVALID)?;
         let (operand, compare) = (atomic.swap_or_add(), atomic.compare());
         let (key, address) = (atomic.remote_key(), atomic.virtual_address());
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         let view = memory
             .remote(self.accessor(), key, address, 8, Requirement::NOTHING)
             .map_err(|_| Rejection::ACCESS)?;
@@ -211,7 +219,7 @@ impl QueuePair {
                 receive: None,
             })?;
         drop(memory);
-        self.observe_access(RemoteAccessKind::Atomic, key, address, 8, shared);
+        self.observe_access(RemoteAccessKind::Atomic, key, address, 8, device);
         self.answer(packet, Result64::Original(original));
         Ok(1)
     }
@@ -220,24 +228,24 @@ impl QueuePair {
     fn do_atomic_write(
         &mut self,
         packet: &Packet<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) -> Result<u32, Rejection> {
         let reth = packet.reth().ok_or(Rejection::INVALID)?;
         let bytes: [u8; 8] = packet.payload.try_into().map_err(|_| Rejection::INVALID)?;
         let word = u64::from_ne_bytes(bytes);
         let (key, address) = (reth.remote_key(), reth.virtual_address());
-        (shared.objects.memory())
+        (device.objects.memory())
             .remote(self.accessor(), key, address, 8, Requirement::NOTHING)
             .and_then(|view| view.update_word(|_| word))
             .map_err(|_| Rejection::ACCESS)?
             .ok_or(Rejection::INVALID)?;
-        self.observe_access(RemoteAccessKind::Atomic, key, address, 8, shared);
+        self.observe_access(RemoteAccessKind::Atomic, key, address, 8, device);
         self.answer(packet, Result64::Nothing);
         Ok(1)
     }
 
     /// Records an access that was rejected.
-    pub(super) fn observe_rejection(&self, packet: &Packet<'_>, shared: &mut Shared) {
+    pub(super) fn observe_rejection(&self, packet: &Packet<'_>, device: &mut DeviceState) {
         let (kind, key, address, length) = match (packet.atomic(), packet.reth()) {
             (Some(it), _) => {
                 let kind = RemoteAccessKind::Atomic;
@@ -253,7 +261,7 @@ impl QueuePair {
             }
             (None, None) => return,
         };
-        shared.observations.note(|| {
+        device.observations.note(|| {
             Observation::AccessRejected(RemoteAccess {
                 queue_pair: self.number,
                 kind,
@@ -271,9 +279,9 @@ impl QueuePair {
         key: Key,
         address: u64,
         length: u32,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
-        shared.observations.note(|| {
+        device.observations.note(|| {
             Observation::RemoteAccess(RemoteAccess {
                 queue_pair: self.number,
                 kind,

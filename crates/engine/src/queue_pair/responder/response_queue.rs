@@ -7,10 +7,10 @@ use wire::{
 
 use super::super::{Link, QueuePair};
 use super::{Message, Responder};
+use crate::device_state::DeviceState;
 use crate::incident::Target;
 use crate::memory::{AccessError, Accessor, Requirement};
 use crate::observation::Observation;
-use crate::shared::Shared;
 use crate::transmit::Batch;
 
 /// The maximum number of queued responses. Further ones are dropped; the peer repeats its request.
@@ -195,13 +195,13 @@ impl QueuePair {
     pub(in crate::queue_pair) fn transmit_responses(
         &mut self,
         batch: &mut Batch<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         let Some(link) = self.link else { return };
         let had_responses = self.responder.has_responses();
-        self.transmit_queued_responses(&link, batch, shared);
+        self.transmit_queued_responses(&link, batch, device);
         if had_responses && !self.responder.has_responses() {
-            shared
+            device
                 .observations
                 .note(|| Observation::Answered(self.number));
         }
@@ -211,7 +211,7 @@ impl QueuePair {
         &mut self,
         link: &Link,
         batch: &mut Batch<'_>,
-        shared: &mut Shared,
+        device: &mut DeviceState,
     ) {
         while let Some(response) = self.responder.responses.front().copied() {
             let sent = match response.content {
@@ -223,10 +223,10 @@ impl QueuePair {
                 }
                 Content::Result(result) => self.send_result(&response, result, link, batch),
                 Content::Read(reading) => {
-                    match self.send_read(&response, reading, link, batch, shared) {
+                    match self.send_read(&response, reading, link, batch, device) {
                         Ok(sent) => sent,
                         Err(_) => {
-                            self.abort_read(&response, shared);
+                            self.abort_read(&response, device);
                             continue;
                         }
                     }
@@ -303,7 +303,7 @@ impl QueuePair {
         reading: Reading,
         link: &Link,
         batch: &mut Batch<'_>,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Result<bool, AccessError> {
         let position = match (reading.started, reading.packets == 1) {
             (false, true) => Position::Only,
@@ -328,7 +328,7 @@ impl QueuePair {
             let size = length as u64;
             let rights = Requirement::REMOTE_READ;
             let (key, address) = (reading.key, reading.address);
-            let memory = shared.objects.memory();
+            let memory = device.objects.memory();
             let view = memory.remote(accessor, key, address, size, rights)?;
             view.append_to(out, 0, length)
         })?;
@@ -355,7 +355,7 @@ impl QueuePair {
     ///
     /// A duplicate read is the exception: the peer may have revoked the memory itself after the
     /// first response.
-    fn abort_read(&mut self, response: &Response, shared: &mut Shared) {
+    fn abort_read(&mut self, response: &Response, device: &mut DeviceState) {
         self.responder.responses.pop_front();
         if response.is_duplicate {
             return;
@@ -366,14 +366,14 @@ impl QueuePair {
                 address: reading.address,
                 length: reading.remaining,
             };
-            self.note_lost_read(response.psn, target, shared);
+            self.note_lost_read(response.psn, target, device);
         }
         self.responder.responses.clear();
         let nak = NakCode::RemoteAccess;
         self.responder
             .push_nak(response.psn, Syndrome::Negative(nak));
-        shared.raise(crate::event::AsyncEvent::AccessError(self.number));
-        self.fail(shared);
+        device.raise(crate::event::AsyncEvent::AccessError(self.number));
+        self.fail(device);
     }
 
     fn response_head(&self, opcode: Opcode, psn: Psn, link: &Link) -> PacketHead {

@@ -5,9 +5,9 @@ use wire::{FlushPlacement, FlushRange, NakCode, Operation, Packet, Position};
 use super::super::QueuePair;
 use super::Message;
 use crate::completion::Status;
+use crate::device_state::DeviceState;
 use crate::memory::{Access, Requirement};
 use crate::planted_bug::Bug;
-use crate::shared::Shared;
 use crate::state::QueuePairType;
 use crate::work_request::MAX_MESSAGE;
 
@@ -51,15 +51,19 @@ impl Rejection {
 impl QueuePair {
     /// IBA 9.7.4.1: a request is checked for the order of its opcodes, the operation, the resources of the
     /// responder, its lengths and its key, in this order. No check changes any state.
-    pub(super) fn validate(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
+    pub(super) fn validate(
+        &self,
+        packet: &Packet<'_>,
+        device: &DeviceState,
+    ) -> Result<(), Rejection> {
         self.check_order(packet)?;
         self.check_packet_length(packet)?;
         self.check_service(packet)?;
         self.check_responder_resources(packet)?;
-        self.check_receive(packet, shared)?;
+        self.check_receive(packet, device)?;
         self.check_message_length(packet)?;
-        self.check_key(packet, shared)?;
-        self.check_invalidate(packet, shared)
+        self.check_key(packet, device)?;
+        self.check_invalidate(packet, device)
     }
 
     /// C9-167: a message is a First, any number of Middles and a Last of the same operation, or an Only. The
@@ -121,7 +125,7 @@ impl QueuePair {
     }
 
     /// A message that consumes a receive needs one that is posted.
-    fn check_receive(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
+    fn check_receive(&self, packet: &Packet<'_>, device: &DeviceState) -> Result<(), Rejection> {
         let position = packet.opcode.position();
         let needs = match packet.opcode.operation() {
             Operation::Send => position.starts(),
@@ -129,11 +133,11 @@ impl QueuePair {
             Operation::Write => packet.immediate().is_some(),
             _ => false,
         };
-        if !needs || !self.responder.hides_receives && self.has_receive(packet, shared) {
+        if !needs || !self.responder.hides_receives && self.has_receive(packet, device) {
             return Ok(());
         }
         let unknown_queue = self.init.kind == QueuePairType::XrcTarget
-            && self.named_receive_queue(packet, shared).is_none();
+            && self.named_receive_queue(packet, device).is_none();
         if unknown_queue {
             Err(Rejection::INVALID)
         } else {
@@ -177,7 +181,7 @@ impl QueuePair {
     pub(in crate::queue_pair) fn check_key(
         &self,
         packet: &Packet<'_>,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Result<(), Rejection> {
         if let Some(atomic) = packet.atomic() {
             let address = atomic.virtual_address();
@@ -185,7 +189,7 @@ impl QueuePair {
                 return Err(Rejection::INVALID);
             }
             let key = atomic.remote_key();
-            return self.check_range(key, address, 8, Requirement::REMOTE_ATOMIC, shared);
+            return self.check_range(key, address, 8, Requirement::REMOTE_ATOMIC, device);
         }
         let Some(reth) = packet.reth() else {
             return Ok(());
@@ -201,22 +205,22 @@ impl QueuePair {
             .flush()
             .is_some_and(|flush| flush.range() == Some(FlushRange::Region));
         if whole_region {
-            return self.check_key_without_range(reth.remote_key(), requirement, shared);
+            return self.check_key_without_range(reth.remote_key(), requirement, device);
         }
         // C9-88: the key of a zero-length request is not checked.
         if reth.dma_length() == 0 {
             return Ok(());
         }
         let length = u64::from(reth.dma_length());
-        self.check_range(reth.remote_key(), address, length, requirement, shared)
+        self.check_range(reth.remote_key(), address, length, requirement, device)
     }
 
     /// The peer must be allowed to invalidate the key of a SEND with invalidate (o10-37.2.26).
-    fn check_invalidate(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
+    fn check_invalidate(&self, packet: &Packet<'_>, device: &DeviceState) -> Result<(), Rejection> {
         let Some(key) = packet.invalidate() else {
             return Ok(());
         };
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         memory
             .check_invalidate(self.accessor(), key)
             .map_err(|_| Rejection::NOT_INVALIDATED)
@@ -228,14 +232,14 @@ impl QueuePair {
         address: u64,
         length: u64,
         requirement: Requirement,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Result<(), Rejection> {
-        let requirement = if shared.planted.is(Bug::RightsUnchecked) {
+        let requirement = if device.planted.is(Bug::RightsUnchecked) {
             Requirement::NOTHING
         } else {
             requirement
         };
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         memory
             .remote(self.accessor(), key, address, length, requirement)
             .map(drop)
@@ -246,9 +250,9 @@ impl QueuePair {
         &self,
         key: wire::Key,
         requirement: Requirement,
-        shared: &Shared,
+        device: &DeviceState,
     ) -> Result<(), Rejection> {
-        let memory = shared.objects.memory();
+        let memory = device.objects.memory();
         memory
             .permits(self.accessor(), key, requirement)
             .map_err(|_| Rejection::ACCESS)

@@ -6,12 +6,12 @@ use engine::observation::{Discarded, RemoteAccess};
 use engine::{AsyncEvent, Completion, MappingChange};
 use wire::{Key, Qpn, RnrTimer};
 
+use super::{Checker, Step, kind_name};
 use crate::finding::Finding;
 use crate::local_buffers::{LocalUse, Purpose};
 use crate::observed_objects::{Device, QueuePair, Receive};
 use crate::request_name::{DeviceId, RequestName, bytes, counted, qp};
 use crate::rule::Rule;
-use crate::{Checker, Step, kind_name};
 
 impl<S: Clone> Checker<S> {
     /// Reports what a device leaves behind when it is closed or the program ends.

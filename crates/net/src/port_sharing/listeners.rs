@@ -111,8 +111,8 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::share::registry_table::Entry;
-    use crate::share::runtime_directory::RuntimeDirectory;
+    use crate::port_sharing::registry_table::Entry;
+    use crate::port_sharing::runtime_directory::RuntimeDirectory;
 
     #[test]
     fn a_service_of_a_dead_process_belongs_to_the_next_that_claims_it() {

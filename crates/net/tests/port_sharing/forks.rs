@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use net::share::Member;
+use net::port_sharing::Member;
 
 use crate::child::{Process, Report};
 use crate::processes::{all_get_their_own, settle, total, until};

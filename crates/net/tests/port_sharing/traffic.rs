@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::process;
 
-use net::share::RuntimeDirectory;
+use net::port_sharing::RuntimeDirectory;
 use net::socket::Sender;
 use wire::cm::Message;
 use wire::header::Deth;

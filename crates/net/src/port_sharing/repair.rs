@@ -391,7 +391,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::share::RuntimeDirectory;
+    use crate::port_sharing::RuntimeDirectory;
 
     #[test]
     fn an_index_in_a_probe_is_never_a_number_of_a_member() {

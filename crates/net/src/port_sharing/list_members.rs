@@ -55,7 +55,7 @@ fn list_members_in(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::Member;
+    use crate::port_sharing::Member;
 
     #[test]
     fn lists_members_and_their_services() {

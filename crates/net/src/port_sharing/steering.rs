@@ -165,8 +165,8 @@ fn jump_unless(code: u16, operand: u32, skip: u8) -> Instruction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::process::Identity;
-    use crate::share::registry_table::Entry;
+    use crate::port_sharing::process::Identity;
+    use crate::port_sharing::registry_table::Entry;
 
     /// Runs a program on a packet. Returns its result and the number of executed instructions.
     fn run(program: &[Instruction], packet: &[u8]) -> (u32, usize) {

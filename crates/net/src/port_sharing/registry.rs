@@ -320,9 +320,9 @@ pub(super) fn namespace(kind: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::RuntimeDirectory;
-    use crate::share::process::Identity;
-    use crate::share::registry_table::Entry;
+    use crate::port_sharing::RuntimeDirectory;
+    use crate::port_sharing::process::Identity;
+    use crate::port_sharing::registry_table::Entry;
     use crate::sys::process::{end, fork};
 
     fn scratch(name: &str) -> RuntimeDirectory {

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use net::poll::{Interest, Waker, wait};
-use net::share::{Member, NumberBlock};
+use net::port_sharing::{Member, NumberBlock};
 use net::socket::Inbox;
 use wire::{IcrcChecker, Packet, Qpn};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use net::share::{Member, ServiceError};
+use net::port_sharing::{Member, ServiceError};
 use wire::cm::{CommunicationId, Message, ReadyToUse, ServiceReply};
 
 use crate::child::Process;

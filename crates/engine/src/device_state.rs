@@ -1,4 +1,4 @@
-//! The state that the queue pairs of a device share.
+//! The part of a device that its queue pairs use and change: objects, events, incidents and counters.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,12 @@ use crate::completion::{Completion, CompletionQueue, PushOutcome};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
-use crate::objects::DeviceObjects;
 use crate::observation::{Observation, Observations};
 use crate::planted_bug::{Bug, PlantedBug};
+use crate::shared_objects::DeviceObjects;
 use crate::slab::Id;
 
-pub(crate) struct Shared {
+pub(crate) struct DeviceState {
     pub(crate) objects: DeviceObjects,
     pub(crate) events: VecDeque<Event>,
     pub(crate) incidents: Incidents,
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(crate) overrun_before: Vec<Id<CompletionQueue>>,
 }
 
-impl Shared {
+impl DeviceState {
     pub(crate) fn raise(&mut self, event: AsyncEvent) {
         self.observations.note(|| Observation::EventRaised(event));
         self.events.push_back(Event::Async(event));

@@ -72,8 +72,8 @@ fn free_in(from: u32, to: u32, bits: u32) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::process::Identity;
-    use crate::share::registry_table::Entry;
+    use crate::port_sharing::process::Identity;
+    use crate::port_sharing::registry_table::Entry;
     use crate::sys;
 
     fn entry(block: NumberBlock) -> Entry {

@@ -77,7 +77,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::share::RuntimeDirectory;
+    use crate::port_sharing::RuntimeDirectory;
 
     #[test]
     fn the_table_is_read_again_only_when_it_has_changed() {

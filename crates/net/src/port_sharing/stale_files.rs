@@ -122,7 +122,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::share::{Member, RuntimeDirectory};
+    use crate::port_sharing::{Member, RuntimeDirectory};
 
     #[test]
     fn a_name_is_split_behind_its_namespaces() {

@@ -194,8 +194,8 @@ mod tests {
     use wire::{Opcode, PacketHead, Psn, Qpn, Route, icrc};
 
     use super::*;
+    use crate::port_sharing::registry_table::Entry;
     use crate::restrictions::{self, Restriction};
-    use crate::share::registry_table::Entry;
     use crate::socket::Inbox;
     use crate::sys::process::{end, fork};
     use crate::sys::seccomp::{Forbidden, forbid};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use net::share::{JoinError, Member, NumberBlock, ReceivedPacket, RuntimeDirectory};
+use net::port_sharing::{JoinError, Member, NumberBlock, ReceivedPacket, RuntimeDirectory};
 use net::socket::{Inbox, SocketError};
 
 use crate::traffic::{Peer, Site, packet};

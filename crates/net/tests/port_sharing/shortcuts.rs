@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use net::poll::{Interest, wait};
-use net::share::{Member, ReceivedPacket};
+use net::port_sharing::{Member, ReceivedPacket};
 use net::socket::Inbox;
 use wire::Route;
 

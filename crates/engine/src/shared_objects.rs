@@ -21,7 +21,7 @@ use crate::receive_queue::{SharedReceiveInit, SharedReceiveQueue, SrqNumbers, Xr
 use crate::slab::{Id, Table};
 
 /// The objects that the queue pairs of one or several devices use.
-pub struct Objects {
+pub struct SharedObjects {
     memory: ReadMostly<Memory>,
     tables: Mutex<Tables>,
     /// How many devices have used them.
@@ -30,18 +30,18 @@ pub struct Objects {
 
 /// The objects, as one device uses them.
 pub(crate) struct DeviceObjects {
-    objects: Arc<Objects>,
+    objects: Arc<SharedObjects>,
     /// The number of the device among those that share them.
     device: usize,
 }
 
 impl DeviceObjects {
-    pub(crate) fn new(objects: Arc<Objects>) -> Self {
+    pub(crate) fn new(objects: Arc<SharedObjects>) -> Self {
         let device = objects.devices.fetch_add(1, Ordering::Relaxed);
         Self { objects, device }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Objects> {
+    pub(crate) fn shared(&self) -> &Arc<SharedObjects> {
         &self.objects
     }
 
@@ -53,9 +53,9 @@ impl DeviceObjects {
 }
 
 impl Deref for DeviceObjects {
-    type Target = Objects;
+    type Target = SharedObjects;
 
-    fn deref(&self) -> &Objects {
+    fn deref(&self) -> &SharedObjects {
         &self.objects
     }
 }
@@ -85,7 +85,7 @@ impl<T> Counted<T> {
     }
 }
 
-impl Objects {
+impl SharedObjects {
     pub(crate) fn new(mut random: Random, limits: Limits) -> Self {
         Self {
             tables: Mutex::new(Tables {

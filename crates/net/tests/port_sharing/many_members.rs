@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use net::poll::{Interest, wait};
-use net::share::{JoinError, Member, NumberBlock};
+use net::port_sharing::{JoinError, Member, NumberBlock};
 use net::socket::Inbox;
 
 use crate::one_process::taken;
@@ -257,7 +257,7 @@ fn places_are_found_again_after_half_of_many_died() {
 }
 
 #[test]
-#[ignore = "64 processes, 1,024 members: cargo test -p rocinante-net --test share -- --ignored half_of_a_thousand"]
+#[ignore = "64 processes, 1,024 members: cargo test -p rocinante-net --test port_sharing -- --ignored half_of_a_thousand"]
 fn places_are_found_again_after_half_of_a_thousand_died() {
     groups(&Site::new(66), 64);
 }

@@ -503,7 +503,7 @@ fn open(offer: &RingOffer) -> io::Result<Reader> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::RuntimeDirectory;
+    use crate::port_sharing::RuntimeDirectory;
     use crate::sys::shared_memory::SharedMemory;
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
