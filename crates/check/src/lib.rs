@@ -1,6 +1,6 @@
 //! Finds mistakes of RDMA programs.
 //!
-//! A device records [`Observation`]s: what the program asks of it, and what it does with the program's memory.
+//! A device records [`Observation`](engine::Observation)s: what the program asks of it, and what it does with the program's memory.
 //! A [`Checker`] compares them with the [`Rule`]s of the verbs, and reports each violation as a [`Finding`].
 //!
 //! A request uses local and remote memory (`local_buffers`, `remote_accesses`) from its post until the program has polled a

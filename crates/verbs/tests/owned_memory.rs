@@ -48,6 +48,42 @@ fn key_of_memory_that_was_given_back_is_invalid() {
     assert_eq!(status, Status::LocalProtection);
 }
 
+/// A forgotten handle leaks its object. The device still owns the memory that the peer's key reaches.
+#[test]
+fn forgotten_handles_keep_the_memory_that_requests_use() {
+    let pair = ConnectedPair::connected("127.51.48.1", "127.51.48.2");
+    let ConnectedPair {
+        left,
+        right,
+        from_left,
+        from_right,
+    } = pair;
+    let target = vec![0; 8];
+    let remote_write = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let target = right.domain.register(target, remote_write).expect("room");
+    let inbox = vec![0; 8];
+    let inbox = right
+        .domain
+        .register(inbox, Access::LOCAL_WRITE)
+        .expect("room");
+    from_right.post_receive(1, [inbox.all()]).expect("room");
+    let remote = target.remote(0);
+    std::mem::forget((target, inbox, from_right));
+    let copy = (left.domain)
+        .register(vec![0; 8], Access::LOCAL_WRITE)
+        .expect("room");
+    for request in [
+        Request::write(remote).inline(b"written."),
+        Request::send().inline(b"sent...."),
+        Request::read(remote).data(copy.all()),
+    ] {
+        from_left.post_send(request).expect("room");
+        left.success();
+    }
+    assert_eq!(right.success().length, 8);
+    assert_eq!(copy.into_inner().expect("no forked child"), b"written.");
+}
+
 #[test]
 fn refused_memory_comes_back_with_the_reason() {
     let pair = ConnectedPair::connected("127.51.43.1", "127.51.43.2");

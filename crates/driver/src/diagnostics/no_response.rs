@@ -5,6 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use engine::State;
 use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
+use errors::errno::EMSGSIZE;
 use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
 use net::port_sharing::list_members;
@@ -13,9 +14,6 @@ use wire::{Qpn, ROCE_PORT};
 
 use super::port_probe::PortState;
 use super::{Diagnostic, PeerLookup, Reporter, names, rejected_call};
-
-/// `EMSGSIZE`.
-const TOO_LONG: u32 = 90;
 
 /// Why a peer may not have responded. `tried` says what was tried.
 pub(super) fn explain(
@@ -142,7 +140,7 @@ pub(super) fn unsent(
                 names::bytes(*length as u64)
             );
             let diagnostic = Diagnostic::new(about, what, &cause::TOO_LONG_FOR_LINK);
-            Some(diagnostic.code(CodeKind::Errno, TOO_LONG))
+            Some(diagnostic.code(CodeKind::Errno, EMSGSIZE))
         }
         SendError::Refused {
             destination,

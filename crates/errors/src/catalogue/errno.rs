@@ -12,6 +12,8 @@ pub const ENOMEM: u32 = 12;
 pub const ENODATA: u32 = 61;
 /// See [`EINVAL`].
 pub const EOPNOTSUPP: u32 = 95;
+/// See [`EINVAL`].
+pub const EMSGSIZE: u32 = 90;
 
 super::table! {
     Errno;
