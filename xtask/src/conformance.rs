@@ -1,7 +1,7 @@
 //! rdma-core's own test suite on one of our devices, and the scoreboard in the docs.
 
 mod huge_pages;
-mod newest;
+mod newest_rdma_core;
 mod reasons;
 mod scoreboard;
 mod suite;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::debian::{self, Package};
-use newest::Newest;
+use newest_rdma_core::NewestRdmaCore;
 use scoreboard::{Page, Scoreboard};
 use suite::{Outcome, Results};
 
@@ -45,7 +45,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 
 /// Runs the cases whose names contain `part`, and writes the scoreboard if these are all cases.
 pub(crate) fn write(root: &Path, part: &str, newest: bool) -> Result<(), String> {
-    let newest = newest.then(Newest::fetch).transpose()?;
+    let newest = newest.then(NewestRdmaCore::fetch).transpose()?;
     let results = run(root, part, newest.as_ref())?;
     if !part.is_empty() {
         return verdict(&results, &Scoreboard::default());
@@ -71,7 +71,7 @@ pub(crate) fn write(root: &Path, part: &str, newest: bool) -> Result<(), String>
     Ok(())
 }
 
-fn run(root: &Path, part: &str, newest: Option<&Newest>) -> Result<Results, String> {
+fn run(root: &Path, part: &str, newest: Option<&NewestRdmaCore>) -> Result<Results, String> {
     if let Some(missing) = missing() {
         return Err(missing);
     }

@@ -1,6 +1,6 @@
 //! The recipes of docs/ci.md, run as they stand there.
 
-mod container;
+mod dockerfile;
 mod document;
 mod fresh_system;
 mod github;
@@ -123,11 +123,11 @@ impl Page {
         };
         let (page, action) = (Document::new(text(DOCUMENT)?), text(ACTION)?);
         let file = page.block("A plain container", "dockerfile")?;
-        let mut container = container::recipe("container", file)?;
+        let mut container = dockerfile::recipe("container", file)?;
         container.as_root += REPLACES_NOTHING;
         container.as_user.insert_str(0, FIRST_STEPS);
         let file = page.block("An image in three lines", "dockerfile")?;
-        let mut image = container::recipe(IMAGE, &(file.to_owned() + IN_IMAGE))?;
+        let mut image = dockerfile::recipe(IMAGE, &(file.to_owned() + IN_IMAGE))?;
         image.as_root += PROGRAMS;
         image.as_user += ANYWHERE;
         let github = github::recipe(page.block("GitHub", "yaml")?, &action)?;

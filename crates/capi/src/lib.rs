@@ -45,13 +45,13 @@
 pub mod symbols;
 
 mod blocking;
-mod call_sequence;
 mod clock;
 mod conversion;
 mod entry;
 mod errno;
 mod exit_report;
 mod interruption;
+mod multi_call_lock;
 mod object;
 mod rdmacm;
 mod rsocket;

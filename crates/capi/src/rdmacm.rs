@@ -7,7 +7,6 @@
 mod addrinfo;
 mod connect;
 mod create_id;
-mod device;
 mod endpoint;
 mod errno;
 mod event;
@@ -20,4 +19,5 @@ mod option;
 mod queue_pair;
 mod queue_pair_state;
 mod resolve;
+mod shared_device;
 pub(crate) mod socket_address;

@@ -7,9 +7,9 @@ mod explain;
 mod find_device;
 mod free_loopback_address;
 mod json_channel;
-mod local_packets;
 mod output;
 mod perf;
+mod shortcut_use;
 mod stand_in;
 mod torture;
 

@@ -1,9 +1,9 @@
 //! `roci perf`: measures bandwidth and latency, with the options and tables of perftest.
 //!
-//! The server needs no options: it follows the client's [plan](plan::Plan), which comes over a
+//! The server needs no options: it uses the client's [parameters](test_parameters::TestParameters), which it receives over a
 //! TCP connection together with everything else that RDMA needs to begin.
 //!
-//! From the bottom up: the [`options`] make a [`plan`]. [`local_device`] opens the device, and
+//! From the bottom up: the [`options`] become [`test_parameters`]. [`local_device`] opens the device, and
 //! [`queue_pairs`] has the verbs objects of one side. [`bandwidth`] and [`latency`] measure with them,
 //! [`tcp`] without. [`client`] and [`server`] exchange orders ([`control_connection`]); the client prints the
 //! [`report`].
@@ -15,13 +15,13 @@ mod html_report;
 mod latency;
 mod local_device;
 mod options;
-mod plan;
 mod progress;
 mod queue_pairs;
 mod report;
 mod server;
 mod stall_timer;
 mod tcp;
+mod test_parameters;
 mod throughput;
 
 use std::io::{BufRead, BufReader};
@@ -36,7 +36,7 @@ pub(crate) use options::Options;
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.local {
         // Check the options before a server is started.
-        options.plan()?;
+        options.parameters()?;
         if options.gid_index.is_some() && options.device.is_none() {
             bail!(
                 "-x chooses an address of a device, and --local uses loopback: name the device with -d, or leave out -x"

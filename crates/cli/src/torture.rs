@@ -1,6 +1,6 @@
 //! `roci torture`: runs a test again and again, each time with other faults.
 
-mod fault_record;
+mod fault_log;
 mod merged_capture;
 mod plan;
 mod report;
@@ -22,7 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use net::fault::FaultSpec;
 
 use crate::output::{print, print_line, remark};
-use fault_record::FaultRecord;
+use fault_log::FaultRecord;
 use plan::{FaultKind, Plan};
 use report::{FailureReport, Report, RunReport};
 use trial::{Rules, Subject, Trial};

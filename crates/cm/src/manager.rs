@@ -2,13 +2,13 @@
 
 mod active;
 mod bind;
-mod datagram;
 mod disconnect;
 mod multicast;
 mod passive;
 mod queue_pair;
 mod receive;
 mod resolve;
+mod sidr;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -37,7 +37,7 @@ use crate::sockets::DeviceSockets;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::AtReadable;
 #[cfg(feature = "async")]
-use crate::waiting::task_timers::AlarmKey;
+use crate::waiting::task_timers::TimerKey;
 use crate::waiting::wait_set::WaitSet;
 
 use other_lanes::Lanes;
@@ -322,23 +322,23 @@ impl Driver {
         Some(result)
     }
 
-    /// Sets an alarm that wakes a task at `deadline`, or changes the task of an alarm. Returns its key.
+    /// Sets a timer that wakes a task at `deadline`, or changes the task of a timer. Returns its key.
     #[cfg(feature = "async")]
-    pub(crate) fn set_alarm(
+    pub(crate) fn set_task_timer(
         &self,
-        key: Option<AlarmKey>,
+        key: Option<TimerKey>,
         deadline: Instant,
         task: &std::task::Waker,
-    ) -> Option<AlarmKey> {
+    ) -> Option<TimerKey> {
         if self.is_inherited() {
             return None;
         }
         // Clone and drop wakers without the lock: they run code of the executor, which may need it.
         let task = task.clone();
         let mut state = self.lane.lock();
-        let alarms = state.alarms();
-        let key = key.unwrap_or_else(|| alarms.new_key(deadline));
-        let former = alarms.set(key, task);
+        let task_timers = state.task_timers();
+        let key = key.unwrap_or_else(|| task_timers.new_key(deadline));
+        let former = task_timers.set(key, task);
         let next = state.next_deadline();
         drop(state);
         drop(former);
@@ -346,12 +346,12 @@ impl Driver {
         Some(key)
     }
 
-    /// Cancels an alarm.
+    /// Cancels a timer.
     #[cfg(feature = "async")]
-    pub(crate) fn cancel_alarm(&self, key: AlarmKey) {
+    pub(crate) fn cancel_task_timer(&self, key: TimerKey) {
         if !self.is_inherited() {
             let mut state = self.lane.lock();
-            let former = state.alarms().cancel(key);
+            let former = state.task_timers().cancel(key);
             drop(state);
             drop(former);
         }
@@ -705,8 +705,10 @@ mod tests {
         end.takes_wake_up();
         let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
-        end.driver.set_alarm(None, deadline, waker).expect("a key");
-        assert!(end.takes_wake_up(), "an alarm");
+        end.driver
+            .set_task_timer(None, deadline, waker)
+            .expect("a key");
+        assert!(end.takes_wake_up(), "a timer");
         end.driver.call(|_| ());
         assert!(end.takes_wake_up(), "a call of the engine");
         end.driver.call_manager(|_, _| ());
@@ -750,9 +752,12 @@ mod tests {
         let end = End::without_thread("127.58.94.5");
         let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
-        let key = end.driver.set_alarm(None, deadline, waker).expect("a key");
-        assert_eq!(end.driver.lane.lock().alarms().next(), Some(deadline));
-        end.driver.cancel_alarm(key);
-        assert_eq!(end.driver.lane.lock().alarms().next(), None);
+        let key = end
+            .driver
+            .set_task_timer(None, deadline, waker)
+            .expect("a key");
+        assert_eq!(end.driver.lane.lock().task_timers().next(), Some(deadline));
+        end.driver.cancel_task_timer(key);
+        assert_eq!(end.driver.lane.lock().task_timers().next(), None);
     }
 }

@@ -433,7 +433,7 @@ impl DeviceSockets {
         arrived
     }
 
-    /// Leaves the port shares. Packets that are under way may still arrive.
+    /// Leaves the port shares. Packets in flight may still arrive.
     pub(crate) fn withdraw(&mut self) {
         self.members.iter_mut().for_each(Member::withdraw);
     }

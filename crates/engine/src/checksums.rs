@@ -1,4 +1,4 @@
-//! Checksums of a message, to find out whether the program changes it while it is under way.
+//! Checksums of a message, to find out whether the program changes it while it is outstanding.
 
 use std::cell::Cell;
 

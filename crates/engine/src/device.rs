@@ -1,13 +1,13 @@
 //! The device: its objects, and how packets enter and leave it.
 
+mod create_destroy;
 mod multicast;
-mod objects;
 mod pacing;
 mod queue_pairs;
 mod timers;
 
+pub use create_destroy::ObjectError;
 pub use multicast::MulticastError;
-pub use objects::ObjectError;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

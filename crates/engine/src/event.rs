@@ -34,7 +34,7 @@ pub enum AsyncEvent {
     AccessError(Qpn),
     /// The first packet arrived before the queue pair entered Ready to Send.
     CommunicationEstablished(Qpn),
-    /// A draining send queue has no more requests under way.
+    /// A draining send queue has finished all requests that it had begun.
     SendQueueDrained(Qpn),
     /// A queue pair in the error state takes no more receives from its shared receive queue.
     LastReceiveReached(Qpn),

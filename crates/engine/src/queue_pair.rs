@@ -59,7 +59,7 @@ pub struct QueuePair {
     state: State,
     /// The present attributes. A query returns them.
     attributes: Attributes,
-    link: Option<Link>,
+    link: Option<PeerRoute>,
     send: SendQueue,
     receive: ReceiveQueue,
     requester: Requester,
@@ -75,13 +75,13 @@ pub struct QueuePair {
 
 /// The route to the peer of a connected queue pair.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct PeerRoute {
     route: Route,
     peer: Qpn,
     mtu: PathMtu,
 }
 
-impl Link {
+impl PeerRoute {
     fn mtu(&self) -> usize {
         self.mtu.bytes()
     }
@@ -231,7 +231,7 @@ impl QueuePair {
             return Err(|counters| &mut counters.bad_partition_key);
         }
         // IBA 9.6.1.2.3: a connected queue pair accepts only packets between its own and its peer's address.
-        let from_peer = |link: &Link| {
+        let from_peer = |link: &PeerRoute| {
             let flow = &link.route.flow;
             flow.destination == route.flow.source && flow.source == route.flow.destination
         };

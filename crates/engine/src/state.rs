@@ -24,7 +24,7 @@ pub enum State {
     ReadyToReceive = 2,
     /// RTS (IBA 10.3.1.4): it also sends.
     ReadyToSend = 3,
-    /// SQD (IBA 10.3.1.5): it finishes requests that are under way and begins no others.
+    /// SQD (IBA 10.3.1.5): it finishes the requests that it has begun and begins no others.
     SendQueueDrain = 4,
     /// SQE (IBA 10.3.1.6): a send of an unreliable service failed, and receiving continues.
     SendQueueError = 5,

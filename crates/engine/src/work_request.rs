@@ -216,7 +216,7 @@ bitflags::bitflags! {
 /// The data of a send request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
-    /// Registered memory. It is read while the request is under way.
+    /// Registered memory. It is read while the request is outstanding.
     Segments(Segments),
     /// A copy that was made when the request was posted.
     Inline(SmallVec<[u8; 16]>),

@@ -249,7 +249,7 @@ kinds! {
     UnexpectedAcknowledge: "unexpected-acknowledge" Warning,
         "IBA vol. 1, 9.7: a requester drops responses to PSNs that it has not sent.",
         [
-            "a packet of an earlier connection with the same queue pair number is still under way",
+            "a packet of an earlier connection with the same queue pair number is still in flight",
             "the capture lost the request",
             "the other end uses a wrong PSN"
         ];

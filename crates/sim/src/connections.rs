@@ -64,7 +64,7 @@ pub(crate) struct Connections {
     event_log: EventLog,
     clients: BTreeMap<u32, IdKey>,
     script: Script,
-    plans: BTreeMap<u64, Plan>,
+    plans: BTreeMap<u64, Scheduled>,
     planned: u64,
     /// Processes that died or stopped listening for a while.
     interrupted: BTreeSet<usize>,
@@ -73,7 +73,7 @@ pub(crate) struct Connections {
 
 /// A planned action.
 #[derive(Debug, Clone, Copy)]
-enum Plan {
+enum Scheduled {
     Action {
         host: usize,
         incarnation: u32,
@@ -194,10 +194,10 @@ impl Connections {
     }
 
     fn plan_death(&mut self, after: Duration, host: usize) {
-        self.plan(after, Plan::Death(host));
+        self.plan(after, Scheduled::Death(host));
         if self.rng.percent(70) {
             let absence = Duration::from_millis(self.rng.between(10, 5000) as u64);
-            self.plan(after + absence, Plan::Restart(host));
+            self.plan(after + absence, Scheduled::Restart(host));
         }
     }
 
@@ -218,7 +218,7 @@ impl Connections {
         self.plan_action(host, after, begin);
     }
 
-    fn plan(&mut self, after: Duration, plan: Plan) {
+    fn plan(&mut self, after: Duration, plan: Scheduled) {
         self.planned += 1;
         self.plans.insert(self.planned, plan);
         self.world.call(after, self.planned);
@@ -229,7 +229,7 @@ impl Connections {
         let incarnation = self.incarnations[host];
         self.plan(
             after,
-            Plan::Action {
+            Scheduled::Action {
                 host,
                 incarnation,
                 action,
@@ -266,7 +266,7 @@ impl Connections {
             self.incarnations[host] == incarnation && self.processes[host].is_some()
         };
         match plan {
-            Plan::Action {
+            Scheduled::Action {
                 host,
                 incarnation,
                 action,
@@ -274,10 +274,10 @@ impl Connections {
                 self.perform(host, action)?;
                 self.pump(host)
             }
-            Plan::Action { .. } => Ok(()),
-            Plan::Death(host) => self.die(host),
-            Plan::CheckEndReported { key, expected } => self.check_end_reported(key, expected),
-            Plan::Restart(host) => self.restart(host),
+            Scheduled::Action { .. } => Ok(()),
+            Scheduled::Death(host) => self.die(host),
+            Scheduled::CheckEndReported { key, expected } => self.check_end_reported(key, expected),
+            Scheduled::Restart(host) => self.restart(host),
         }
     }
 

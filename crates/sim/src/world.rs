@@ -156,7 +156,7 @@ impl World {
         2 * (self.network.faults().slowest() + self.lag)
     }
 
-    /// Whether every datagram under way arrives, and in order.
+    /// Whether every datagram in flight arrives, and in order.
     #[must_use]
     pub fn is_faultless(&self) -> bool {
         let faults = self.network.faults();

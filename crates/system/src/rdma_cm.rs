@@ -5,18 +5,18 @@
 //! for queue pairs that it made itself, and these are made by [`verbs`](crate::verbs).
 
 mod address;
-mod alarms;
 mod dispatcher;
 mod event;
 mod event_queue;
 mod id;
 mod library;
+mod task_timers;
 
 use engine::SystemRefusal;
 
-pub use alarms::AlarmKey;
 pub use event::{Event, Parameters, PeerParameters};
 pub use id::Id;
+pub use task_timers::TimerKey;
 
 use crate::loader::LibraryError;
 

@@ -7,9 +7,9 @@
 mod completion_queue;
 mod context;
 mod convert;
-mod domain;
 mod error;
 mod library;
+mod protection_domain;
 mod queue_pair;
 mod region;
 
@@ -17,9 +17,9 @@ pub use completion_queue::CompletionQueue;
 pub(crate) use context::device_name;
 pub use context::{Context, DeviceAttributes, PortAttributes};
 pub(crate) use convert::attributes_from;
-pub use domain::Domain;
 pub use error::OpenError;
 pub(crate) use error::last_error;
 pub(crate) use library::is_used_by;
+pub use protection_domain::Domain;
 pub use queue_pair::{QueuePair, QueuePairInit};
 pub use region::Region;

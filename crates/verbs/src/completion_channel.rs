@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::ObjectError;
 
-use crate::completion::{CompletionQueue, QueueToken};
+use crate::completion_queue::{CompletionQueue, QueueToken};
 use crate::context::Context;
 use driver::clock::now;
 use driver::{Awaited, Driver, Notifier};

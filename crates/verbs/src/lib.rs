@@ -235,42 +235,42 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
-mod completion;
 mod completion_channel;
+mod completion_queue;
 mod connection;
 mod context;
 mod datagram;
-mod domain;
 mod error;
 mod memory;
 #[cfg(feature = "async")]
 mod next_completion;
+mod protection_domain;
 mod queue_pair;
 pub mod rdma_cm;
 mod request;
-mod shared_receive;
+mod shared_receive_queue;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod system_device;
 mod xrc;
 
-pub use completion::{CompletionQueue, QueueToken};
 pub use completion_channel::CompletionChannel;
+pub use completion_queue::{CompletionQueue, QueueToken};
 pub use connection::{
     Connection, ConnectionRequest, Connector, Listener, PreparedAccept, PreparedConnect,
 };
 pub use context::{Context, devices};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
-pub use domain::ProtectionDomain;
 pub use error::{ConnectError, SetupError};
 pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 #[cfg(feature = "async")]
 pub use next_completion::NextCompletion;
+pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, PreparedQueuePair, QueuePair, QueuePairBuilder,
 };
 pub use request::Request;
-pub use shared_receive::SharedReceiveQueue;
+pub use shared_receive_queue::SharedReceiveQueue;
 pub use xrc::{
     PreparedXrcInitiator, PreparedXrcTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
 };

@@ -15,7 +15,7 @@ use engine::{
 };
 use wire::Key;
 
-use crate::domain::ProtectionDomain;
+use crate::protection_domain::ProtectionDomain;
 use crate::request::Request;
 use system::verbs;
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use engine::Completion;
 
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 
 impl CompletionQueue {
     /// Waits for the oldest completion.

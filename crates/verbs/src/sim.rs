@@ -96,7 +96,7 @@ pub use failure::{Cause, Failure, Waiting};
 pub use host::{Control, Host, Sleep, Task};
 pub use seeds::{FailedSeed, Seeds};
 
-use runtime::{Plan, Program, Runtime, Step};
+use runtime::{HostSetup, Program, Runtime, Step};
 
 /// How long a run may take by default, in simulated time. The retries of a connection end within a few seconds.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
@@ -110,7 +110,7 @@ pub struct Simulation {
     capture: Option<PathBuf>,
     latency: Option<Latency>,
     limit: Duration,
-    hosts: Vec<Plan>,
+    hosts: Vec<HostSetup>,
     script: Vec<(Duration, Step)>,
 }
 
@@ -197,7 +197,7 @@ impl Simulation {
             let running = program(host);
             Box::pin(async move { running.await.into_result() })
         });
-        self.hosts.push(Plan {
+        self.hosts.push(HostSetup {
             name: name.to_owned(),
             program,
             is_awaited,

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use engine::{Id, ModifyError, ObjectError, PostError, QueuePairType, Segment, SharedReceiveInit};
 use wire::Srqn;
 
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::context::Context;
-use crate::domain::ProtectionDomain;
 use crate::error::SetupError;
+use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{Endpoint, Handle, PreparedQueuePair, QueuePairBuilder};
 use crate::request::Request;
-use crate::shared_receive::SharedReceiveQueue;
+use crate::shared_receive_queue::SharedReceiveQueue;
 
 /// An XRC domain: shared receive queues and the targets that use them. Cheap to clone.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ mod disconnect;
 mod ids;
 mod ip_address_header;
 mod reason_codes;
+mod receipt_acknowledge;
 mod reject;
 mod sidr;
 
@@ -24,7 +25,8 @@ pub use reason_codes::{
     AcknowledgedMessage, AlternatePathStatus, Failover, RejectReason, RejectedMessage, Service,
     ServiceStatus,
 };
-pub use reject::{ReceiptAcknowledge, Reject};
+pub use receipt_acknowledge::ReceiptAcknowledge;
+pub use reject::Reject;
 pub use sidr::{ServiceReply, ServiceRequest};
 
 use crate::mad;

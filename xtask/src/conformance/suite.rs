@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::huge_pages::HugePages;
-use super::newest::Newest;
+use super::newest_rdma_core::NewestRdmaCore;
 use crate::command::{call, shown};
 use crate::programs::network::{Host, TestNetworks, VETH};
 use crate::programs::{Scratch, build, program_beside_us};
@@ -46,7 +46,11 @@ pub(super) struct Results {
 }
 
 /// Runs the cases with this in their name, in this system or in the newest.
-pub(super) fn run(root: &Path, part: &str, newest: Option<&Newest>) -> Result<Results, String> {
+pub(super) fn run(
+    root: &Path,
+    part: &str,
+    newest: Option<&NewestRdmaCore>,
+) -> Result<Results, String> {
     build(root)?;
     let scratch = Scratch::new("conformance")?;
     match newest {

@@ -69,7 +69,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Ends all faults that are under way.
+    /// Ends all faults that last.
     pub(super) fn end(
         &mut self,
         cluster: &Cluster,

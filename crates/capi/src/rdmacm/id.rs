@@ -10,7 +10,7 @@ use driver::rdma_cm::{CmId, Token};
 use wire::Gid;
 
 use super::addrinfo::ResolvedList;
-use super::device::{self, SharedDevice};
+use super::shared_device::{self, SharedDevice};
 use super::socket_address;
 use crate::abi;
 use crate::entry::entry;
@@ -145,7 +145,7 @@ impl Id {
         if state.shared.is_some() {
             return Ok(());
         }
-        let shared = device::of(context)?;
+        let shared = shared_device::of(context)?;
         state.shared = Some(shared);
         self.change(|c| {
             c.verbs = shared.context();

@@ -7,7 +7,7 @@ use driver::rdma_cm::CmError;
 use libc::sockaddr;
 
 use super::id::Id;
-use super::{addrinfo, device, event, get_event, socket_address};
+use super::{addrinfo, event, get_event, shared_device, socket_address};
 use crate::abi;
 use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -70,7 +70,7 @@ entry! {
 pub(super) fn bind(id: &Id, local: *const sockaddr) -> Result<(), Errno> {
     let local = socket_address::given(local)?;
     if local.ip().is_unspecified() {
-        device::open_all()?;
+        shared_device::open_all()?;
     }
     let bound = id.cm_id()?.bind(local);
     bound.map_err(|error| match error {

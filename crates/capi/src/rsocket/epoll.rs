@@ -29,12 +29,12 @@ pub(super) struct Set {
 
 #[derive(Default)]
 struct Members {
-    sockets: BTreeMap<c_int, Member>,
+    sockets: BTreeMap<c_int, WatchedSocket>,
     /// The number that was checked last. The next check starts after it, so that each gets its turn.
     last: c_int,
 }
 
-struct Member {
+struct WatchedSocket {
     /// The events that the program asked for.
     events: u32,
     data: u64,
@@ -146,7 +146,7 @@ impl Set {
                 }
                 // SAFETY: not null, so by the promise at the entry point an event.
                 let event = unsafe { event.read() };
-                members.sockets.insert(socket, Member::new(&event));
+                members.sockets.insert(socket, WatchedSocket::new(&event));
             }
             _ => return Err(Errno::INVALID),
         }
@@ -235,7 +235,7 @@ impl Members {
     }
 }
 
-impl Member {
+impl WatchedSocket {
     fn new(event: &epoll_event) -> Self {
         Self {
             events: event.events,

@@ -11,9 +11,9 @@ use super::completion_channel::Channel;
 use super::context::{Context, OpenDevice};
 use super::event_target::{EventTarget, UnacknowledgedEvents};
 use crate::abi;
-use crate::call_sequence::CallSequence;
 use crate::entry::{Input, Pointer, Polled, entry};
 use crate::errno::Errno;
+use crate::multi_call_lock::MultiCallLock;
 use crate::object::{Object, from_pointer, object_at};
 
 /// A completion queue, always with the fields of `ibv_cq_ex`.
@@ -34,7 +34,7 @@ pub(crate) struct Queue {
 }
 
 /// The completion that the program reads.
-pub(super) type Current = CallSequence<Reading>;
+pub(super) type Current = MultiCallLock<Reading>;
 
 #[derive(Default)]
 pub(super) struct Reading {

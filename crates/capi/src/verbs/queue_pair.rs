@@ -10,8 +10,8 @@ use super::context::OpenDevice;
 use super::event_target::UnacknowledgedEvents;
 use super::xrc::TargetResources;
 use crate::abi;
-use crate::call_sequence::CallSequence;
 use crate::errno::Errno;
+use crate::multi_call_lock::MultiCallLock;
 use crate::object::{Object, from_pointer};
 
 /// A queue pair, always with the fields of `ibv_qp_ex`.
@@ -50,7 +50,7 @@ pub(crate) struct Pair {
 unsafe impl Sync for Pair {}
 
 /// The requests since `ibv_wr_start`.
-pub(super) type Draft = CallSequence<Requests>;
+pub(super) type Draft = MultiCallLock<Requests>;
 
 #[derive(Default)]
 pub(super) struct Requests {

@@ -207,14 +207,14 @@ impl Demo {
         )
     }
 
-    /// One-sided operations: the other side does nothing.
+    /// One-sided operations: the program of the peer does nothing.
     fn write(&mut self) -> anyhow::Result<()> {
         let seed = std::process::id();
         self.memory.write(0, &pattern(seed));
         let request = Request::write(self.other.memory.at(0)).data(self.memory.slice(0..BULK));
         let took = self.carry_out("RDMA WRITE", request)?;
         if let Some(offset) = self.ask::<Option<usize>>(&Ask::Pattern(seed))? {
-            bail!("RDMA WRITE: byte {offset} is wrong at the other side; please report this");
+            bail!("RDMA WRITE: byte {offset} is wrong at the peer; please report this");
         }
         let bytes = grouped(BULK as u64);
         report(

@@ -6,8 +6,8 @@ use serde::Serialize;
 use system::{Port, PortState};
 
 use crate::find_device::{self, Found, SOFTWARE};
-use crate::local_packets::Way;
 use crate::output::{Table, print, print_json, remark};
+use crate::shortcut_use::ShortcutUse;
 
 /// The options of `roci devices`.
 #[derive(Args)]
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if devices.is_empty() {
         remark(find_device::no_device());
     }
-    let way = Way::now();
+    let way = ShortcutUse::now();
     let row = |found: &Found| match found {
         Found::Software(device) => software_row(device, &way),
         Found::System(device) => system_row(device),
@@ -121,7 +121,7 @@ fn system_row(device: &system::Device) -> Row {
     }
 }
 
-fn software_row(device: &Device, way: &Way) -> Row {
+fn software_row(device: &Device, way: &ShortcutUse) -> Row {
     let addresses = device.gids.iter().map(|entry| entry.address.to_string());
     Row {
         name: device.name.clone(),

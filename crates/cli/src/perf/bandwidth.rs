@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::plan::Amount;
 use super::progress::Progress;
 use super::queue_pairs::{Done, QueuePairs};
 use super::stall_timer::StallTimer;
-use super::throughput::{Flow, rate};
+use super::test_parameters::Amount;
+use super::throughput::{MessageCounts, rate};
 
 /// Sends `amount` messages, and receives those of the peer meanwhile.
 pub(super) fn send(
@@ -15,7 +15,7 @@ pub(super) fn send(
     size: usize,
     amount: Amount,
     progress: &Progress,
-) -> anyhow::Result<Flow> {
+) -> anyhow::Result<MessageCounts> {
     let mut pump = Pump::new(queue_pairs, size, Some(amount));
     let mut stall_timer = StallTimer::new();
     while pump.has_work() {
@@ -36,7 +36,7 @@ pub(super) fn serve(
     size: usize,
     amount: Option<Amount>,
     stop: &AtomicBool,
-) -> anyhow::Result<Flow> {
+) -> anyhow::Result<MessageCounts> {
     let mut pump = Pump::new(queue_pairs, size, amount);
     loop {
         pump.fill()?;
@@ -65,13 +65,16 @@ struct Pump<'s> {
 #[derive(Clone, Copy)]
 struct Load {
     left: u64,
-    under_way: u32,
+    outstanding: u32,
     unsignaled: u32,
 }
 
 impl<'s> Pump<'s> {
     fn new(queue_pairs: &'s QueuePairs, size: usize, amount: Option<Amount>) -> Self {
-        let (connections, depth) = (queue_pairs.connections() as u64, queue_pairs.plan.depth);
+        let (connections, depth) = (
+            queue_pairs.connections() as u64,
+            queue_pairs.parameters.depth,
+        );
         let messages = match amount {
             None => 0,
             Some(Amount::Messages(messages)) => messages,
@@ -79,7 +82,7 @@ impl<'s> Pump<'s> {
         };
         let load = |connection: u64| Load {
             left: messages / connections + u64::from(connection < messages % connections),
-            under_way: 0,
+            outstanding: 0,
             unsignaled: 0,
         };
         let duration = amount.and_then(Amount::duration);
@@ -101,7 +104,7 @@ impl<'s> Pump<'s> {
     fn has_work(&self) -> bool {
         self.connections
             .iter()
-            .any(|load| load.left > 0 || load.under_way > 0)
+            .any(|load| load.left > 0 || load.outstanding > 0)
     }
 
     /// Fills the send queue.
@@ -112,7 +115,7 @@ impl<'s> Pump<'s> {
                 self.finish(connection);
             }
             while self.connections[connection].left > 0
-                && self.connections[connection].under_way < self.queue_pairs.plan.depth
+                && self.connections[connection].outstanding < self.queue_pairs.parameters.depth
             {
                 self.meter.begin();
                 self.post(connection)?;
@@ -130,12 +133,12 @@ impl<'s> Pump<'s> {
     fn post(&mut self, connection: usize) -> anyhow::Result<()> {
         let load = &mut self.connections[connection];
         let messages = load.unsignaled + 1;
-        let full = load.under_way + 1 == self.queue_pairs.plan.depth;
+        let full = load.outstanding + 1 == self.queue_pairs.parameters.depth;
         let signaled = full || load.left == 1 || messages >= self.signal_every;
         self.queue_pairs
             .post(connection, self.size, signaled.then_some(messages))?;
         load.left -= 1;
-        load.under_way += 1;
+        load.outstanding += 1;
         load.unsignaled = if signaled { 0 } else { messages };
         Ok(())
     }
@@ -154,7 +157,7 @@ impl<'s> Pump<'s> {
                     connection,
                     messages,
                 }) => {
-                    self.connections[connection].under_way -= messages;
+                    self.connections[connection].outstanding -= messages;
                     self.meter.count(messages);
                     return Ok(true);
                 }
@@ -163,8 +166,8 @@ impl<'s> Pump<'s> {
         Ok(true)
     }
 
-    fn flow(&self) -> Flow {
-        Flow {
+    fn flow(&self) -> MessageCounts {
+        MessageCounts {
             messages: self.meter.messages,
             seconds: self.meter.seconds(),
             peak: self.meter.peak(),

@@ -7,17 +7,17 @@ use anyhow::bail;
 use super::control_connection::{Control, Hello, Order, Tally, Through, VERSION, Welcome, connect};
 use super::local_device::{self, LocalDevice};
 use super::options::Options;
-use super::plan::Plan;
 use super::progress::Progress;
 use super::queue_pairs::{Draft, QueuePairs, common_mtu};
 use super::report::{Report, Row};
-use super::throughput::{Flow, Seen};
+use super::test_parameters::TestParameters;
+use super::throughput::{MessageCounts, Seen};
 use super::{bandwidth, latency, tcp};
 use crate::free_loopback_address;
 
 /// Runs the measurements with the server at this address.
 pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
-    let plan = options.plan()?;
+    let parameters = options.parameters()?;
     let (control, local, peer) = connect(server, port)?;
     let local_device = match (&options.device, options.local) {
         (None, true) => local_device::on_loopback(
@@ -25,7 +25,7 @@ pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<
         ),
         (device, _) => local_device::open(device.as_deref(), options.gid_index, local.ip())?,
     };
-    let mut client = Client::meet(control, local_device, plan, peer.ip())?;
+    let mut client = Client::meet(control, local_device, parameters, peer.ip())?;
     client.measure_all(server, options)
 }
 
@@ -39,22 +39,22 @@ impl Client {
     fn meet(
         mut control: Control,
         local_device: LocalDevice,
-        mut plan: Plan,
+        mut parameters: TestParameters,
         server: IpAddr,
     ) -> anyhow::Result<Self> {
         let active_mtu = local_device.context.active_mtu().bytes();
         control.send(&Hello {
             version: VERSION,
-            plan: plan.clone(),
+            parameters: parameters.clone(),
             active_mtu,
         })?;
         let theirs = match control.receive()? {
             Welcome::Here(side) => side,
             Welcome::Rejected(why) => bail!("the server rejects: {why}"),
         };
-        let mtu = common_mtu(plan.mtu, active_mtu, theirs.mtu)?;
-        plan.fit(mtu)?;
-        let draft = Draft::new(local_device, &plan, mtu)?;
+        let mtu = common_mtu(parameters.mtu, active_mtu, theirs.mtu)?;
+        parameters.fit(mtu)?;
+        let draft = Draft::new(local_device, &parameters, mtu)?;
         control.send(&draft.side())?;
         let queue_pairs = draft.connect(&theirs)?;
         control.receive::<Through>()?;
@@ -67,11 +67,11 @@ impl Client {
 
     fn measure_all(&mut self, server: &str, options: &Options) -> anyhow::Result<()> {
         let json = options.json;
-        let plan = self.queue_pairs.plan.clone();
-        let mut report = Report::begin(server, self.queue_pairs.mtu.bytes(), &plan, json)?;
-        for &size in &plan.sizes {
-            let progress = Progress::new(&plan, size, json, options.interval());
-            let row = if plan.test.is_latency() {
+        let parameters = self.queue_pairs.parameters.clone();
+        let mut report = Report::begin(server, self.queue_pairs.mtu.bytes(), &parameters, json)?;
+        for &size in &parameters.sizes {
+            let progress = Progress::new(&parameters, size, json, options.interval());
+            let row = if parameters.test.is_latency() {
                 self.latency(size, &progress)?
             } else {
                 self.bandwidth(size, &progress)?
@@ -81,17 +81,17 @@ impl Client {
         }
         self.control.send(&Order::Finish)?;
         let counters = self.queue_pairs.context.counters();
-        let sent_again = counters.map(|counters| counters.retransmitted);
-        report.end(sent_again, options.html.as_deref())
+        let retransmitted = counters.map(|counters| counters.retransmitted);
+        report.end(retransmitted, options.html.as_deref())
     }
 
     /// Runs all rounds of one message size, RDMA and TCP in turn.
     fn bandwidth(&mut self, size: usize, progress: &Progress) -> anyhow::Result<Row> {
         let mut rounds = Vec::new();
         let mut total: Option<Seen> = None;
-        for _ in 0..self.queue_pairs.plan.rounds {
+        for _ in 0..self.queue_pairs.parameters.rounds {
             let seen = self.bandwidth_round(size, progress)?;
-            if self.queue_pairs.plan.vs_tcp {
+            if self.queue_pairs.parameters.vs_tcp {
                 rounds.push((seen.rate(), self.tcp_round(size)?));
             }
             total = Some(match total {
@@ -110,8 +110,8 @@ impl Client {
     fn bandwidth_round(&mut self, size: usize, progress: &Progress) -> anyhow::Result<Seen> {
         self.control.send(&Order::Rdma { size })?;
         self.control.receive::<Through>()?;
-        let plan = &self.queue_pairs.plan;
-        let sent = bandwidth::send(&self.queue_pairs, size, plan.amount, progress)?;
+        let parameters = &self.queue_pairs.parameters;
+        let sent = bandwidth::send(&self.queue_pairs, size, parameters.amount, progress)?;
         self.control.send(&Through)?;
         // The server may still be sending.
         let (tally, received) = self
@@ -119,32 +119,32 @@ impl Client {
             .receive_during(|heard| bandwidth::serve(&self.queue_pairs, size, None, heard))?;
         let received = received?;
         Ok(Seen {
-            client: Flow {
+            client: MessageCounts {
                 received: sent.received + received.received,
                 receive_seconds: sent.receive_seconds + received.receive_seconds,
                 ..sent
             },
             server: flow(tally)?,
-            arrivals: plan.counts_arrivals(),
-            bidirectional: plan.bidirectional,
+            arrivals: parameters.counts_arrivals(),
+            bidirectional: parameters.bidirectional,
         })
     }
 
     fn latency(&mut self, size: usize, progress: &Progress) -> anyhow::Result<Row> {
         let mut rounds = Vec::new();
         let mut all = latency::histogram();
-        for _ in 0..self.queue_pairs.plan.rounds {
+        for _ in 0..self.queue_pairs.parameters.rounds {
             self.control.send(&Order::Rdma { size })?;
             self.control.receive::<Through>()?;
             let times = latency::ask(
                 &self.queue_pairs,
                 size,
-                self.queue_pairs.plan.amount,
+                self.queue_pairs.parameters.amount,
                 progress,
             )?;
             self.control.send(&Through)?;
             flow(self.control.receive()?)?;
-            if self.queue_pairs.plan.vs_tcp {
+            if self.queue_pairs.parameters.vs_tcp {
                 rounds.push((times.value_at_quantile(0.5) as f64, self.tcp_round(size)?));
             }
             all.add(&times)?;
@@ -156,11 +156,11 @@ impl Client {
     fn tcp_round(&mut self, size: usize) -> anyhow::Result<f64> {
         self.control.send(&Order::Tcp { size })?;
         let server = SocketAddr::new(self.server, self.control.receive::<u16>()?);
-        let plan = &self.queue_pairs.plan;
-        let measured = if plan.test.is_latency() {
-            tcp::latency(server, plan, size)?
+        let parameters = &self.queue_pairs.parameters;
+        let measured = if parameters.test.is_latency() {
+            tcp::latency(server, parameters, size)?
         } else {
-            tcp::bandwidth(server, plan, size)?
+            tcp::bandwidth(server, parameters, size)?
         };
         match self.control.receive()? {
             Tally::Failed(why) => bail!("the server failed: {why}"),
@@ -169,10 +169,10 @@ impl Client {
     }
 }
 
-fn flow(tally: Tally) -> anyhow::Result<Flow> {
+fn flow(tally: Tally) -> anyhow::Result<MessageCounts> {
     match tally {
         Tally::Counted(flow) => Ok(flow),
-        Tally::Done => Ok(Flow::default()),
+        Tally::Done => Ok(MessageCounts::default()),
         Tally::Failed(why) => bail!("the server failed: {why}"),
     }
 }

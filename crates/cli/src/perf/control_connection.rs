@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use super::plan::Plan;
 use super::queue_pairs::Side;
-use super::throughput::Flow;
+use super::test_parameters::TestParameters;
+use super::throughput::MessageCounts;
 use crate::json_channel::JsonChannel;
 
-/// The control connection to the other side.
+/// The control connection to the peer.
 pub(super) type Control = JsonChannel<BufReader<TcpStream>, TcpStream>;
 
 /// The version of the messages. It changes with them.
@@ -22,7 +22,7 @@ pub(super) const VERSION: u32 = 1;
 #[derive(Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: u32,
-    pub(super) plan: Plan,
+    pub(super) parameters: TestParameters,
     pub(super) active_mtu: usize,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Through;
 #[derive(Serialize, Deserialize)]
 pub(super) enum Tally {
     /// The messages that it counted.
-    Counted(Flow),
+    Counted(MessageCounts),
     /// There was nothing to count.
     Done,
     /// It failed, for this reason.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::bandwidth;
-use super::plan::{Amount, Verb};
 use super::progress::Progress;
 use super::queue_pairs::{Done, QueuePairs};
 use super::stall_timer::StallTimer;
+use super::test_parameters::{Amount, Verb};
 
 /// Round trips before the measurement begins.
 const WARM_UP: u64 = 20;
@@ -49,7 +49,7 @@ pub(super) fn ask(
 
 /// The latency of one operation: half a round trip, or a whole READ or atomic.
 fn operation(queue_pairs: &QueuePairs, size: usize, turn: u64) -> anyhow::Result<Duration> {
-    let verb = queue_pairs.plan.test.verb();
+    let verb = queue_pairs.parameters.test.verb();
     if verb == Verb::Write {
         queue_pairs.set_last_byte(size, mark(turn));
     }
@@ -75,7 +75,7 @@ pub(super) fn answer(
     size: usize,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
-    match queue_pairs.plan.test.verb() {
+    match queue_pairs.parameters.test.verb() {
         Verb::Send => answer_sends(queue_pairs, size, stop),
         Verb::Write => answer_writes(queue_pairs, size, stop),
         Verb::Read | Verb::Atomic => bandwidth::serve(queue_pairs, size, None, stop).map(drop),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use clap::Args;
 
-use super::plan::{Amount, LONGEST, Plan, Service, Test, Verb};
+use super::test_parameters::{Amount, LONGEST, Service, Test, TestParameters, Verb};
 
 /// The options of `roci perf`.
 #[derive(Args)]
@@ -108,13 +108,13 @@ impl Options {
         self.interval.map(Duration::from_secs_f64)
     }
 
-    /// The plan that these options describe.
-    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+    /// The parameters that these options describe.
+    pub(super) fn parameters(&self) -> anyhow::Result<TestParameters> {
         self.check_service()?;
         self.check_latency()?;
         self.check_comparison()?;
         let default = if self.test.is_latency() { 1000 } else { 5000 };
-        let plan = Plan {
+        let parameters = TestParameters {
             test: self.test,
             service: self.service,
             sizes: self.sizes()?,
@@ -131,8 +131,8 @@ impl Options {
             vs_tcp: self.vs_tcp,
             rounds: if self.vs_tcp { self.rounds } else { 1 },
         };
-        plan.check()?;
-        Ok(plan)
+        parameters.check()?;
+        Ok(parameters)
     }
 
     fn sizes(&self) -> anyhow::Result<Vec<usize>> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::plan::{Amount, Plan};
+use super::test_parameters::{Amount, TestParameters};
 use crate::output::print_line;
 
 /// The lines of intervals, or a progress bar on a terminal and in long runs.
@@ -77,12 +77,18 @@ impl Intervals {
 }
 
 impl Progress {
-    pub(super) fn new(plan: &Plan, size: usize, json: bool, interval: Option<Duration>) -> Self {
+    pub(super) fn new(
+        parameters: &TestParameters,
+        size: usize,
+        json: bool,
+        interval: Option<Duration>,
+    ) -> Self {
         let wanted = !json && interval.is_none() && std::io::stderr().is_terminal();
         Self {
-            bar: wanted.then(|| bar(plan.amount, size)),
-            intervals: interval.map(|length| Intervals::new(length, size, plan.test.is_latency())),
-            amount: plan.amount,
+            bar: wanted.then(|| bar(parameters.amount, size)),
+            intervals: interval
+                .map(|length| Intervals::new(length, size, parameters.test.is_latency())),
+            amount: parameters.amount,
             begin: Instant::now(),
         }
     }

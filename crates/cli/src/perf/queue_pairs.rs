@@ -13,7 +13,7 @@ use rocinante::{
 use serde::{Deserialize, Serialize};
 
 use super::local_device::LocalDevice;
-use super::plan::{Plan, Service, Verb};
+use super::test_parameters::{Service, TestParameters, Verb};
 use crate::json_channel::MemoryDescription;
 
 /// The Q_Key of both sides.
@@ -23,7 +23,7 @@ const NETWORK_HEADER: usize = 40;
 /// Set in the ids of receives; the other bits are the index of the queue pair.
 const RECEIVE: u64 = 1 << 63;
 
-/// The parameters that the other side needs.
+/// The parameters that the peer needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Side {
     pub(super) mtu: usize,
@@ -47,7 +47,7 @@ pub(super) struct Draft {
     layout: Layout,
     connections: Vec<DraftEnd>,
     mtu: PathMtu,
-    plan: Plan,
+    parameters: TestParameters,
 }
 
 enum DraftEnd {
@@ -75,9 +75,9 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(plan: &Plan) -> Self {
+    fn new(parameters: &TestParameters) -> Self {
         // Atomics need eight aligned bytes.
-        let part = (plan.largest() + NETWORK_HEADER).next_multiple_of(64);
+        let part = (parameters.largest() + NETWORK_HEADER).next_multiple_of(64);
         Self { part }
     }
 
@@ -95,18 +95,18 @@ impl Layout {
 }
 
 impl Draft {
-    /// Creates the objects that a plan needs, and posts receives.
+    /// Creates the objects that a test needs, and posts receives.
     pub(super) fn new(
         local_device: LocalDevice,
-        plan: &Plan,
+        parameters: &TestParameters,
         mtu: PathMtu,
     ) -> anyhow::Result<Self> {
-        let layout = Layout::new(plan);
+        let layout = Layout::new(parameters);
         let domain = local_device.context.allocate_protection_domain()?;
-        let entries = plan.queue_pairs * (plan.depth + plan.receive_depth);
+        let entries = parameters.queue_pairs * (parameters.depth + parameters.receive_depth);
         let completions = local_device.context.create_completion_queue(entries)?;
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let connections = plan.queue_pairs as usize;
+        let connections = parameters.queue_pairs as usize;
         let memory =
             domain.allocate_memory(layout.total(connections), Access::LOCAL_WRITE | remote)?;
         let connect_options = ConnectOptions {
@@ -118,30 +118,30 @@ impl Draft {
             let builder = domain
                 .queue_pair_builder(&completions)
                 .connect_options(connect_options);
-            builder.depth(plan.depth, plan.receive_depth)
+            builder.depth(parameters.depth, parameters.receive_depth)
         };
         let draft = Self {
             connections: (0..connections)
-                .map(|_| DraftEnd::new(builder(), plan.service))
+                .map(|_| DraftEnd::new(builder(), parameters.service))
                 .collect::<Result<_, _>>()?,
             local_device,
             completions,
             memory,
             layout,
             mtu,
-            plan: plan.clone(),
+            parameters: parameters.clone(),
         };
         draft.set_out_receives()?;
         Ok(draft)
     }
 
     fn set_out_receives(&self) -> anyhow::Result<()> {
-        if self.plan.test.verb() != Verb::Send {
+        if self.parameters.test.verb() != Verb::Send {
             return Ok(());
         }
         for (index, connection) in self.connections.iter().enumerate() {
             let buffer = incoming(&self.memory, self.layout, index);
-            for _ in 0..self.plan.receive_depth {
+            for _ in 0..self.parameters.receive_depth {
                 let id = RECEIVE | index as u64;
                 match connection {
                     DraftEnd::Connected(prepared) => prepared.post_receive(id, [buffer])?,
@@ -152,7 +152,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The parameters for the other side.
+    /// The parameters for the peer.
     pub(super) fn side(&self) -> Side {
         let endpoint = |connection: &DraftEnd| match connection {
             DraftEnd::Connected(prepared) => prepared.endpoint().to_string(),
@@ -169,7 +169,7 @@ impl Draft {
     pub(super) fn connect(self, peer: &Side) -> anyhow::Result<QueuePairs> {
         ensure!(
             peer.endpoints.len() == self.connections.len(),
-            "the other side has another number of queue pairs; use the same version of roci"
+            "the peer has another number of queue pairs; use the same version of roci on both sides"
         );
         let mut connections = Vec::new();
         for (index, (connection, endpoint)) in self
@@ -191,7 +191,7 @@ impl Draft {
             connections,
             idle: Cell::new(0),
             mtu: self.mtu,
-            plan: self.plan,
+            parameters: self.parameters,
             context: self.local_device.context,
         })
     }
@@ -254,7 +254,7 @@ pub(super) struct QueuePairs {
     /// Empty polls since the last completion or yield.
     idle: Cell<u32>,
     pub(super) mtu: PathMtu,
-    pub(super) plan: Plan,
+    pub(super) parameters: TestParameters,
     pub(super) context: Context,
 }
 
@@ -282,7 +282,7 @@ impl QueuePairs {
     ) -> anyhow::Result<()> {
         let Connected { ends, remote } = &self.connections[connection];
         let begin = self.layout.outgoing(connection);
-        let request = match self.plan.test.verb() {
+        let request = match self.parameters.test.verb() {
             Verb::Send => Request::send(),
             Verb::Write => Request::write(*remote),
             Verb::Read => Request::read(*remote),
@@ -296,9 +296,9 @@ impl QueuePairs {
         Ok(ends.post(request)?)
     }
 
-    /// The next completion, if there is one. Sleeps for it if the plan says so.
+    /// The next completion, if there is one. Sleeps for it if the parameters say so.
     pub(super) fn next(&self) -> anyhow::Result<Option<Done>> {
-        let completion = if self.plan.events {
+        let completion = if self.parameters.events {
             self.completions.wait_for(Duration::from_millis(50))
         } else {
             self.poll()
@@ -308,7 +308,7 @@ impl QueuePairs {
             .transpose()
     }
 
-    /// Polls, and yields the CPU after many empty polls: on a busy machine the other side may wait for the same core.
+    /// Polls, and yields the CPU after many empty polls: on a busy machine the peer may wait for the same core.
     fn poll(&self) -> Option<Completion> {
         const LONG: u32 = 32;
         let completion = self.completions.poll();
@@ -367,13 +367,13 @@ impl QueuePairs {
 fn explain(status: Status) -> String {
     match status {
         Status::RetriesExhausted => {
-            "the other side does not answer; is it still running, and does a firewall let UDP port \
+            "the peer does not answer; is it still running, and does a firewall let UDP port \
              4791 through?"
                 .to_owned()
         }
-        Status::ReceiverNotReady => "the other side has no receives left; raise -r".to_owned(),
+        Status::ReceiverNotReady => "the peer has no receives left; raise -r".to_owned(),
         Status::RemoteAccess | Status::RemoteInvalidRequest => {
-            format!("the other side rejected a request ({status:?}); use the same version of roci")
+            format!("the peer rejected a request ({status:?}); use the same version of roci")
         }
         other => format!("a request failed with status {other:?}; `roci doctor` may know why"),
     }

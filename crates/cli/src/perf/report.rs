@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::html_report::{self, Chart};
-use super::plan::Plan;
+use super::test_parameters::TestParameters;
 use super::throughput::Seen;
 use crate::output::{FAINT, STRONG, count, print_json, print_line, styled};
 
@@ -17,12 +17,12 @@ const MIB: f64 = 1024.0 * 1024.0;
 #[derive(Serialize)]
 pub(super) struct Report {
     server: String,
-    /// The plan, with the path MTU that both sides use.
+    /// The parameters, with the path MTU that both sides use.
     #[serde(flatten)]
-    plan: Plan,
+    parameters: TestParameters,
     results: Vec<Row>,
     /// `null` at a device of the system, which does not tell.
-    packets_sent_again: Option<u64>,
+    packets_retransmitted: Option<u64>,
     #[serde(skip)]
     json: bool,
 }
@@ -204,15 +204,20 @@ fn latency_line(row: &LatencyRow) -> String {
 
 impl Report {
     /// Prints the header of the table.
-    pub(super) fn begin(server: &str, mtu: usize, plan: &Plan, json: bool) -> anyhow::Result<Self> {
+    pub(super) fn begin(
+        server: &str,
+        mtu: usize,
+        parameters: &TestParameters,
+        json: bool,
+    ) -> anyhow::Result<Self> {
         let report = Self {
             server: server.to_owned(),
-            plan: Plan {
+            parameters: TestParameters {
                 mtu: Some(mtu),
-                ..plan.clone()
+                ..parameters.clone()
             },
             results: Vec::new(),
-            packets_sent_again: None,
+            packets_retransmitted: None,
             json,
         };
         if !json {
@@ -247,7 +252,7 @@ impl Report {
                 ));
             }
         }
-        let is_latency = self.plan.test.is_latency();
+        let is_latency = self.parameters.test.is_latency();
         let (title, unit, names) = if is_latency {
             ("Latency by size", "us", ["typical", "99 %", "TCP, typical"])
         } else {
@@ -269,41 +274,47 @@ impl Report {
     }
 
     fn summary(&self) -> String {
-        let plan = &self.plan;
-        let way = if plan.bidirectional {
+        let parameters = &self.parameters;
+        let way = if parameters.bidirectional {
             "both ways with"
         } else {
             "to"
         };
-        let waiting = if plan.events { "sleeping" } else { "polling" };
+        let waiting = if parameters.events {
+            "sleeping"
+        } else {
+            "polling"
+        };
         format!(
             "{} over {}, {way} {}: MTU {}, tx-depth {}, queue pairs {}, {waiting}",
-            plan.test.name(),
-            plan.service.name(),
+            parameters.test.name(),
+            parameters.service.name(),
             self.server,
-            plan.mtu.expect("it was agreed before anything is reported"),
-            plan.depth,
-            plan.queue_pairs
+            parameters
+                .mtu
+                .expect("it was agreed before anything is reported"),
+            parameters.depth,
+            parameters.queue_pairs
         )
     }
 
     fn head(&self) -> String {
-        let unit = if self.plan.test.is_latency() {
+        let unit = if self.parameters.test.is_latency() {
             "usec"
         } else {
             "MiB/sec"
         };
-        let mut head = if self.plan.test.is_latency() {
+        let mut head = if self.parameters.test.is_latency() {
             "   #bytes   #iterations  t_min[usec]  t_max[usec]  t_typical[usec]  t_avg[usec]  \
                  t_stdev[usec]  99%[usec]  99.9%[usec]"
         } else {
             "   #bytes   #iterations    BW peak[MiB/sec]   BW average[MiB/sec]   MsgRate[Mpps]"
         }
         .to_owned();
-        if self.plan.counts_arrivals() {
+        if self.parameters.counts_arrivals() {
             head.push_str("  lost[%]");
         }
-        if self.plan.vs_tcp {
+        if self.parameters.vs_tcp {
             head.push_str(&format!(
                 "{:>15}  RDMA/TCP    (min-max)",
                 format!("TCP[{unit}]")
@@ -324,10 +335,10 @@ impl Report {
     /// Ends the report. With `--json`, prints all of it.
     pub(super) fn end(
         mut self,
-        packets_sent_again: Option<u64>,
+        packets_retransmitted: Option<u64>,
         html: Option<&Path>,
     ) -> anyhow::Result<()> {
-        self.packets_sent_again = packets_sent_again;
+        self.packets_retransmitted = packets_retransmitted;
         if let Some(path) = html {
             let text = html_report::text(&self.summary(), &self.charts(), &self.page_table());
             std::fs::write(path, text)
@@ -336,11 +347,11 @@ impl Report {
         if self.json {
             return print_json(&self);
         }
-        if let Some(number) = packets_sent_again.filter(|number| *number > 0) {
+        if let Some(number) = packets_retransmitted.filter(|number| *number > 0) {
             let packets = count(number as usize, "packet was", "packets were");
             print_line(styled(
                 FAINT,
-                format_args!("{packets} lost or late and sent again."),
+                format_args!("{packets} retransmitted: lost or late."),
             ))?;
         }
         Ok(())

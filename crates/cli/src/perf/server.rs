@@ -104,8 +104,8 @@ impl Server {
         control.send(&Through)?;
         if let (false, Some(client)) = (quiet, theirs.address()) {
             let (test, service) = (
-                queue_pairs.plan.test.name(),
-                queue_pairs.plan.service.name(),
+                queue_pairs.parameters.test.name(),
+                queue_pairs.parameters.service.name(),
             );
             print_line(format_args!("{client} measures {test} over {service}"))?;
         }
@@ -129,12 +129,12 @@ impl Server {
 
     fn take_part(&mut self, size: usize) -> anyhow::Result<()> {
         self.check(size)?;
-        let (queue_pairs, plan) = (&self.queue_pairs, &self.queue_pairs.plan);
+        let (queue_pairs, parameters) = (&self.queue_pairs, &self.queue_pairs.parameters);
         queue_pairs.clear_last_byte(size);
         self.control.send(&Through)?;
-        let own = plan.bidirectional.then_some(plan.amount);
+        let own = parameters.bidirectional.then_some(parameters.amount);
         let (Through, done) = self.control.receive_during(|stop| {
-            if plan.test.is_latency() {
+            if parameters.test.is_latency() {
                 latency::answer(queue_pairs, size, stop).map(|()| Tally::Done)
             } else {
                 bandwidth::serve(queue_pairs, size, own, stop).map(Tally::Counted)
@@ -147,12 +147,12 @@ impl Server {
         self.check(size)?;
         let listener = listen(Some(self.address), 0)?;
         self.control.send(&listener.local_addr()?.port())?;
-        let done = tcp::serve(&listener, &self.queue_pairs.plan, size);
+        let done = tcp::serve(&listener, &self.queue_pairs.parameters, size);
         self.control.send(&tally(done.map(|()| Tally::Done)))
     }
 
     fn check(&self, size: usize) -> anyhow::Result<()> {
-        let agreed = (1..=self.queue_pairs.plan.largest()).contains(&size);
+        let agreed = (1..=self.queue_pairs.parameters.largest()).contains(&size);
         ensure!(
             agreed,
             "the client asks for {size} bytes, which it had not announced"
@@ -170,10 +170,10 @@ fn draft(hello: Hello, local_device: LocalDevice) -> anyhow::Result<Draft> {
         hello.version == VERSION,
         "client and server are of different versions of roci"
     );
-    let mut plan = hello.plan;
-    plan.check()?;
+    let mut parameters = hello.parameters;
+    parameters.check()?;
     let here = local_device.context.active_mtu().bytes();
-    let mtu = common_mtu(plan.mtu, here, hello.active_mtu)?;
-    plan.fit(mtu)?;
-    Draft::new(local_device, &plan, mtu)
+    let mtu = common_mtu(parameters.mtu, here, hello.active_mtu)?;
+    parameters.fit(mtu)?;
+    Draft::new(local_device, &parameters, mtu)
 }

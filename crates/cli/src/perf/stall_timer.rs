@@ -35,7 +35,7 @@ impl StallTimer {
         let over = self.empty_polls.is_multiple_of(64) && self.since.elapsed() > STALL_TIMEOUT;
         ensure!(
             !over,
-            "no completion for ten seconds: a message was lost, or the other side hangs; \
+            "no completion for ten seconds: a message was lost, or the peer hangs; \
              unreliable services may check messages, so try again or use -c RC"
         );
         Ok(())

@@ -6,18 +6,22 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use super::plan::{Amount, Plan, Verb};
+use super::test_parameters::{Amount, TestParameters, Verb};
 
 /// The request of a READ, in bytes.
 const REQUEST: usize = 16;
 
 /// The server's part of one measurement.
-pub(super) fn serve(listener: &TcpListener, plan: &Plan, size: usize) -> anyhow::Result<()> {
+pub(super) fn serve(
+    listener: &TcpListener,
+    parameters: &TestParameters,
+    size: usize,
+) -> anyhow::Result<()> {
     let (mut stream, _) = listener
         .accept()
         .context("TCP: the client did not connect")?;
-    let served = match (plan.test.is_latency(), plan.test.verb()) {
-        (true, verb) => reply(&mut stream, plan, lengths(verb, size)),
+    let served = match (parameters.test.is_latency(), parameters.test.verb()) {
+        (true, verb) => reply(&mut stream, parameters, lengths(verb, size)),
         (false, Verb::Read) => give(&mut stream, size),
         (false, _) => receive_until_end(&mut stream, size),
     };
@@ -41,9 +45,13 @@ fn lengths(verb: Verb, size: usize) -> (usize, usize) {
     }
 }
 
-fn reply(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io::Result<()> {
+fn reply(
+    stream: &mut TcpStream,
+    parameters: &TestParameters,
+    lengths: (usize, usize),
+) -> std::io::Result<()> {
     let (mut request, reply) = (vec![0; lengths.0], vec![0; lengths.1]);
-    prepare(stream, plan)?;
+    prepare(stream, parameters)?;
     loop {
         read_exact(stream, &mut request)?;
         write_all(stream, &reply)?;
@@ -69,11 +77,15 @@ fn receive_buffer(size: usize) -> Vec<u8> {
 }
 
 /// The rate, in messages per second.
-pub(super) fn bandwidth(server: SocketAddr, plan: &Plan, size: usize) -> anyhow::Result<f64> {
+pub(super) fn bandwidth(
+    server: SocketAddr,
+    parameters: &TestParameters,
+    size: usize,
+) -> anyhow::Result<f64> {
     let mut stream = TcpStream::connect(server).context("TCP: the server can't be reached")?;
-    let measured = match plan.test.verb() {
-        Verb::Read => fetch(&mut stream, plan.amount, size),
-        _ => push(&mut stream, plan.amount, size),
+    let measured = match parameters.test.verb() {
+        Verb::Read => fetch(&mut stream, parameters.amount, size),
+        _ => push(&mut stream, parameters.amount, size),
     };
     measured.context("TCP broke off")
 }
@@ -114,7 +126,7 @@ fn push(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result<
         counter.messages += 1;
     }
     stream.shutdown(Shutdown::Write)?;
-    // The other side's reply confirms that everything arrived.
+    // The peer's reply confirms that everything arrived.
     stream.read_exact(&mut [0])?;
     Ok(counter.rate())
 }
@@ -131,16 +143,29 @@ fn fetch(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result
 }
 
 /// The typical latency of an operation in nanoseconds, computed as in [`super::latency`].
-pub(super) fn latency(server: SocketAddr, plan: &Plan, size: usize) -> anyhow::Result<f64> {
+pub(super) fn latency(
+    server: SocketAddr,
+    parameters: &TestParameters,
+    size: usize,
+) -> anyhow::Result<f64> {
     let mut stream = TcpStream::connect(server).context("TCP: the server can't be reached")?;
-    ping(&mut stream, plan, lengths(plan.test.verb(), size)).context("TCP broke off")
+    ping(
+        &mut stream,
+        parameters,
+        lengths(parameters.test.verb(), size),
+    )
+    .context("TCP broke off")
 }
 
-fn ping(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io::Result<f64> {
+fn ping(
+    stream: &mut TcpStream,
+    parameters: &TestParameters,
+    lengths: (usize, usize),
+) -> std::io::Result<f64> {
     let (request, mut reply) = (vec![0; lengths.0], vec![0; lengths.1]);
-    prepare(stream, plan)?;
+    prepare(stream, parameters)?;
     let mut times = super::latency::histogram();
-    let mut counter = Counter::new(plan.amount);
+    let mut counter = Counter::new(parameters.amount);
     while counter.wants_more() {
         let begin = Instant::now();
         write_all(stream, &request)?;
@@ -148,7 +173,7 @@ fn ping(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io
         times.saturating_record(begin.elapsed().as_nanos() as u64);
         counter.messages += 1;
     }
-    let ways = match plan.test.verb() {
+    let ways = match parameters.test.verb() {
         Verb::Send | Verb::Write => 2.0,
         Verb::Read | Verb::Atomic => 1.0,
     };
@@ -156,9 +181,9 @@ fn ping(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io
 }
 
 /// Makes the comparison fair: without Nagle's delay, and polling if RDMA polls.
-fn prepare(stream: &TcpStream, plan: &Plan) -> std::io::Result<()> {
+fn prepare(stream: &TcpStream, parameters: &TestParameters) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_nonblocking(!plan.events)
+    stream.set_nonblocking(!parameters.events)
 }
 
 fn read_exact(stream: &mut TcpStream, mut into: &mut [u8]) -> std::io::Result<()> {

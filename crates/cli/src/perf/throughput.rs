@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The messages of one measurement, as one side counted them.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(super) struct Flow {
+pub(super) struct MessageCounts {
     /// Sent messages that completed.
     pub(super) messages: u64,
     /// From the first post to the last completion.
@@ -17,7 +17,7 @@ pub(super) struct Flow {
     pub(super) receive_seconds: f64,
 }
 
-impl Flow {
+impl MessageCounts {
     /// The rate of sent messages per second.
     pub(super) fn rate(&self) -> f64 {
         rate(self.messages, self.seconds)
@@ -51,8 +51,8 @@ pub(super) fn rate(messages: u64, seconds: f64) -> f64 {
 
 /// The counts of both sides of a bandwidth measurement.
 pub(super) struct Seen {
-    pub(super) client: Flow,
-    pub(super) server: Flow,
+    pub(super) client: MessageCounts,
+    pub(super) server: MessageCounts,
     /// Whether received messages count instead of sent ones, because messages may be lost.
     pub(super) arrivals: bool,
     pub(super) bidirectional: bool,

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use super::fault_record::{FaultRecord, PacketClass};
+use super::fault_log::{FaultRecord, PacketClass};
 
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

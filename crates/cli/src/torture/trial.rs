@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use net::fault::{FAULT_LOG_VARIABLE, FAULT_VARIABLE};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::fault_record::FaultRecord;
+use super::fault_log::FaultRecord;
 use super::plan::Plan;
 use super::workspace::Workspace;
 

@@ -8,7 +8,7 @@ use crate::error::CallError;
 use crate::event::{EventKind, Failure, Group, Instruction};
 use crate::id::{Id, IdEntry, Membership, State};
 use crate::manager::Manager;
-use crate::manager::datagram::settle_queue_key;
+use crate::manager::sidr::settle_queue_key;
 use crate::qp_attributes::PathAttributes;
 use crate::service_type::ServiceType;
 

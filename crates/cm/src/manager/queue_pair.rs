@@ -7,7 +7,7 @@ use crate::exchange::Exchange;
 use crate::exchange_state::ExchangeState;
 use crate::id::{Id, IdEntry};
 use crate::manager::Manager;
-use crate::manager::datagram::settle_queue_key;
+use crate::manager::sidr::settle_queue_key;
 use crate::planted_bug::Bug;
 use crate::qp_attributes::{
     Access, InitAttributes, ReceiveAttributes, ReliableReceive, ReliableSend, SendAttributes,

@@ -34,7 +34,7 @@ struct LastProbe {
     begun: Instant,
     source: IpAddr,
     address: IpAddr,
-    /// `None` while the probe is under way, and if no ICMP error came back.
+    /// `None` while the probe runs, and if no ICMP error came back.
     state: Option<PortState>,
 }
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_probe_under_way() {
+    fn no_thread_waits_for_a_running_probe() {
         let probe = PortProbe::default();
         let now = Instant::now();
         let meanwhile = || probe.state_with(now, SOURCE, peer(1), not_probed);

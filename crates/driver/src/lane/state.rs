@@ -36,7 +36,7 @@ use crate::sockets::{DeviceSockets, PollScope, PollSources};
 use crate::statistics::Statistics;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::{AtReadable, PacketWakeups};
-use crate::waiting::task_timers::Alarms;
+use crate::waiting::task_timers::TaskTimers;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
 /// often arrive together, so two do not count.
@@ -45,7 +45,7 @@ const MAX_SPARSE: usize = 2;
 pub(crate) struct LaneState {
     host: Host,
     cm_events: CmEvents,
-    alarms: Alarms,
+    task_timers: TaskTimers,
     exit_notices: ExitNotices,
     sockets: DeviceSockets,
     capture_and_faults: Option<CaptureAndFaults>,
@@ -139,7 +139,7 @@ impl LaneState {
         Ok(Self {
             host,
             cm_events: CmEvents::new(device, options.explain),
-            alarms: Alarms::default(),
+            task_timers: TaskTimers::default(),
             exit_notices: ExitNotices::default(),
             sockets,
             capture_and_faults,
@@ -265,8 +265,8 @@ impl LaneState {
 
     /// The tasks that wait for a time.
     #[cfg(feature = "async")]
-    pub(crate) fn alarms(&mut self) -> &mut Alarms {
-        &mut self.alarms
+    pub(crate) fn task_timers(&mut self) -> &mut TaskTimers {
+        &mut self.task_timers
     }
 
     pub(crate) fn update_interfaces(&mut self, present: &[Interface]) {

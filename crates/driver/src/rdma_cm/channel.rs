@@ -20,7 +20,7 @@ use crate::lane::Awaited;
 use crate::simulation;
 use crate::waiting::notifier::Notifier;
 #[cfg(feature = "async")]
-use crate::waiting::task_timers::AlarmKey;
+use crate::waiting::task_timers::TimerKey;
 
 /// The name of an id in events. It is unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -157,7 +157,7 @@ impl EventChannel {
             channel: self,
             driver,
             deadline,
-            alarm: None,
+            timer: None,
         }
     }
 
@@ -235,7 +235,7 @@ pub struct EventUntil<'c> {
     channel: &'c EventChannel,
     driver: &'c Arc<Driver>,
     deadline: Option<Instant>,
-    alarm: Option<AlarmKey>,
+    timer: Option<TimerKey>,
 }
 
 #[cfg(feature = "async")]
@@ -257,7 +257,7 @@ impl Future for EventUntil<'_> {
             return std::task::Poll::Ready(None);
         }
         let driver = self.driver;
-        self.alarm = driver.set_alarm(self.alarm, deadline, context.waker());
+        self.timer = driver.set_task_timer(self.timer, deadline, context.waker());
         std::task::Poll::Pending
     }
 }
@@ -265,8 +265,8 @@ impl Future for EventUntil<'_> {
 #[cfg(feature = "async")]
 impl Drop for EventUntil<'_> {
     fn drop(&mut self) {
-        if let Some(alarm) = self.alarm {
-            self.driver.cancel_alarm(alarm);
+        if let Some(timer) = self.timer {
+            self.driver.cancel_task_timer(timer);
         }
     }
 }

@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// Cuts a host off at once: nothing that it still sends leaves it, and what it sent before is under way. Its capture
+    /// Cuts a host off at once: nothing that it still sends leaves it, and what it sent before stays in flight. Its capture
     /// goes on with its next run.
     pub fn crash(&self, host: HostId) {
         let mut state = self.lock();

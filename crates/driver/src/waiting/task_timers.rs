@@ -4,37 +4,37 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 use std::time::Instant;
 
-/// The key of an alarm: its time, and a number because two may have the same time.
-pub(crate) type AlarmKey = (Instant, u64);
+/// The key of a timer: its time, and a number because two may have the same time.
+pub(crate) type TimerKey = (Instant, u64);
 
 /// Which tasks to wake, and when.
 #[derive(Default)]
-pub(crate) struct Alarms {
-    tasks: BTreeMap<AlarmKey, Waker>,
+pub(crate) struct TaskTimers {
+    tasks: BTreeMap<TimerKey, Waker>,
     #[cfg(feature = "async")]
     set: u64,
 }
 
-impl Alarms {
-    /// A new key for an alarm at `deadline`.
+impl TaskTimers {
+    /// A new key for a timer at `deadline`.
     #[cfg(feature = "async")]
-    pub(crate) fn new_key(&mut self, deadline: Instant) -> AlarmKey {
+    pub(crate) fn new_key(&mut self, deadline: Instant) -> TimerKey {
         self.set += 1;
         (deadline, self.set)
     }
 
-    /// Sets an alarm or changes its task. Returns the previous waker. The caller drops it after it has
+    /// Sets a timer or changes its task. Returns the previous waker. The caller drops it after it has
     /// released the lane's lock, because dropping it runs code of the executor.
     #[cfg(feature = "async")]
     #[must_use]
-    pub(crate) fn set(&mut self, key: AlarmKey, task: Waker) -> Option<Waker> {
+    pub(crate) fn set(&mut self, key: TimerKey, task: Waker) -> Option<Waker> {
         self.tasks.insert(key, task)
     }
 
-    /// Cancels an alarm.
+    /// Cancels a timer.
     #[cfg(feature = "async")]
     #[must_use]
-    pub(crate) fn cancel(&mut self, key: AlarmKey) -> Option<Waker> {
+    pub(crate) fn cancel(&mut self, key: TimerKey) -> Option<Waker> {
         self.tasks.remove(&key)
     }
 
@@ -65,21 +65,21 @@ mod tests {
     fn due_alarms_are_taken_and_later_ones_stay() {
         let start = now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut alarms = Alarms::default();
-        let keys = [3, 1, 2, 2].map(|seconds| alarms.new_key(at(seconds)));
+        let mut task_timers = TaskTimers::default();
+        let keys = [3, 1, 2, 2].map(|seconds| task_timers.new_key(at(seconds)));
         for key in keys {
-            assert!(alarms.set(key, Waker::noop().clone()).is_none());
+            assert!(task_timers.set(key, Waker::noop().clone()).is_none());
         }
         assert!(
-            alarms.set(keys[0], Waker::noop().clone()).is_some(),
+            task_timers.set(keys[0], Waker::noop().clone()).is_some(),
             "replaced"
         );
-        assert_eq!(alarms.next(), Some(at(1)));
-        assert_eq!(alarms.take_due(start).len(), 0);
-        assert_eq!(alarms.take_due(at(2)).len(), 3);
-        assert_eq!(alarms.next(), Some(at(3)));
-        assert!(alarms.cancel(keys[0]).is_some());
-        assert!(alarms.cancel(keys[0]).is_none());
-        assert_eq!(alarms.next(), None);
+        assert_eq!(task_timers.next(), Some(at(1)));
+        assert_eq!(task_timers.take_due(start).len(), 0);
+        assert_eq!(task_timers.take_due(at(2)).len(), 3);
+        assert_eq!(task_timers.next(), Some(at(3)));
+        assert!(task_timers.cancel(keys[0]).is_some());
+        assert!(task_timers.cancel(keys[0]).is_none());
+        assert_eq!(task_timers.next(), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Modification of a queue pair: all attributes are checked, then it enters the new state.
 
-use super::{Link, QueuePair};
+use super::{PeerRoute, QueuePair};
 use crate::address::GidTable;
 use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
@@ -75,7 +75,7 @@ impl QueuePair {
         Ok(())
     }
 
-    fn link_for(&self, attributes: &Attributes, gids: &GidTable) -> Result<Link, ModifyError> {
+    fn link_for(&self, attributes: &Attributes, gids: &GidTable) -> Result<PeerRoute, ModifyError> {
         let missing = |attribute| ModifyError::OutOfRange { attribute };
         let path = attributes.path.ok_or(missing(Attribute::PATH))?;
         let mtu = attributes.path_mtu.ok_or(missing(Attribute::PATH_MTU))?;
@@ -83,7 +83,7 @@ impl QueuePair {
             .destination
             .ok_or(missing(Attribute::DESTINATION))?;
         let route = gids.route(&path, self.number, peer)?;
-        Ok(Link { route, peer, mtu })
+        Ok(PeerRoute { route, peer, mtu })
     }
 
     fn enter(&mut self, to: State, attributes: &Attributes, device: &mut DeviceState) {
@@ -146,7 +146,7 @@ impl QueuePair {
         device.observations.note(|| event(discarded));
     }
 
-    /// Raises the event that the caller requested, when no begun request is under way.
+    /// Raises the event that the caller requested, when all requests that were begun are finished.
     pub(super) fn announce_drained(&mut self, device: &mut DeviceState) {
         let drained = self.state == State::SendQueueDrain && !self.send.has_begun();
         if drained && std::mem::take(&mut self.requester.announce_drain) {

@@ -6,7 +6,7 @@
 //! there on are retransmitted (go-back-N).
 //!
 //! ```text
-//!   acknowledged   |  under way, or to retransmit   |  never sent
+//!   acknowledged   |  in flight, or to retransmit   |  never sent
 //!  ----------------+--------------------------------+-------------> PSN
 //!                oldest     <=     cursor    <=    next
 //! ```
@@ -26,7 +26,7 @@ use wire::Psn;
 
 use super::segmentation::Piece;
 use super::send_queue::{Outstanding, Progress, SendQueue};
-use super::{Link, QueuePair};
+use super::{PeerRoute, QueuePair};
 use crate::completion::Status;
 use crate::device_state::DeviceState;
 use crate::planted_bug::{Bug, PlantedBug};
@@ -35,7 +35,7 @@ use crate::transmit::Batch;
 use crate::work_request::{SendFlags, Work};
 use coalescing::Coalescing;
 use prolonged_retries::ProlongedRetries;
-use window::Window;
+use window::SendWindow;
 
 /// The maximum number of packets between two acknowledgement requests in a long message.
 const MAX_PACKETS_PER_ACK_REQUEST: u32 = 64;
@@ -52,7 +52,7 @@ pub(super) struct Requester {
     sequence: u32,
     /// The last message that the peer has a receive for, if the peer reports credits.
     credit_limit: Option<u32>,
-    /// The last PSN of each read or atomic under way.
+    /// The last PSN of each read or atomic in flight.
     awaited: VecDeque<Psn>,
     /// Packets sent since the last one that requested an acknowledgement.
     packets_since_ack_request: u32,
@@ -69,7 +69,7 @@ pub(super) struct Requester {
     /// The PSN that the peer seems to expect, according to a response that matches no outstanding
     /// request.
     peer_expects: Option<Psn>,
-    window: Window,
+    window: SendWindow,
     /// Retries since the last progress.
     lasting_retries: Option<ProlongedRetries>,
     /// Whether draining the send queue raises an event.
@@ -106,7 +106,7 @@ impl Requester {
             coalescing: Coalescing::Off,
             retransmitted_at: None,
             peer_expects: None,
-            window: Window::new(limits),
+            window: SendWindow::new(limits),
             lasting_retries: None,
             announce_drain: false,
         }
@@ -210,7 +210,7 @@ impl QueuePair {
     }
 
     /// Assigns PSNs to the request at the cursor, and executes local work that is next.
-    fn begin_requests(&mut self, link: &Link, device: &mut DeviceState) {
+    fn begin_requests(&mut self, link: &PeerRoute, device: &mut DeviceState) {
         while let Some(request) = self.send.at(self.requester.position) {
             match request.progress {
                 Progress::Done => self.requester.position += 1,
@@ -236,7 +236,7 @@ impl QueuePair {
     }
 
     fn may_begin(&self, request: &Outstanding, planted: PlantedBug) -> bool {
-        // A draining queue finishes requests that are under way and begins no others.
+        // A draining queue finishes the requests that it has begun and begins no others.
         if self.state == State::SendQueueDrain {
             return false;
         }
@@ -244,7 +244,7 @@ impl QueuePair {
         !fenced || self.requester.awaited.is_empty() || planted.is(Bug::FenceIgnored)
     }
 
-    fn number_request(&mut self, link: &Link) {
+    fn number_request(&mut self, link: &PeerRoute) {
         let requester = &mut self.requester;
         debug_assert_eq!(requester.cursor, requester.next);
         let piece = (requester.window.packets(link.mtu()) / 2).max(1);
@@ -265,7 +265,7 @@ impl QueuePair {
     }
 
     /// The next packet to send.
-    fn next_piece(&self, link: &Link, planted: PlantedBug) -> Result<Piece, Blocked> {
+    fn next_piece(&self, link: &PeerRoute, planted: PlantedBug) -> Result<Piece, Blocked> {
         let requester = &self.requester;
         if requester.rnr_wait_until.is_some() && !planted.is(Bug::RnrTimerIgnored) {
             return Err(Blocked::Waiting);
@@ -303,18 +303,18 @@ impl QueuePair {
     /// Whether the window admits enough packets for a send. After a full window it waits until a
     /// quarter of the window is free, because one send of many packets costs little more than a
     /// send of one. An acknowledgement is then on its way, because every quarter requests one.
-    fn window_is_open(&self, link: &Link) -> bool {
+    fn window_is_open(&self, link: &PeerRoute) -> bool {
         let window = self.requester.window.packets(link.mtu());
         let in_flight = self.requester.in_flight();
         in_flight == 0 || in_flight + window / 4 <= window
     }
 
-    fn window_admits(&self, span: u32, link: &Link) -> bool {
+    fn window_admits(&self, span: u32, link: &PeerRoute) -> bool {
         let in_flight = self.requester.in_flight();
         in_flight == 0 || in_flight + span <= self.requester.window.packets(link.mtu())
     }
 
-    /// C9-148: without a credit only one packet may be under way, to learn of new credits.
+    /// C9-148: without a credit only one packet may be in flight, to learn of new credits.
     fn credits_admit(&self, request: &Outstanding, sequence: u32) -> bool {
         let Some(limit) = self.requester.credit_limit else {
             return true;
@@ -335,7 +335,7 @@ impl QueuePair {
     fn send_piece(
         &mut self,
         piece: &Piece,
-        link: &Link,
+        link: &PeerRoute,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
     ) -> Result<(), Status> {
@@ -361,7 +361,7 @@ impl QueuePair {
         Ok(())
     }
 
-    fn requests_acknowledgement(&self, piece: &Piece, link: &Link) -> bool {
+    fn requests_acknowledgement(&self, piece: &Piece, link: &PeerRoute) -> bool {
         let requester = &self.requester;
         let window = requester.window.packets(link.mtu());
         let full = requester.in_flight() + piece.span >= window;

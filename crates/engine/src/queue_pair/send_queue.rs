@@ -33,7 +33,7 @@ pub(super) struct Outstanding {
 pub(super) enum Progress {
     /// It has not begun.
     Posted,
-    /// Packets of it are under way.
+    /// Packets of it are in flight.
     Begun {
         /// The PSN of its first packet.
         first: Psn,
@@ -173,7 +173,7 @@ impl SendQueue {
         self.requests.get_mut(position)
     }
 
-    /// The request under way that `psn` belongs to.
+    /// The request in flight that `psn` belongs to.
     pub(super) fn find(&self, psn: Psn) -> Option<(u64, CompletedWork)> {
         let holds = |request: &&Outstanding| {
             let first = request.first();
@@ -183,7 +183,7 @@ impl SendQueue {
         Some((found.request.id, found.work().kind()))
     }
 
-    /// Whether any request is under way.
+    /// Whether any request is in flight.
     pub(super) fn has_begun(&self) -> bool {
         self.front()
             .is_some_and(|front| front.progress != Progress::Posted)

@@ -5,7 +5,7 @@ use wire::{NakCode, Operation, Packet};
 use super::responder::{Message, Rejection};
 use super::segmentation::Piece;
 use super::send_queue::Progress;
-use super::{Link, QueuePair};
+use super::{PeerRoute, QueuePair};
 use crate::completion::Status;
 use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
@@ -67,7 +67,7 @@ impl QueuePair {
     fn send_unreliable(
         &mut self,
         piece: &Piece,
-        link: &Link,
+        link: &PeerRoute,
         batch: &mut Batch<'_>,
         device: &DeviceState,
     ) -> Result<(), crate::memory::AccessError> {

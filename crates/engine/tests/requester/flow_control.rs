@@ -150,7 +150,7 @@ fn with_credits(credits: u32) -> Conversation {
 
 // C9-148
 #[test]
-fn without_credits_only_one_packet_is_under_way() {
+fn without_credits_only_one_packet_is_in_flight() {
     let mut peer = with_credits(0);
     peer.posts(hello(2));
     peer.posts(hello(3));
@@ -178,7 +178,7 @@ fn without_credits_only_the_first_packet_of_a_long_message_is_sent_and_requests_
 
 // C9-148
 #[test]
-fn credits_limit_the_number_of_messages_under_way() {
+fn credits_limit_the_number_of_messages_in_flight() {
     let mut peer = with_credits(2);
     for id in 2..=5 {
         peer.posts(hello(id));
@@ -261,7 +261,7 @@ fn with_window(min: u32, initial: u32, max: u32) -> (Conversation, Region) {
 }
 
 #[test]
-fn window_limits_packets_under_way_and_grows_with_acknowledgements() {
+fn window_limits_packets_in_flight_and_grows_with_acknowledgements() {
     let (mut peer, outbox) = with_window(4 << 10, 4 << 10, 16 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     let mut sent = 0;

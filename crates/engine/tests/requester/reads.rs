@@ -72,7 +72,7 @@ fn later_response_is_an_implied_nak_and_only_the_missing_part_is_requested_again
             "send Only +4 5B ackreq",
         ],
     );
-    // Responses that are still under way arrive, and do not count as another loss.
+    // Responses that are still in flight arrive, and do not count as another loss.
     peer.sends(at(2), response_last(PSN + 3, &part(3)));
     peer.sends(at(2), ack(PSN + 4));
     peer.receives_nothing(at(2));

@@ -216,7 +216,7 @@ fn unanswered_read_is_retransmitted() {
 
 // C9-139
 #[test]
-fn no_timer_runs_when_nothing_is_under_way() {
+fn no_timer_runs_when_nothing_is_in_flight() {
     let mut peer = retrying(0);
     peer.posts(hello(1));
     assert_eq!(peer.received(at(0)).len(), 1);

@@ -178,7 +178,7 @@ impl Stream {
         let span = self.span(&packet, context);
         self.next = Some((position + span, packet.psn + span as u32));
         self.replayed = None;
-        self.under_way.push_back((position, id));
+        self.in_flight.push_back((position, id));
         self.report_overcome(context);
         let message = match self.messages.last_key_value() {
             Some((&start, &last)) if self.goes_on && !packet.opcode.position().starts() => {
@@ -198,7 +198,7 @@ impl Stream {
     /// Handles a late packet. It belongs to the message around it, if there is one.
     fn take_late(&mut self, position: StreamPosition, id: PacketId, context: &mut Context<'_>) {
         let packet = context.packets[id.index()];
-        self.under_way.push_back((position, id));
+        self.in_flight.push_back((position, id));
         self.count_retransmission(position, position + 1, packet.time);
         let found = self
             .message_at(position, context)
@@ -289,7 +289,7 @@ impl Stream {
             self.report_overcome(context);
             self.recoveries.push(recovery);
         }
-        self.under_way.push_back((position, id));
+        self.in_flight.push_back((position, id));
     }
 
     /// Adds a retransmission to its recovery; returns whether there is one.
@@ -362,7 +362,7 @@ impl Stream {
 
     /// When the packet at a position was last sent.
     fn last_sent(&self, position: StreamPosition, context: &Context<'_>) -> Option<u64> {
-        let mut packets = self.under_way.iter().rev().take(FAR);
+        let mut packets = self.in_flight.iter().rev().take(FAR);
         let (_, id) = packets.find(|&&(at, _)| at == position)?;
         Some(context.packets[id.index()].time)
     }

@@ -227,9 +227,9 @@ impl Stream {
     /// Keeps acknowledged packets for a while, because they may be retransmitted.
     fn forget_settled(&mut self) {
         const KEPT: usize = 4096;
-        while self.under_way.len() > KEPT {
-            match self.under_way.front() {
-                Some(&(position, _)) if position < self.acknowledged => self.under_way.pop_front(),
+        while self.in_flight.len() > KEPT {
+            match self.in_flight.front() {
+                Some(&(position, _)) if position < self.acknowledged => self.in_flight.pop_front(),
                 _ => return,
             };
         }
@@ -241,7 +241,7 @@ impl Stream {
         position: StreamPosition,
         context: &mut Context<'_>,
     ) -> Option<PacketId> {
-        let mut packets = self.under_way.iter().rev().take(FAR);
+        let mut packets = self.in_flight.iter().rev().take(FAR);
         let &(_, id) = packets.find(|&&(at, _)| at == position)?;
         let marks = &mut context.packets[id.index()].marks;
         *marks |= if marks.contains(Marks::LEFT_HERE | Marks::CAME_HERE) {

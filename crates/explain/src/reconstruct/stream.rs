@@ -41,7 +41,7 @@ pub(super) struct Stream {
     /// Missing positions, by start.
     pub(super) holes: BTreeMap<StreamPosition, Hole>,
     /// Packets that are not acknowledged yet.
-    pub(super) under_way: VecDeque<(StreamPosition, PacketId)>,
+    pub(super) in_flight: VecDeque<(StreamPosition, PacketId)>,
     /// The position after the last response.
     pub(super) answered: StreamPosition,
     /// The position after the last retransmission.
@@ -100,7 +100,7 @@ impl Stream {
             settled: 0,
             goes_on: false,
             holes: BTreeMap::new(),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             answered: BEGIN,
             replayed: None,
             recoveries: Vec::new(),
@@ -124,7 +124,7 @@ impl Stream {
         self.goes_on = false;
         self.answered = position;
         self.replayed = None;
-        self.under_way.clear();
+        self.in_flight.clear();
         self.settled = position;
     }
 

@@ -133,7 +133,7 @@ impl Stack {
 }
 
 /// What the two new processes do, and their result.
-struct Plan {
+struct SpawnState {
     program: RawFd,
     control: RawFd,
     stack: *mut c_void,
@@ -153,7 +153,7 @@ const CLONE_FLAGS: c_int = libc::CLONE_VM | libc::CLONE_VFORK;
 /// this function starts a process that starts the program and ends.
 pub(crate) fn spawn(program: BorrowedFd<'_>, control: BorrowedFd<'_>) -> io::Result<()> {
     let (mut first, mut second) = (Stack::new(), Stack::new());
-    let plan = Plan {
+    let plan = SpawnState {
         program: program.as_raw_fd(),
         control: control.as_raw_fd(),
         stack: second.top(),
@@ -179,7 +179,7 @@ pub(crate) fn spawn(program: BorrowedFd<'_>, control: BorrowedFd<'_>) -> io::Res
 /// The first process: starts the second and ends.
 extern "C" fn start_and_end(plan: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes a pointer to its plan and waits.
-    let shared = unsafe { &*plan.cast::<Plan>() };
+    let shared = unsafe { &*plan.cast::<SpawnState>() };
     // SAFETY: as in `spawn`: another stack, the same plan, and this process waits.
     let pid = unsafe { libc::clone(execute, shared.stack, CLONE_FLAGS, plan) };
     if pid < 0 {
@@ -191,7 +191,7 @@ extern "C" fn start_and_end(plan: *mut c_void) -> c_int {
 /// The second process: executes the program. It has its own table of descriptors.
 extern "C" fn execute(plan: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes a pointer to its plan and waits.
-    let plan = unsafe { &*plan.cast::<Plan>() };
+    let plan = unsafe { &*plan.cast::<SpawnState>() };
     // SAFETY: takes no pointers. A signal to our process group must not end it.
     unsafe { libc::setsid() };
     // SAFETY: the path ends in zero. It must not keep a file system busy.
@@ -224,7 +224,7 @@ extern "C" fn execute(plan: *mut c_void) -> c_int {
     0
 }
 
-impl Plan {
+impl SpawnState {
     fn fail(&self) {
         let error = io::Error::last_os_error().raw_os_error();
         self.error

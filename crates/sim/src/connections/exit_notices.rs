@@ -9,7 +9,7 @@ use wire::{Deth, Flow, Opcode, PacketHead, Psn, Qpn, QueueKey, icrc};
 
 use super::event_log::{IdKey, Record, Step};
 use super::process::Process;
-use super::{Connections, Plan};
+use super::{Connections, Scheduled};
 use crate::CheckError;
 use crate::machine::Machine;
 
@@ -90,7 +90,10 @@ impl Connections {
         self.world.kill(host);
         self.send_exit_notices(host, &process)?;
         for (key, expected) in expected_ends {
-            self.plan(NOTICE_TIMEOUT, Plan::CheckEndReported { key, expected });
+            self.plan(
+                NOTICE_TIMEOUT,
+                Scheduled::CheckEndReported { key, expected },
+            );
         }
         Ok(())
     }

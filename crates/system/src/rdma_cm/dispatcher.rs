@@ -15,11 +15,11 @@ use engine::SystemRefusal;
 
 use super::CreateError;
 use super::address::address_in;
-use super::alarms::Alarms;
 use super::event::{Event, peer_parameters};
 use super::event_queue::{Binding, EventQueue};
 use super::id::Id;
 use super::library::{Functions, functions};
+use super::task_timers::TaskTimers;
 use crate::verbs::{device_name, last_error};
 
 /// How long the thread waits after an error of the channel, such as missing memory, so that it does not spin.
@@ -36,7 +36,7 @@ pub(super) struct Dispatcher {
     /// Held during each call that reads or writes the structure of an id, because librdmacm also writes it when it takes an event.
     /// No such call waits.
     calls: Mutex<()>,
-    pub(super) alarms: Alarms,
+    pub(super) task_timers: TaskTimers,
 }
 
 // SAFETY: the functions of librdmacm may be called from any thread, also at the same time.
@@ -88,7 +88,7 @@ impl Dispatcher {
             waker,
             queues: Mutex::default(),
             calls: Mutex::default(),
-            alarms: Alarms::default(),
+            task_timers: TaskTimers::default(),
         };
         let fd = dispatcher.descriptor();
         // SAFETY: takes no pointers.
@@ -136,7 +136,7 @@ impl Dispatcher {
         self.queues().get(&id.addr()).map(Arc::clone)
     }
 
-    /// Lets the thread look at the alarms again.
+    /// Makes the thread look at the timers again.
     pub(super) fn wake_thread(&self) {
         let one = 1_u64;
         // SAFETY: writes the eight bytes of a number to an open descriptor. It fails only if it was written very often already.
@@ -146,12 +146,12 @@ impl Dispatcher {
     fn serve(self: Arc<Self>) {
         loop {
             self.sleep();
-            self.alarms.wake_due(Instant::now());
+            self.task_timers.wake_due(Instant::now());
             while self.take_event() {}
         }
     }
 
-    /// Sleeps until there is an event, an alarm is due, or the waker is written. It may return early.
+    /// Sleeps until there is an event, a timer is due, or the waker is written. It may return early.
     fn sleep(&self) {
         let waker = self.waker.as_raw_fd();
         let mut descriptors = [self.descriptor(), waker].map(|fd| libc::pollfd {
@@ -160,7 +160,7 @@ impl Dispatcher {
             revents: 0,
         });
         let left = self
-            .alarms
+            .task_timers
             .next()
             .map(|at| at.saturating_duration_since(Instant::now()));
         // Rounded up, so that a short time is not a busy loop.

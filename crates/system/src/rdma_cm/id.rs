@@ -12,10 +12,10 @@ use engine::{Attributes, State, SystemRefusal};
 
 use super::CreateError;
 use super::address::CAddress;
-use super::alarms::AlarmKey;
 use super::dispatcher::{Dispatcher, binding_of};
 use super::event::{Event, Parameters};
 use super::event_queue::EventQueue;
+use super::task_timers::TimerKey;
 use crate::verbs::{QueuePair, attributes_from, last_error};
 
 /// An id of the connection manager, for reliable connections. Dropping it ends its connection.
@@ -253,17 +253,17 @@ impl Id {
     }
 
     /// Wakes a task at a time.
-    pub fn set_alarm(&self, at: Instant, waker: &Waker) -> AlarmKey {
-        let (key, is_first) = self.dispatcher.alarms.set(at, waker);
+    pub fn set_task_timer(&self, at: Instant, waker: &Waker) -> TimerKey {
+        let (key, is_first) = self.dispatcher.task_timers.set(at, waker);
         if is_first {
             self.dispatcher.wake_thread();
         }
         key
     }
 
-    /// Removes an alarm, if it is not due yet.
-    pub fn cancel_alarm(&self, key: AlarmKey) {
-        self.dispatcher.alarms.cancel(key);
+    /// Removes a timer, if it is not due yet.
+    pub fn cancel_task_timer(&self, key: TimerKey) {
+        self.dispatcher.task_timers.cancel(key);
     }
 }
 

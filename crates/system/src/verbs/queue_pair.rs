@@ -18,8 +18,8 @@ use wire::Qpn;
 
 use super::completion_queue::CompletionQueue;
 use super::convert::{FIRST_PORT, attributes_of, state_of};
-use super::domain::Domain;
 use super::error::{error_number, last_error};
+use super::protection_domain::Domain;
 
 /// What a queue pair is made of.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use abi::ibv_mr;
 use engine::{Access, Buffer, Registration, SystemRefusal};
 use wire::Key;
 
-use super::domain::Domain;
 use super::error::last_error;
+use super::protection_domain::Domain;
 
 /// A registered buffer. The device may read and write it at any moment, so programs access it by the atomic copies of
 /// [`Buffer`] only.

@@ -90,19 +90,19 @@ impl Writers {
 
 impl Writer {
     fn write(&self, until: Instant) -> usize {
-        let mut under_way = 0;
+        let mut outstanding = 0;
         let mut done = 0;
         let mut open = true;
-        while open || under_way > 0 {
+        while open || outstanding > 0 {
             open = open && Instant::now() < until;
-            while open && under_way < DEPTH {
+            while open && outstanding < DEPTH {
                 let request = Request::write(self.target).data(self.source.slice(..LENGTH));
                 self.queue_pair.post_send(request).expect("room");
-                under_way += 1;
+                outstanding += 1;
             }
             while let Some(completion) = self.completions.poll() {
                 assert_eq!(completion.status, Status::Success);
-                under_way -= 1;
+                outstanding -= 1;
                 done += 1;
             }
         }

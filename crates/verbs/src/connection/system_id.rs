@@ -181,7 +181,7 @@ impl SystemId {
     #[cfg(feature = "async")]
     pub(super) async fn next_until(&self, deadline: Option<Instant>) -> Option<Event> {
         use std::task::Poll;
-        let mut alarm = Alarm {
+        let mut timer = Alarm {
             id: &self.id,
             key: None,
         };
@@ -191,7 +191,7 @@ impl SystemId {
             }
             match deadline {
                 Some(deadline) if deadline <= driver::clock::now() => return Poll::Ready(None),
-                Some(deadline) => alarm.set(deadline, task.waker()),
+                Some(deadline) => timer.set(deadline, task.waker()),
                 None => {}
             }
             Poll::Pending
@@ -271,19 +271,19 @@ impl Devices {
 #[cfg(feature = "async")]
 struct Alarm<'i> {
     id: &'i rdma_cm::Id,
-    key: Option<rdma_cm::AlarmKey>,
+    key: Option<rdma_cm::TimerKey>,
 }
 
 #[cfg(feature = "async")]
 impl Alarm<'_> {
     fn set(&mut self, deadline: Instant, waker: &std::task::Waker) {
         self.cancel();
-        self.key = Some(self.id.set_alarm(deadline, waker));
+        self.key = Some(self.id.set_task_timer(deadline, waker));
     }
 
     fn cancel(&mut self) {
         if let Some(key) = self.key.take() {
-            self.id.cancel_alarm(key);
+            self.id.cancel_task_timer(key);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use engine::{Access, Buffer, MemoryError, OwnedMemory};
 
 use super::MemoryRegion;
-use crate::domain::ProtectionDomain;
+use crate::protection_domain::ProtectionDomain;
 
 /// A [`MemoryRegion`] in memory of the application, which [`into_inner`](Self::into_inner) gives back.
 pub struct OwnedRegion<M> {

@@ -7,10 +7,10 @@ use system::verbs;
 
 use super::handle::Object;
 use super::{ConnectOptions, Handle, PreparedQueuePair};
-use crate::completion::CompletionQueue;
-use crate::domain::ProtectionDomain;
+use crate::completion_queue::CompletionQueue;
 use crate::error::SetupError;
-use crate::shared_receive::SharedReceiveQueue;
+use crate::protection_domain::ProtectionDomain;
+use crate::shared_receive_queue::SharedReceiveQueue;
 
 /// Describes a queue pair to create.
 #[derive(Debug)]

@@ -14,12 +14,12 @@ use system::verbs;
 use wire::{Psn, Qpn};
 
 use super::Endpoint;
-use crate::completion::CompletionQueue;
+use crate::completion_queue::CompletionQueue;
 use crate::context::Opened;
-use crate::domain::ProtectionDomain;
 use crate::error::SetupError;
+use crate::protection_domain::ProtectionDomain;
 use crate::request::Request;
-use crate::shared_receive::SharedReceiveQueue;
+use crate::shared_receive_queue::SharedReceiveQueue;
 
 /// How many requests are taken from an iterator before they are posted together.
 const LARGEST_BATCH: usize = 64;

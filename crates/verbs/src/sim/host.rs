@@ -142,8 +142,8 @@ impl fmt::Debug for Control {
 }
 
 impl Control {
-    /// Ends the program of a host, as a failure of its machine does: its peers are not told. Packets that it has sent are still
-    /// under way. The destructors of its objects run, but send nothing.
+    /// Ends the program of a host, as a failure of its machine does: its peers are not told. Packets that it has sent stay in
+    /// flight. The destructors of its objects run, but send nothing.
     pub fn crash(&self, host: &str) {
         self.inner.request(Command::Crash(self.inner.find(host)));
     }
@@ -193,7 +193,7 @@ impl Future for Sleep {
         if self.key.0 <= self.inner.world.now() {
             return Poll::Ready(());
         }
-        self.inner.set_alarm(self.key, context.waker());
+        self.inner.set_task_timer(self.key, context.waker());
         note_wait(|| format!("the time {:?}", self.until));
         Poll::Pending
     }
@@ -201,7 +201,7 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.inner.cancel_alarm(self.key);
+        self.inner.cancel_task_timer(self.key);
     }
 }
 

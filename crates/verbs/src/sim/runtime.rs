@@ -30,7 +30,7 @@ pub(super) type Work = Pin<Box<dyn Future<Output = Result<(), String>>>>;
 pub(super) type Step = Box<dyn FnOnce(&Control)>;
 
 /// A host before the run.
-pub(super) struct Plan {
+pub(super) struct HostSetup {
     pub(super) name: String,
     pub(super) program: Program,
     pub(super) is_awaited: bool,
@@ -59,7 +59,7 @@ pub(super) struct Inner {
     tasks: RefCell<BTreeMap<u64, TaskEntry>>,
     /// When each task that was woken runs.
     ready: RefCell<BTreeSet<(Instant, u64)>>,
-    alarms: RefCell<BTreeMap<(Instant, u64), Waker>>,
+    task_timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     commands: RefCell<Vec<Command>>,
     woken: Arc<Woken>,
     random: RefCell<Random>,
@@ -150,13 +150,13 @@ impl Inner {
         number
     }
 
-    pub(super) fn set_alarm(&self, key: (Instant, u64), waker: &Waker) {
-        let former = self.alarms.borrow_mut().insert(key, waker.clone());
+    pub(super) fn set_task_timer(&self, key: (Instant, u64), waker: &Waker) {
+        let former = self.task_timers.borrow_mut().insert(key, waker.clone());
         drop(former);
     }
 
-    pub(super) fn cancel_alarm(&self, key: (Instant, u64)) {
-        let former = self.alarms.borrow_mut().remove(&key);
+    pub(super) fn cancel_task_timer(&self, key: (Instant, u64)) {
+        let former = self.task_timers.borrow_mut().remove(&key);
         drop(former);
     }
 
@@ -193,7 +193,7 @@ impl Runtime {
         if let Some(latency) = plan.latency {
             world.set_latency(latency);
         }
-        let host = |host: Plan| HostEntry {
+        let host = |host: HostSetup| HostEntry {
             id: world.add_host(&host.name),
             name: host.name,
             program: host.program,
@@ -212,7 +212,7 @@ impl Runtime {
                 hosts,
                 tasks: RefCell::default(),
                 ready: RefCell::default(),
-                alarms: RefCell::default(),
+                task_timers: RefCell::default(),
                 commands: RefCell::default(),
                 woken: Arc::default(),
                 random: RefCell::new(Random::new(plan.seed, 3)),
@@ -342,7 +342,12 @@ impl Runtime {
         [
             world.next_event(),
             self.inner.ready.borrow().first().map(|(at, _)| *at),
-            self.inner.alarms.borrow().keys().next().map(|(at, _)| *at),
+            self.inner
+                .task_timers
+                .borrow()
+                .keys()
+                .next()
+                .map(|(at, _)| *at),
             script,
         ]
         .into_iter()
@@ -353,12 +358,14 @@ impl Runtime {
     fn run_alarms(&self) {
         let now = self.inner.world.now();
         loop {
-            let mut alarms = self.inner.alarms.borrow_mut();
-            let due = alarms.first_entry().filter(|first| first.key().0 <= now);
+            let mut task_timers = self.inner.task_timers.borrow_mut();
+            let due = task_timers
+                .first_entry()
+                .filter(|first| first.key().0 <= now);
             let Some(waker) = due.map(OccupiedEntry::remove) else {
                 return;
             };
-            drop(alarms);
+            drop(task_timers);
             waker.wake();
         }
     }

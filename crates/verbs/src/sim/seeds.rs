@@ -83,7 +83,7 @@ impl Seeds {
                     return;
                 }
                 if let Err(message) = run_once(&test, self.simulation(seed)) {
-                    // No later seed starts. Earlier ones are done or under way.
+                    // No later seed starts. Earlier ones are done or still run.
                     next.store(self.count, Ordering::Relaxed);
                     let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                     if failed.as_ref().is_none_or(|other| seed < other.seed) {

@@ -2,7 +2,7 @@
 
 use rocinante::Request;
 
-use crate::{Program, connect, exchange, finish_send, pair, send_under_way};
+use crate::{Program, connect, exchange, finish_send, pair, send_outstanding};
 
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("send changed", send_changed),
@@ -27,7 +27,7 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
 
 fn send_changed(wrong: bool) {
     let pair = pair();
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     if wrong {
         pair.left.memory.write(0, &[1]);
     }
@@ -38,7 +38,7 @@ fn send_changed(wrong: bool) {
 fn write_changed(wrong: bool) {
     let pair = pair();
     // The WRITE waits behind the SEND.
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     let request = Request::write(pair.right.memory.remote(0));
     let data = pair.left.memory.slice(200..300);
     pair.from_left.post_send(request.data(data)).expect("room");
@@ -52,7 +52,7 @@ fn write_changed(wrong: bool) {
 
 fn end_changed(wrong: bool) {
     let pair = pair();
-    send_under_way(&pair, 0..100_000);
+    send_outstanding(&pair, 0..100_000);
     if wrong {
         pair.left.memory.write(99_999, &[1]);
     }
@@ -74,7 +74,7 @@ fn segment_changed(wrong: bool) {
 fn read_into_send(wrong: bool) {
     let pair = pair();
     let (here, _there) = connect(&pair.left, &pair.right);
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     let start = if wrong { 50 } else { 100 };
     let request = Request::read(pair.right.memory.remote(0));
     let target = pair.left.memory.slice(start..start + 100);
@@ -86,7 +86,7 @@ fn read_into_send(wrong: bool) {
 fn atomic_into_send(wrong: bool) {
     let pair = pair();
     let (here, _there) = connect(&pair.left, &pair.right);
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     let start = if wrong { 96 } else { 104 };
     let request = Request::fetch_add(pair.right.memory.remote(0), 0);
     let target = pair.left.memory.slice(start..start + 8);
@@ -114,7 +114,7 @@ fn receive_into_send(wrong: bool) {
     let pair = pair();
     let (here, there) = connect(&pair.left, &pair.right);
     exchange(&there, &pair.right, &here, &pair.left);
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     let start = if wrong { 0 } else { 100 };
     let room = pair.left.memory.slice(start..start + 100);
     here.post_receive(2, [room]).expect("room");
@@ -149,7 +149,7 @@ fn two_reads(wrong: bool) {
 fn peer_writes_send(wrong: bool) {
     let pair = pair();
     let (_here, there) = connect(&pair.left, &pair.right);
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     let request = Request::write(pair.left.memory.remote(if wrong { 99 } else { 100 }));
     let data = pair.right.memory.slice(300..310);
     there.post_send(request.data(data)).expect("room");
@@ -161,7 +161,7 @@ fn peer_reads_result(wrong: bool) {
     let pair = pair();
     let (_here, there) = connect(&pair.left, &pair.right);
     // The READ waits behind the SEND.
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     let request = Request::read(pair.right.memory.remote(0));
     let target = pair.left.memory.slice(200..300);
     pair.from_left
@@ -233,7 +233,7 @@ fn receive_posted_again(wrong: bool) {
     let room = pair.right.memory.slice(0..100);
     let receive = || pair.from_right.post_receive(1, [room]).expect("room");
     receive();
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     pair.left.success();
     if wrong {
         receive();

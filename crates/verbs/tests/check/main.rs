@@ -136,8 +136,8 @@ finds! {
     the_target_of_a_read_that_is_deregistered: "target deregistered" "region-in-use";
     a_last_request_that_is_not_polled: "last request" "never-polled";
     an_error_that_nobody_fetches: "event" "event-not-fetched";
-    a_queue_pair_that_is_destroyed_with_sends_under_way: "destroyed" "destroyed-with-sends";
-    a_queue_pair_that_is_reset_with_sends_under_way: "reset" "destroyed-with-sends";
+    a_queue_pair_that_is_destroyed_with_outstanding_sends: "destroyed" "destroyed-with-sends";
+    a_queue_pair_that_is_reset_with_outstanding_sends: "reset" "destroyed-with-sends";
     a_failure_that_is_not_polled: "failure" "failure-not-polled";
     a_write_with_the_key_of_deregistered_memory: "write late" "key-after-deregistration";
     a_read_with_the_key_of_deregistered_memory: "read late" "key-after-deregistration";
@@ -189,7 +189,7 @@ fn exchange(sender: &QueuePair, from: &End, receiver: &QueuePair, to: &End) {
 }
 
 /// Lets a SEND of the left end, with these bytes of its memory, be outstanding until its receive is posted.
-fn send_under_way(pair: &ConnectedPair, bytes: std::ops::Range<usize>) {
+fn send_outstanding(pair: &ConnectedPair, bytes: std::ops::Range<usize>) {
     let data = pair.left.memory.slice(bytes);
     pair.from_left
         .post_send(Request::send().data(data))

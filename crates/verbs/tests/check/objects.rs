@@ -3,7 +3,7 @@
 use rocinante::{Access, Attributes, Request, State, Status};
 
 use crate::support::TIMEOUT;
-use crate::{Program, finish_send, pair, send_under_way};
+use crate::{Program, finish_send, pair, send_outstanding};
 
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("destroyed", destroyed),
@@ -20,7 +20,7 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
 
 fn destroyed(wrong: bool) {
     let pair = pair();
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     if !wrong {
         finish_send(&pair);
     }
@@ -29,7 +29,7 @@ fn destroyed(wrong: bool) {
 
 fn reset(wrong: bool) {
     let pair = pair();
-    send_under_way(&pair, 0..100);
+    send_outstanding(&pair, 0..100);
     if !wrong {
         finish_send(&pair);
     }

@@ -1,24 +1,8 @@
-//! The two messages that delay or reject: MRA and REJ.
+//! REJ, the message that rejects a connection.
 
 use super::field::{PrivateData, at, bytes};
-use super::ids::{CommunicationId, Timeout};
-use super::reason_codes::{AcknowledgedMessage, RejectReason, RejectedMessage};
-
-layout! {
-    /// MRA: confirms receipt of a message whose response takes longer.
-    ReceiptAcknowledge {
-        /// The sender's communication ID.
-        local_id: CommunicationId = at(0, 32);
-        /// The receiver's communication ID.
-        remote_id: CommunicationId = at(4, 32);
-        /// The message that is confirmed.
-        message: AcknowledgedMessage = at(8, 2);
-        /// How long the response may take.
-        service_timeout: Timeout = at(9, 5);
-        /// The application's data.
-        private_data: PrivateData<222> = bytes(10, 222);
-    }
-}
+use super::ids::CommunicationId;
+use super::reason_codes::{RejectReason, RejectedMessage};
 
 layout! {
     /// REJ: rejects a connection.

@@ -12,7 +12,7 @@ use wire::Route;
 
 use super::Finding;
 use crate::free_loopback_address;
-use crate::local_packets::Way;
+use crate::shortcut_use::ShortcutUse;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -134,5 +134,5 @@ pub(super) fn round_trip_at(context: &Context) -> anyhow::Result<Duration> {
 
 /// How packets between queue pairs of this machine travel.
 pub(super) fn local_packets() -> Finding {
-    Finding::ok("local packets", Way::now().text())
+    Finding::ok("local packets", ShortcutUse::now().text())
 }

@@ -227,7 +227,7 @@ impl LaneState {
         self.publish_statistics(now);
         self.cm_events.release_due(now);
         self.host.handle_timeout(now);
-        let due = self.alarms.take_due(now);
+        let due = self.task_timers.take_due(now);
         if !due.is_empty() {
             deferred_wakeups::wake(Wake::Tasks(due));
         }
@@ -269,7 +269,7 @@ impl LaneState {
         let due = earliest(self.host.poll_timeout(), held_back);
         let due = earliest(due, self.deliver_more_at);
         let due = earliest(due, self.next_release());
-        let due = earliest(due, self.alarms.next());
+        let due = earliest(due, self.task_timers.next());
         let due = earliest(due, self.sockets.retry_at());
         let due = earliest(due, self.statistics_deadline());
         earliest(due, self.sockets.maintenance_at())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::QueuePair;
 
-/// Coalescing starts when this many requests are under way. With fewer, a request is sent at once.
+/// Coalescing starts when this many requests are in flight. With fewer, a request is sent at once.
 const MIN_REQUESTS_UNDER_WAY: usize = 16;
 
 /// This many packets are sent without waiting for more.
@@ -26,7 +26,7 @@ pub(super) enum Coalescing {
 
 impl QueuePair {
     /// Whether the next requests wait to be coalesced with later ones. This happens behind many
-    /// requests that are under way. All of those requested an acknowledgement, so either an
+    /// requests that are in flight. All of those requested an acknowledgement, so either an
     /// acknowledgement or the timer ends the wait.
     pub(super) fn waits_to_coalesce(&mut self, now: Instant) -> bool {
         let coalescing = match (self.may_coalesce(), self.requester.coalescing) {

@@ -116,7 +116,7 @@ impl QueuePair {
     /// A packet or its response is lost: goes back to it, once per loss.
     pub(super) fn recover_loss(&mut self, device: &mut DeviceState) {
         let missing = self.requester.oldest;
-        // After going back, nothing is under way until the next send.
+        // After going back, nothing is in flight until the next send.
         let is_back = self.requester.in_flight() == 0;
         if is_back || self.requester.retransmitted_at == Some(missing) {
             return;

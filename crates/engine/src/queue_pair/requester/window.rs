@@ -24,7 +24,7 @@ impl Default for WindowLimits {
 
 /// A send window. It grows with acknowledgements and halves with losses.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
+pub(super) struct SendWindow {
     limits: WindowLimits,
     bytes: u32,
 }
@@ -33,7 +33,7 @@ pub(super) struct Window {
 /// bytes.
 const MAX_PACKETS: u32 = 2048;
 
-impl Window {
+impl SendWindow {
     pub(super) fn new(limits: WindowLimits) -> Self {
         Self {
             limits,
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn window_grows_to_its_maximum_and_halves_to_its_minimum() {
-        let mut window = Window::new(WindowLimits::default());
+        let mut window = SendWindow::new(WindowLimits::default());
         assert_eq!(window.packets(4096), 64);
         window.grow(1000, 4096);
         assert_eq!(window.packets(4096), 256);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn window_is_limited_in_packets_of_a_small_mtu() {
-        let window = Window::new(WindowLimits {
+        let window = SendWindow::new(WindowLimits {
             min: 1,
             initial: 1 << 20,
             max: 1 << 20,

@@ -5,7 +5,7 @@ use wire::{
     Syndrome,
 };
 
-use super::super::{Link, QueuePair};
+use super::super::{PeerRoute, QueuePair};
 use super::{Message, Responder};
 use crate::device_state::DeviceState;
 use crate::incident::Target;
@@ -209,7 +209,7 @@ impl QueuePair {
 
     fn transmit_queued_responses(
         &mut self,
-        link: &Link,
+        link: &PeerRoute,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
     ) {
@@ -253,7 +253,7 @@ impl QueuePair {
         &mut self,
         response: &Response,
         syndrome: Syndrome,
-        link: &Link,
+        link: &PeerRoute,
         batch: &mut Batch<'_>,
     ) -> bool {
         let opcode = self.response_opcode(Operation::Acknowledge, Position::Only);
@@ -272,7 +272,7 @@ impl QueuePair {
         &mut self,
         response: &Response,
         result: Result64,
-        link: &Link,
+        link: &PeerRoute,
         batch: &mut Batch<'_>,
     ) -> bool {
         let operation = match result {
@@ -301,7 +301,7 @@ impl QueuePair {
         &mut self,
         response: &Response,
         reading: Reading,
-        link: &Link,
+        link: &PeerRoute,
         batch: &mut Batch<'_>,
         device: &DeviceState,
     ) -> Result<bool, AccessError> {
@@ -376,7 +376,7 @@ impl QueuePair {
         self.fail(device);
     }
 
-    fn response_head(&self, opcode: Opcode, psn: Psn, link: &Link) -> PacketHead {
+    fn response_head(&self, opcode: Opcode, psn: Psn, link: &PeerRoute) -> PacketHead {
         PacketHead::new(opcode, link.peer, psn).partition(self.partition())
     }
 

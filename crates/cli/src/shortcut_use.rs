@@ -1,17 +1,17 @@
-//! How packets between queue pairs of this machine travel.
+//! Whether packets between queue pairs of this machine use the shortcut through memory.
 
 use net::interface::LoopbackUse;
 use rocinante::{OpenOptions, Shortcut};
 
-/// The way of packets between queue pairs of this machine, and why.
-pub(crate) struct Way {
+/// Whether packets between queue pairs of this machine go through memory or sockets, and why.
+pub(crate) struct ShortcutUse {
     /// `memory` or `sockets`.
     pub(crate) through: &'static str,
     reason: &'static str,
 }
 
-impl Way {
-    /// The way of a device that is opened now.
+impl ShortcutUse {
+    /// The value for a device that is opened now.
     pub(crate) fn now() -> Self {
         let shortcut = OpenOptions::from_env().shortcut;
         let (through, reason) = match (shortcut, net::interface::loopback_use()) {

@@ -8,7 +8,7 @@ use engine::{Id, ObjectError, PostError, ReceiveRequest, Segment, SharedReceiveI
 
 use wire::Srqn;
 
-use crate::domain::ProtectionDomain;
+use crate::protection_domain::ProtectionDomain;
 
 /// A receive queue that several queue pairs share. Cheap to clone.
 #[derive(Clone)]

@@ -1,10 +1,10 @@
-//! State that several C calls of one thread use in sequence, such as `ibv_start_poll` to `ibv_end_poll`.
+//! A lock that a thread holds across several C calls, such as from `ibv_start_poll` to `ibv_end_poll`.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// State that one thread owns from `begin` to `end`; other threads wait in `begin`.
+/// A lock that one thread holds from `begin` to `end`, and the state that it protects. Other threads wait in `begin`.
 #[derive(Default)]
-pub(crate) struct CallSequence<T> {
+pub(crate) struct MultiCallLock<T> {
     state: Mutex<State<T>>,
     ended: Condvar,
 }
@@ -15,8 +15,8 @@ struct State<T> {
     work: T,
 }
 
-impl<T> CallSequence<T> {
-    /// Waits until no other thread owns it, and owns it.
+impl<T> MultiCallLock<T> {
+    /// Waits until no other thread holds the lock, and takes it.
     pub(crate) fn begin(&self) {
         let mut state = self.lock();
         while state.taken {

@@ -254,7 +254,7 @@ impl CompletionQueue {
 /// What a device of the system reports.
 ///
 /// # Panics
-/// If it can't report completions any more: nothing that is under way will ever complete.
+/// If it can't report completions any more: no outstanding request will ever complete.
 fn reported<T>(result: Result<T, SystemRefusal>) -> T {
     result.unwrap_or_else(|error| panic!("the device reports no completions any more: {error}"))
 }

@@ -1,4 +1,4 @@
-//! The plan that both sides follow: the test, the transport service and the amount.
+//! The parameters of a test, which both sides use: the test, the transport service and the amount.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,9 +15,9 @@ const MAX_ENTRIES: u64 = 1 << 20;
 /// The allowed durations of a measurement, in seconds.
 pub(super) const LONGEST: RangeInclusive<f64> = 0.01..=86400.0;
 
-/// The measurements that the client orders; the server follows.
+/// What to measure. The client sends it to the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(super) struct TestParameters {
     pub(super) test: Test,
     pub(super) service: Service,
     pub(super) sizes: Vec<usize>,
@@ -133,7 +133,7 @@ impl Amount {
     }
 }
 
-impl Plan {
+impl TestParameters {
     /// The largest message size.
     pub(super) fn largest(&self) -> usize {
         self.sizes.iter().copied().max().unwrap_or(0)
@@ -192,8 +192,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan() -> Plan {
-        Plan {
+    fn parameters() -> TestParameters {
+        TestParameters {
             test: Test::WriteBw,
             service: Service::Rc,
             sizes: vec![64],
@@ -211,21 +211,21 @@ mod tests {
 
     #[test]
     fn a_harmful_plan_of_a_client_is_rejected() {
-        assert!(plan().check().is_ok());
-        let spoils: [fn(&mut Plan); 8] = [
-            |plan| plan.sizes.clear(),
-            |plan| plan.sizes.push(0),
-            |plan| plan.sizes.push(usize::MAX),
-            |plan| plan.depth = 0,
-            |plan| plan.depth = u32::MAX,
-            |plan| plan.queue_pairs = u32::MAX,
-            |plan| plan.amount = Amount::Seconds(f64::NAN),
-            |plan| plan.amount = Amount::Seconds(-1.0),
+        assert!(parameters().check().is_ok());
+        let spoils: [fn(&mut TestParameters); 8] = [
+            |parameters| parameters.sizes.clear(),
+            |parameters| parameters.sizes.push(0),
+            |parameters| parameters.sizes.push(usize::MAX),
+            |parameters| parameters.depth = 0,
+            |parameters| parameters.depth = u32::MAX,
+            |parameters| parameters.queue_pairs = u32::MAX,
+            |parameters| parameters.amount = Amount::Seconds(f64::NAN),
+            |parameters| parameters.amount = Amount::Seconds(-1.0),
         ];
         for spoil in spoils {
-            let mut plan = plan();
-            spoil(&mut plan);
-            assert!(plan.check().is_err(), "{plan:?}");
+            let mut parameters = parameters();
+            spoil(&mut parameters);
+            assert!(parameters.check().is_err(), "{parameters:?}");
         }
     }
 }

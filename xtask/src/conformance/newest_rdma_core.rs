@@ -21,13 +21,13 @@ const PACKAGES: [&str; 4] = [PACKAGE, "python3-minimal", "iproute2", "coreutils"
 const ALSO_IN_ROOT: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 
 /// An unpacked system.
-pub(super) struct Newest {
+pub(super) struct NewestRdmaCore {
     pub(super) system: PathBuf,
     /// The version of rdma-core, such as `65.0`.
     pub(super) version: String,
 }
 
-impl Newest {
+impl NewestRdmaCore {
     /// The system of an earlier run, or else what Debian has now.
     pub(super) fn fetch() -> Result<Self, String> {
         let directory = program_beside_us("../conformance")?;

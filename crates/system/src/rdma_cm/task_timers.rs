@@ -1,4 +1,4 @@
-//! Tasks that want to be woken at a time.
+//! Timers that wake tasks. The thread of the dispatcher runs them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::OccupiedEntry;
@@ -6,54 +6,54 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-/// An alarm that is set.
+/// The key of a timer: its time, and a number because two may have the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AlarmKey {
+pub struct TimerKey {
     at: Instant,
     number: u64,
 }
 
-/// The alarms that are set.
+/// The timers that are set.
 #[derive(Debug, Default)]
-pub(super) struct Alarms(Mutex<Inner>);
+pub(super) struct TaskTimers(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    wakers: BTreeMap<AlarmKey, Waker>,
+    wakers: BTreeMap<TimerKey, Waker>,
     next_number: u64,
 }
 
-impl Alarms {
+impl TaskTimers {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets an alarm. Returns its key, and whether it is the first that is due.
-    pub(super) fn set(&self, at: Instant, waker: &Waker) -> (AlarmKey, bool) {
+    /// Sets a timer. Returns its key, and whether it is the first that is due.
+    pub(super) fn set(&self, at: Instant, waker: &Waker) -> (TimerKey, bool) {
         // Cloned before the lock is taken, because that runs code of the executor.
         let waker = waker.clone();
         let mut inner = self.lock();
         let number = inner.next_number;
         inner.next_number += 1;
-        let key = AlarmKey { at, number };
+        let key = TimerKey { at, number };
         inner.wakers.insert(key, waker);
         let is_first = inner.wakers.first_key_value().map(|(key, _)| *key) == Some(key);
         (key, is_first)
     }
 
-    /// Removes an alarm, if it is not due yet.
-    pub(super) fn cancel(&self, key: AlarmKey) {
+    /// Removes a timer, if it is not due yet.
+    pub(super) fn cancel(&self, key: TimerKey) {
         let waker = self.lock().wakers.remove(&key);
         // The lock is released: dropping a waker runs code of the executor, too.
         drop(waker);
     }
 
-    /// When the next alarm is due.
+    /// When the next timer is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.lock().wakers.first_key_value().map(|(key, _)| key.at)
     }
 
-    /// Wakes the tasks whose alarms are due.
+    /// Wakes the tasks whose timers are due.
     pub(super) fn wake_due(&self, now: Instant) {
         loop {
             let waker = {
@@ -91,19 +91,19 @@ mod tests {
     fn alarms_ring_at_their_time_unless_they_are_cancelled() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
-        let (alarms, now) = (Alarms::default(), Instant::now());
+        let (task_timers, now) = (TaskTimers::default(), Instant::now());
         let second = Duration::from_secs(1);
-        let (late, is_first) = alarms.set(now + 3 * second, &waker);
+        let (late, is_first) = task_timers.set(now + 3 * second, &waker);
         assert!(is_first);
-        let (_, is_first) = alarms.set(now + second, &waker);
+        let (_, is_first) = task_timers.set(now + second, &waker);
         assert!(is_first);
-        let (_, is_first) = alarms.set(now + 2 * second, &waker);
+        let (_, is_first) = task_timers.set(now + 2 * second, &waker);
         assert!(!is_first);
-        alarms.wake_due(now);
+        task_timers.wake_due(now);
         assert_eq!(count.0.load(Ordering::Relaxed), 0);
-        alarms.wake_due(now + 2 * second);
+        task_timers.wake_due(now + 2 * second);
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
-        alarms.cancel(late);
-        assert_eq!(alarms.next(), None);
+        task_timers.cancel(late);
+        assert_eq!(task_timers.next(), None);
     }
 }
