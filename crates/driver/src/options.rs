@@ -13,6 +13,8 @@ use crate::check::CheckOptions;
 use crate::shortcut::Shortcut;
 
 /// The options to open a device. By default nothing is captured, injected, checked or explained.
+///
+/// Write `OpenOptions { faults, ..OpenOptions::default() }`, because a later version may add fields.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// Whether the name means one of our devices or one of the system.
@@ -23,7 +25,7 @@ pub struct OpenOptions {
     pub capture_limits: capture::Limits,
     /// Faults to inject, in the format of `ROCI_FAULT`.
     pub faults: Option<String>,
-    /// The log of the injected faults, which several processes can share; see [`net::fault`].
+    /// The log of the injected faults, which several processes can share: one rule for each fault, in the format of `ROCI_FAULT`.
     pub fault_log: Option<PathBuf>,
     /// Whether the kernel segments batches into packets, which is much faster. The default is true.
     pub segmentation: bool,

@@ -9,6 +9,7 @@ mod connector;
 mod listener;
 mod system_id;
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -30,7 +31,6 @@ use driver::rdma_cm::{CmError, EventKind, Failure};
 ///
 /// When the peer disconnects, the queue pair enters the error state and outstanding requests are flushed, so
 /// a thread that waits for a completion gets one. Dropping it disconnects.
-#[derive(Debug)]
 pub struct Connection {
     // Dropped first: the peer gets the disconnect before the queue pair stops responding.
     id: ConnectionId,
@@ -91,6 +91,17 @@ impl Connection {
             Event::Other(EventKind::Disconnected { .. } | EventKind::DeviceRemoval)
         );
         self.has_ended.fetch_or(is_end, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("local_address", &self.local_address())
+            .field("peer_address", &self.peer_address())
+            .field("queue_pair", &self.queue_pair)
+            .field("has_ended", &self.has_ended)
+            .finish_non_exhaustive()
     }
 }
 

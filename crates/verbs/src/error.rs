@@ -78,6 +78,13 @@ pub enum ConnectError {
     Gone,
 }
 
+impl From<ObjectError> for ConnectError {
+    /// So that a function can create the objects of a connection and connect, with one error type.
+    fn from(error: ObjectError) -> Self {
+        Self::Setup(error.into())
+    }
+}
+
 /// Private data as text, if it is readable text, without the zeros that pad it.
 fn quoted(private_data: &[u8]) -> String {
     let end = private_data.iter().rposition(|byte| *byte != 0);

@@ -141,8 +141,8 @@
 //!
 //! With the feature `tracing`, the crate of that name gets a span for each post, and events for packets (target
 //! `rocinante::packet`, level trace), completions, retransmissions, changes of state, asynchronous events and connection events
-//! (target `rocinante`). A subscriber runs while no lock of the device is held, so it may use the device. Packets of a device to its own queue pairs, which are
-//! handed over in memory, have no events.
+//! (target `rocinante`). A subscriber runs while no lock of the device is held, so it may use the device. Packets of a device to
+//! its own queue pairs are handed over in memory and have no events.
 //!
 //! # Tests
 //!
@@ -175,7 +175,7 @@
 //! source.write(0, &[7; 4096]);
 //! for _ in 0..32 {
 //!     left.post_send(Request::write(target.remote(0)).data(source.all()))?;
-//!     completions.wait().ok()?; // lost packets are sent again
+//!     completions.wait().ok()?; // lost packets are retransmitted
 //! }
 //! assert_eq!(target.to_vec(..), [7; 4096]);
 //! # Ok(())
@@ -183,7 +183,12 @@
 //! ```
 //!
 //! With the feature `sim`, the module `sim` runs all hosts of an async program in one thread, with a simulated network and clock.
-//! One seed decides everything that happens, and `#[rocinante::test]` makes a test that runs many seeds.
+//! One seed decides everything that happens, and `#[rocinante::test]` makes a test that runs many seeds. Enable it for tests alone:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! rocinante = { path = "rocinante/crates/verbs", features = ["sim"] }
+//! ```
 //!
 //! # Devices of the system
 //!
@@ -287,6 +292,7 @@ pub use engine::{
 };
 #[cfg(feature = "sim")]
 pub use macros::test;
+pub use net::capture::Limits as CaptureLimits;
 pub use net::interface::{Device, DeviceKind, GidEntry, InterfaceId, LinkState};
 pub use wire::{
     AckTimeout, FlushPlacement, FlushRange, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer,

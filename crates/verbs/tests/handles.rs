@@ -3,12 +3,13 @@
 mod support;
 
 use std::panic::catch_unwind;
+use std::thread;
 
 use rocinante::{
-    AddressError, AddressHandle, ConnectOptions, Context, Gid, OpenOptions, Qpn, QueueKey, Request,
-    Status, WindowKind,
+    AddressError, AddressHandle, ConnectOptions, Connector, Context, Gid, Listener, OpenOptions,
+    Qpn, QueueKey, Request, Status, WindowKind,
 };
-use support::{ALL, End};
+use support::{ALL, End, TIMEOUT};
 
 /// How many there are of everything.
 fn counts(context: &Context) -> [usize; 6] {
@@ -84,6 +85,39 @@ fn a_queue_pair_ends_with_its_handle_whatever_it_is_connected_to() {
     );
     drop(pair);
     assert_eq!(counts(&end.context), before);
+}
+
+#[test]
+fn debug_text_of_a_connection_is_short_and_names_both_addresses() {
+    let listener = Listener::bind("127.51.31.6:0").expect("an address");
+    let address = listener.local_address();
+    let server = thread::spawn(move || {
+        let request = listener.wait();
+        let text = format!("{listener:?} {request:?}");
+        let end = request.context().clone();
+        let domain = end.allocate_protection_domain().expect("room");
+        let completions = end.create_completion_queue(4).expect("room");
+        let prepared = request.prepare(domain.queue_pair_builder(&completions));
+        let connection = prepared.expect("room").accept(b"").expect("a client");
+        assert!(connection.wait_disconnected(TIMEOUT));
+        text
+    });
+    let connector = Connector::resolve(address).expect("a route");
+    let context = connector.context().clone();
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(4).expect("room");
+    let mut texts = vec![format!("{connector:?}")];
+    let prepared = connector
+        .prepare(domain.queue_pair_builder(&completions))
+        .expect("room");
+    let connection = prepared.connect(b"").expect("a server");
+    texts.push(format!("{connection:?}"));
+    drop(connection);
+    texts.push(server.join().expect("no panic"));
+    for text in texts {
+        assert!(text.contains(&address.to_string()), "{text}");
+        assert!(text.len() < 800, "{} bytes: {text}", text.len());
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! An event names its id, an id names its channel, and `id_on_device` adds events to it, as in `rdma_cm`. So `channel`, `cm_id` and
 //! `id_on_device` import each other.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -51,10 +52,15 @@ pub struct Event {
 /// The queue for the events of ids.
 ///
 /// Cheap to clone. Its descriptor is readable while there is an event.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct EventChannel(Arc<Inner>);
 
-#[derive(Debug)]
+impl fmt::Debug for EventChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventChannel").finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     queue: Arc<EventQueue>,
     /// The devices of its ids.

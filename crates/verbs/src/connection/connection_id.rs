@@ -1,5 +1,6 @@
 //! An id of a connection manager: of ours, or of the system's.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,6 @@ use crate::queue_pair::{PreparedQueuePair, QueuePair};
 use crate::system_device;
 
 /// An id, and the events of it alone.
-#[derive(Debug)]
 pub(super) enum ConnectionId {
     Software { id: CmId, channel: EventChannel },
     System(SystemId),
@@ -28,6 +28,15 @@ pub(super) enum Event {
     /// At a listener: a client asks for a connection. Dropping the id rejects it.
     Request(ConnectionId, PeerParameters),
     Other(EventKind),
+}
+
+impl fmt::Debug for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionId")
+            .field("local_address", &self.local_address())
+            .field("peer_address", &self.peer_address())
+            .finish_non_exhaustive()
+    }
 }
 
 impl ConnectionId {

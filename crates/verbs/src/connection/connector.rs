@@ -15,8 +15,8 @@ use driver::rdma_cm::{EventKind, PeerParameters};
 /// How long resolving an address or a route may take. The kernel answers at once.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the server may take to respond by default. The request is sent again after 1.5, 3 and 6 seconds, and
-/// the server repeats a lost reply, so two or three messages may be lost. Linux retransmits a request after 6 seconds.
+/// How long the server may take to respond by default. The request is retransmitted after 1.5, 3 and 6 seconds, and
+/// the server retransmits a lost reply, so two or three messages may be lost. Linux retransmits a request after 6 seconds.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A resolved route to a server.

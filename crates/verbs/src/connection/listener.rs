@@ -16,7 +16,7 @@ use driver::rdma_cm::{CmError, CmId, EventKind, PeerParameters};
 /// How many requests may wait until the application accepts them.
 const BACKLOG: u16 = 1024;
 
-/// How long a client may take to confirm the connection by default. The server sends its reply again after
+/// How long a client may take to confirm the connection by default. The server retransmits its reply after
 /// 1.5, 3, 4 and 8 seconds, so four replies may be lost.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 

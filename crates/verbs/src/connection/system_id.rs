@@ -181,7 +181,7 @@ impl SystemId {
     #[cfg(feature = "async")]
     pub(super) async fn next_until(&self, deadline: Option<Instant>) -> Option<Event> {
         use std::task::Poll;
-        let mut timer = Alarm {
+        let mut timer = TaskTimer {
             id: &self.id,
             key: None,
         };
@@ -269,13 +269,13 @@ impl Devices {
 
 /// Wakes a task at a deadline, unless it is dropped before.
 #[cfg(feature = "async")]
-struct Alarm<'i> {
+struct TaskTimer<'i> {
     id: &'i rdma_cm::Id,
     key: Option<rdma_cm::TimerKey>,
 }
 
 #[cfg(feature = "async")]
-impl Alarm<'_> {
+impl TaskTimer<'_> {
     fn set(&mut self, deadline: Instant, waker: &std::task::Waker) {
         self.cancel();
         self.key = Some(self.id.set_task_timer(deadline, waker));
@@ -289,7 +289,7 @@ impl Alarm<'_> {
 }
 
 #[cfg(feature = "async")]
-impl Drop for Alarm<'_> {
+impl Drop for TaskTimer<'_> {
     fn drop(&mut self) {
         self.cancel();
     }

@@ -4,6 +4,8 @@ use engine::Access;
 use wire::{AckTimeout, PathMtu, RnrTimer};
 
 /// The options of a connection: address, access rights, timeouts and retries.
+///
+/// Write `ConnectOptions { reads, ..ConnectOptions::default() }`, because a later version may add fields.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectOptions {
     /// The index of the local GID. `None`, the default: the first one of our devices, and at devices of the system a RoCEv2

@@ -60,6 +60,13 @@ impl From<Ipv6Addr> for Gid {
     }
 }
 
+impl From<Gid> for Ipv6Addr {
+    /// The sixteen bytes as an address. [`Gid::ip`] turns an IPv4-mapped address into an IPv4 address.
+    fn from(gid: Gid) -> Self {
+        Ipv6Addr::from(gid.0)
+    }
+}
+
 impl fmt::Display for Gid {
     /// Eight groups of four digits without shortening, as RDMA tools print it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,6 +115,7 @@ mod tests {
         assert_eq!(gid(&mapped.to_string()), mapped);
         assert_eq!(mapped.ip(), Some(IpAddr::from([10, 200, 0, 2])));
         assert_eq!(Gid::from(Ipv4Addr::new(10, 200, 0, 2)), mapped);
+        assert_eq!(Gid::from(Ipv6Addr::from(mapped)), mapped);
         assert_eq!(
             Gid::from(Ipv4Addr::new(10, 200, 0, 2).to_ipv6_mapped()),
             mapped
