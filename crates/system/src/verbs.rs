@@ -4,15 +4,22 @@
 //! and access rights are the engine's types, whose values are those of `verbs.h`. Calls on the fast path go through the
 //! table of the provider, as the inline functions of the header do.
 
+mod address_handles;
+mod completion_channel;
 mod completion_queue;
 mod context;
 mod convert;
+mod datagram_requests;
 mod error;
 mod library;
 mod protection_domain;
 mod queue_pair;
 mod region;
+mod registered_buffers;
+mod shared_receive_queue;
+mod window;
 
+pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub(crate) use context::device_name;
 pub use context::{Context, DeviceAttributes, PortAttributes};
@@ -23,3 +30,5 @@ pub(crate) use library::is_used_by;
 pub use protection_domain::Domain;
 pub use queue_pair::{QueuePair, QueuePairInit};
 pub use region::Region;
+pub use shared_receive_queue::SharedReceiveQueue;
+pub use window::Window;

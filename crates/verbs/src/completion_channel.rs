@@ -2,14 +2,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::ObjectError;
 
-use crate::completion_queue::{CompletionQueue, QueueToken};
-use crate::context::Context;
+use crate::completion_queue::{CompletionQueue, QueueToken, reported};
+use crate::context::{Context, Opened};
 use driver::clock::now;
 use driver::{Awaited, Driver, Notifier};
+use system::verbs;
 
 /// Receives the notifications of armed completion queues.
 ///
@@ -18,17 +19,31 @@ use driver::{Awaited, Driver, Notifier};
 #[derive(Debug)]
 pub struct CompletionChannel {
     context: Context,
-    notifier: Arc<Notifier>,
+    object: Channel,
+}
+
+/// The channel at its device.
+#[derive(Debug, Clone)]
+pub(crate) enum Channel {
+    Software(Arc<Notifier>),
+    System(Arc<verbs::CompletionChannel>),
 }
 
 impl Context {
     /// Creates a channel for notifications of completion queues.
     pub fn create_completion_channel(&self) -> Result<CompletionChannel, ObjectError> {
-        self.software("completion channels")?;
-        let notifier = Notifier::new().map_err(|_| ObjectError::Exhausted)?;
+        let object = match self.opened() {
+            Opened::Software(_) => {
+                let notifier = Notifier::new().map_err(|_| ObjectError::Exhausted)?;
+                Channel::Software(Arc::new(notifier))
+            }
+            Opened::System(system) => {
+                Channel::System(verbs::CompletionChannel::create(&system.context)?)
+            }
+        };
         Ok(CompletionChannel {
             context: self.clone(),
-            notifier: Arc::new(notifier),
+            object,
         })
     }
 }
@@ -36,25 +51,33 @@ impl Context {
 impl CompletionChannel {
     /// Creates a completion queue that notifies this channel.
     pub fn create_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
-        CompletionQueue::create(&self.context, capacity, Some(&self.notifier))
+        CompletionQueue::create(&self.context, capacity, Some(&self.object))
     }
 
     /// The oldest notification, if there is one.
+    ///
+    /// # Panics
+    /// If a device of the system fails to report completions.
     #[must_use]
     pub fn poll(&self) -> Option<QueueToken> {
-        let oldest = self.driver().take_notification(&self.notifier);
+        let oldest = match &self.object {
+            Channel::Software(notifier) => self.driver().take_notification(notifier),
+            Channel::System(channel) => reported(channel.take()),
+        };
         oldest.map(QueueToken)
     }
 
     /// Waits for the oldest notification.
+    ///
+    /// # Panics
+    /// As [`poll`](Self::poll).
     #[must_use]
     pub fn wait(&self) -> QueueToken {
         loop {
             if let Some(token) = self.poll() {
                 return token;
             }
-            self.driver()
-                .sleep(&Awaited::Notification(&self.notifier), None);
+            self.sleep(None);
         }
     }
 
@@ -69,13 +92,20 @@ impl CompletionChannel {
             if now() >= deadline {
                 return None;
             }
-            self.driver()
-                .sleep(&Awaited::Notification(&self.notifier), Some(deadline));
+            self.sleep(Some(deadline));
         }
     }
-}
 
-impl CompletionChannel {
+    fn sleep(&self, deadline: Option<Instant>) {
+        match &self.object {
+            Channel::Software(notifier) => {
+                let awaited = Awaited::Notification(notifier);
+                self.driver().sleep(&awaited, deadline);
+            }
+            Channel::System(channel) => channel.sleep(deadline),
+        }
+    }
+
     fn driver(&self) -> &Driver {
         let driver = self.context.driver();
         driver.expect("the channel was created at one of our devices")
@@ -86,7 +116,12 @@ impl AsFd for CompletionChannel {
     /// Readable while there are notifications, and sometimes without one: a packet may wake the program
     /// directly. Then [`poll`](CompletionChannel::poll) handles the packet and may return `None`.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.driver().offer_packet_wakeups(&self.notifier);
-        self.notifier.expose()
+        match &self.object {
+            Channel::Software(notifier) => {
+                self.driver().offer_packet_wakeups(notifier);
+                notifier.expose()
+            }
+            Channel::System(channel) => channel.as_fd(),
+        }
     }
 }

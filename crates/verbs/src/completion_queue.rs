@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use engine::{Completion, Id, Notify, ObjectError, SystemRefusal};
 
+use crate::completion_channel::Channel;
 use crate::context::{Context, Opened};
-use driver::{Awaited, Driver, Notifier, PolledQueue, WaitSet};
+use driver::{Awaited, Driver, PolledQueue, WaitSet};
 use system::verbs;
 
 /// A queue of completions, oldest first.
@@ -50,7 +51,7 @@ impl CompletionQueue {
     pub(crate) fn create(
         context: &Context,
         capacity: u32,
-        channel: Option<&Arc<Notifier>>,
+        channel: Option<&Channel>,
     ) -> Result<Self, ObjectError> {
         let object = match context.opened() {
             Opened::Software(driver) => {
@@ -58,8 +59,8 @@ impl CompletionQueue {
                 let id = driver.call(|device| device.create_completion_queue(capacity))?;
                 let waiting = Arc::default();
                 driver.set_wait_set(id, &waiting);
-                if let Some(channel) = channel {
-                    driver.set_notifier(id, channel, token(id));
+                if let Some(Channel::Software(notifier)) = channel {
+                    driver.set_notifier(id, notifier, token(id));
                 }
                 let queue = driver.polled_queue(id).ok_or(ObjectError::Unknown)?;
                 Object::Software {
@@ -69,7 +70,12 @@ impl CompletionQueue {
                 }
             }
             Opened::System(system) => {
-                Object::System(verbs::CompletionQueue::create(&system.context, capacity)?)
+                let channel = match channel {
+                    Some(Channel::System(channel)) => Some(channel),
+                    _ => None,
+                };
+                let queue = verbs::CompletionQueue::create(&system.context, capacity, channel)?;
+                Object::System(queue)
             }
         };
         Ok(Self(Arc::new(Owner {
@@ -154,20 +160,26 @@ impl CompletionQueue {
         }
     }
 
-    /// The token of this queue in the notifications of its channel. Queues at devices of the system have no channel, and all the
-    /// same token.
+    /// The token of this queue in the notifications of its channel.
     #[must_use]
     pub fn token(&self) -> QueueToken {
-        QueueToken(self.id().map_or(0, token))
+        QueueToken(match &self.0.object {
+            Object::Software { queue, .. } => token(queue.id()),
+            Object::System(queue) => queue.token(),
+        })
     }
 
     /// Arms the queue: the next completion adds one notification to the channel.
     ///
     /// Completions that are already in the queue do not count, so poll once more afterwards. It has no effect at a queue without a
     /// channel.
+    ///
+    /// # Panics
+    /// As [`poll`](Self::poll).
     pub fn arm(&self, notify: Notify) {
-        if let Object::Software { driver, queue, .. } = &self.0.object {
-            driver.arm(queue.id(), notify);
+        match &self.0.object {
+            Object::Software { driver, queue, .. } => driver.arm(queue.id(), notify),
+            Object::System(queue) => reported(queue.notify(notify)),
         }
     }
 
@@ -178,7 +190,7 @@ impl CompletionQueue {
                 let id = queue.id();
                 driver.call(|device| device.resize_completion_queue(id, capacity))
             }
-            Object::System(_) => Err(SystemRefusal::NotOffered("queues of another size").into()),
+            Object::System(queue) => Ok(queue.resize(capacity)?),
         }
     }
 
@@ -255,7 +267,7 @@ impl CompletionQueue {
 ///
 /// # Panics
 /// If it can't report completions any more: no outstanding request will ever complete.
-fn reported<T>(result: Result<T, SystemRefusal>) -> T {
+pub(crate) fn reported<T>(result: Result<T, SystemRefusal>) -> T {
     result.unwrap_or_else(|error| panic!("the device reports no completions any more: {error}"))
 }
 
@@ -290,8 +302,10 @@ mod tests {
     #[test]
     fn a_queue_that_is_dropped_leaves_nothing_with_its_device() {
         let context = Context::open("127.51.33.1").expect("a loopback address");
-        let notifier = Arc::new(Notifier::without_descriptor());
-        let queue = CompletionQueue::create(&context, 4, Some(&notifier)).expect("room");
+        let notifier = Arc::new(driver::Notifier::without_descriptor());
+        let channel = Channel::Software(Arc::clone(&notifier));
+        let queue = CompletionQueue::create(&context, 4, Some(&channel)).expect("room");
+        drop(channel);
         let Object::Software { waiting, .. } = &queue.0.object else {
             panic!("a software device");
         };

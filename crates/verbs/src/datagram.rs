@@ -9,7 +9,7 @@ use engine::{
 use net::socket::SocketError;
 use wire::{Gid, Qpn, QueueKey};
 
-use crate::context::Context;
+use crate::context::{Context, Opened};
 use crate::error::SetupError;
 use crate::queue_pair::{Endpoint, Handle, QueuePairBuilder};
 use crate::request::Request;
@@ -61,9 +61,31 @@ impl AddressHandle {
     }
 
     fn checked(context: &Context, destination: Destination) -> Result<Self, AddressError> {
-        let check = |device: &mut engine::Device| device.check_address(&destination.address);
-        context.software("address handles")?.call(check)?;
+        let address = &destination.address;
+        match context.opened() {
+            Opened::Software(driver) => driver.call(|device| device.check_address(address))?,
+            Opened::System(system) => check_address(&system.gids, address)?,
+        }
         Ok(Self { destination })
+    }
+}
+
+/// The checks of an address that need no device.
+fn check_address(gids: &[Gid], address: &Address) -> Result<(), AddressError> {
+    let index = address.source_index;
+    let source = gids.get(usize::from(index)).filter(|gid| !gid.is_zero());
+    let source = source.ok_or(AddressError::EmptySourceIndex(index))?;
+    if address.destination.is_zero() {
+        return Err(AddressError::NoDestination);
+    }
+    let is_ipv4 = |gid: &Gid| gid.ip().is_some_and(|address| address.is_ipv4());
+    if is_ipv4(source) == is_ipv4(&address.destination) {
+        Ok(())
+    } else {
+        Err(AddressError::FamilyMismatch {
+            source_index: index,
+            destination: address.destination,
+        })
     }
 }
 
@@ -84,7 +106,7 @@ impl QueuePairBuilder {
         let endpoint = handle.endpoint(options.gid_index)?;
         handle.modify(&Attributes {
             state: Some(State::Initialized),
-            port: Some(1),
+            port: Some(handle.port()),
             partition_index: Some(0),
             queue_key: Some(key),
             ..Attributes::default()
@@ -129,6 +151,9 @@ impl DatagramQueuePair {
 
     /// Joins a multicast group.
     pub fn join(&self, group: Gid) -> Result<(), JoinGroupError> {
+        if let Some(queue_pair) = self.handle.system() {
+            return Ok(queue_pair.attach(group).map_err(MulticastError::from)?);
+        }
         let number = self.handle.number;
         let driver = self.handle.driver();
         driver.call(|device| device.attach_multicast(number, group))?;
@@ -142,6 +167,9 @@ impl DatagramQueuePair {
 
     /// Leaves a multicast group.
     pub fn leave(&self, group: Gid) -> Result<(), MulticastError> {
+        if let Some(queue_pair) = self.handle.system() {
+            return Ok(queue_pair.detach(group)?);
+        }
         let number = self.handle.number;
         let driver = self.handle.driver();
         driver.call(|device| device.detach_multicast(number, group))?;

@@ -62,12 +62,22 @@ impl ProtectionDomain {
 
     /// Allocates a memory window.
     pub fn allocate_memory_window(&self, kind: WindowKind) -> Result<MemoryWindow, MemoryError> {
+        if let Some(system) = self.system() {
+            let window = verbs::Window::allocate(system, kind)?;
+            return Ok(MemoryWindow {
+                domain: self.clone(),
+                key: window.name(),
+                kind,
+                system: Some(window),
+            });
+        }
         let (driver, id) = self.software("memory windows")?;
         let key = driver.call(|device| device.allocate_window(id, kind))?;
         Ok(MemoryWindow {
             domain: self.clone(),
             key,
             kind,
+            system: None,
         })
     }
 }
@@ -272,12 +282,17 @@ pub struct MemoryWindow {
     domain: ProtectionDomain,
     key: Key,
     kind: WindowKind,
+    /// The window of a device of the system.
+    system: Option<Arc<verbs::Window>>,
 }
 
 impl MemoryWindow {
-    /// The current key.
+    /// The current key. At devices of the system it is that of the last binding that was posted.
     #[must_use]
     pub fn remote_key(&self) -> Key {
+        if let Some(window) = &self.system {
+            return window.remote_key();
+        }
         let key = self.key;
         self.domain
             .driver()
@@ -322,6 +337,9 @@ impl Request {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
+        if self.system.is_some() {
+            return;
+        }
         let key = self.key;
         let _ = self.domain.driver().call(|device| device.free_window(key));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use driver::PostedQueue;
 use engine::{Id, ObjectError, PostError, ReceiveRequest, Segment, SharedReceiveInit};
-
+use system::verbs;
 use wire::Srqn;
 
 use crate::protection_domain::ProtectionDomain;
@@ -16,7 +16,12 @@ pub struct SharedReceiveQueue(Arc<Owner>);
 
 struct Owner {
     domain: ProtectionDomain,
-    queue: PostedQueue,
+    object: Object,
+}
+
+enum Object {
+    Software(PostedQueue),
+    System(Arc<verbs::SharedReceiveQueue>),
 }
 
 impl ProtectionDomain {
@@ -26,6 +31,10 @@ impl ProtectionDomain {
         capacity: u32,
         max_segments: u32,
     ) -> Result<SharedReceiveQueue, ObjectError> {
+        if let Some(domain) = self.system() {
+            let queue = verbs::SharedReceiveQueue::create(domain, capacity, max_segments)?;
+            return Ok(SharedReceiveQueue::of(self, Object::System(queue)));
+        }
         let (_, domain) = self.software("shared receive queues")?;
         let init = SharedReceiveInit {
             domain,
@@ -44,15 +53,17 @@ impl SharedReceiveQueue {
     ) -> Result<Self, ObjectError> {
         let (driver, _) = domain.software("shared receive queues")?;
         let queue = driver.create_shared_receive_queue(init)?;
-        Ok(Self(Arc::new(Owner {
-            domain: domain.clone(),
-            queue,
-        })))
+        Ok(Self::of(domain, Object::Software(queue)))
+    }
+
+    fn of(domain: &ProtectionDomain, object: Object) -> Self {
+        let domain = domain.clone();
+        Self(Arc::new(Owner { domain, object }))
     }
 
     /// Its number for peers, if it is for XRC.
     pub(crate) fn number(&self) -> Option<Srqn> {
-        let id = self.id();
+        let id = self.id()?;
         let driver = self.0.domain.driver();
         driver.call_without_transmit(|device| device.shared_receive_queue(id)?.number())
     }
@@ -64,38 +75,53 @@ impl SharedReceiveQueue {
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
         let request = ReceiveRequest::new(id, segments);
-        let driver = self.0.domain.driver();
-        driver.post_shared_receive(&self.0.queue, request)
+        match &self.0.object {
+            Object::Software(queue) => self.0.domain.driver().post_shared_receive(queue, request),
+            Object::System(queue) => Ok(queue.post_receive(&request)?),
+        }
     }
 
     /// Arms the limit: one event when fewer than `limit` receives are left; 0 disarms it.
     pub fn arm_limit(&self, limit: u32) -> Result<(), ObjectError> {
-        let id = self.id();
-        self.0
-            .domain
-            .driver()
-            .call(|device| device.set_shared_receive_limit(id, limit))
+        match &self.0.object {
+            Object::Software(queue) => {
+                let (driver, id) = (self.0.domain.driver(), queue.id());
+                driver.call(|device| device.set_shared_receive_limit(id, limit))
+            }
+            Object::System(queue) => Ok(queue.arm_limit(limit)?),
+        }
     }
 
-    pub(crate) fn id(&self) -> Id<engine::SharedReceiveQueue> {
-        self.0.queue.id()
+    /// Its number in the engine; `None` at devices of the system.
+    pub(crate) fn id(&self) -> Option<Id<engine::SharedReceiveQueue>> {
+        match &self.0.object {
+            Object::Software(queue) => Some(queue.id()),
+            Object::System(_) => None,
+        }
+    }
+
+    /// The system's queue, if it belongs to a device of the system.
+    pub(crate) fn system(&self) -> Option<&Arc<verbs::SharedReceiveQueue>> {
+        match &self.0.object {
+            Object::Software(_) => None,
+            Object::System(queue) => Some(queue),
+        }
     }
 }
 
 impl fmt::Debug for SharedReceiveQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SharedReceiveQueue")
-            .field(&self.id().index())
+            .field(&self.id().map(Id::index))
             .finish()
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let id = self.queue.id();
-        let _ = self
-            .domain
-            .driver()
-            .call(|device| device.destroy_shared_receive_queue(id));
+        if let Object::Software(queue) = &self.object {
+            let (driver, id) = (self.domain.driver(), queue.id());
+            let _ = driver.call(|device| device.destroy_shared_receive_queue(id));
+        }
     }
 }

@@ -7,6 +7,7 @@ use wire::{Gid, Qpn};
 use super::Device;
 use crate::limits::Limits;
 use crate::state::QueuePairType;
+use crate::system_refusal::SystemRefusal;
 
 /// Why a queue pair could not join or leave a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +28,9 @@ pub enum MulticastError {
     /// The queue pair is not a member.
     #[error("the queue pair is not in the group {0}")]
     NotMember(Gid),
+    /// A device of the system refused it.
+    #[error(transparent)]
+    System(#[from] SystemRefusal),
 }
 
 /// The members of each group.

@@ -1,18 +1,24 @@
 //! Completion queues, and waiting for completions.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use abi::{Polled, ibv_comp_channel, ibv_cq, ibv_wc};
-use engine::{Completion, SystemRefusal};
+use abi::{Polled, ibv_cq, ibv_wc};
+use engine::{CompletedWork, Completion, Notify, Source, Status, SystemRefusal};
+use wire::Qpn;
 
+use super::completion_channel::CompletionChannel;
 use super::context::Context;
 use super::convert::completion_of;
+use super::datagram_requests::DatagramRequests;
 use super::error::{error_number, last_error};
+use super::protection_domain::Domain;
 
 /// How many completions are taken at a time.
 const BATCH: usize = 16;
@@ -21,17 +27,34 @@ const BATCH: usize = 16;
 /// queue is dropped.
 const TASK_SLICE: Duration = Duration::from_millis(50);
 
-/// A completion queue, with a channel of its own for threads that wait.
+/// How often a thread that waits for a queue polls it if the events of the queue are the program's.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+
+/// A completion queue. It has a channel of its own for threads that wait, unless the program gave it one.
 #[derive(Debug)]
 pub struct CompletionQueue {
     pub(super) raw: NonNull<ibv_cq>,
-    channel: NonNull<ibv_comp_channel>,
+    channel: Arc<CompletionChannel>,
+    /// Whether the program takes the events of the channel.
+    has_programs_channel: bool,
+    token: u64,
     context: Arc<Context>,
+    /// The datagram queue pairs that complete here.
+    datagrams: Mutex<HashMap<Qpn, Datagrams>>,
+    /// Whether there have been any.
+    has_datagrams: AtomicBool,
     /// Whether a thread sleeps at the channel. An event wakes one thread, which may leave completions to others, so the
     /// others wait for their turn instead of for an event.
     has_sleeper: Mutex<bool>,
     turn: Condvar,
     tasks: Mutex<Tasks>,
+}
+
+/// What the completions of a datagram queue pair need.
+#[derive(Debug)]
+struct Datagrams {
+    requests: Arc<DatagramRequests>,
+    domain: Weak<Domain>,
 }
 
 /// The right to sleep at the channel, given to the next thread when it is dropped.
@@ -64,44 +87,131 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Creates a queue for at least this many completions.
-    pub fn create(context: &Arc<Context>, capacity: u32) -> Result<Arc<Self>, SystemRefusal> {
-        let functions = context.functions;
-        let capacity = c_int::try_from(capacity).unwrap_or(c_int::MAX);
-        // SAFETY: the context is open.
-        let channel = unsafe { (functions.ibv_create_comp_channel)(context.raw.as_ptr()) };
-        let channel = NonNull::new(channel).ok_or_else(|| last_error("ibv_create_comp_channel"))?;
-        // SAFETY: the context is open, and the channel belongs to it.
+    /// Creates a queue for at least this many completions. Its events go to the channel, if there is one.
+    pub fn create(
+        context: &Arc<Context>,
+        capacity: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Arc<Self>, SystemRefusal> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let token = NEXT.fetch_add(1, Ordering::Relaxed);
+        let has_programs_channel = channel.is_some();
+        let channel = match channel {
+            Some(channel) => Arc::clone(channel),
+            None => CompletionChannel::create(context)?,
+        };
+        // SAFETY: the context is open, and the channel belongs to it. The token is not used as a pointer.
         let raw = unsafe {
-            (functions.ibv_create_cq)(
+            (context.functions.ibv_create_cq)(
                 context.raw.as_ptr(),
-                capacity,
-                ptr::null_mut(),
-                channel.as_ptr(),
+                c_int::try_from(capacity).unwrap_or(c_int::MAX),
+                ptr::without_provenance_mut(token as usize),
+                channel.raw.as_ptr(),
                 0,
             )
         };
-        let Some(raw) = NonNull::new(raw) else {
-            let error = last_error("ibv_create_cq");
-            // SAFETY: no queue uses the channel.
-            unsafe { (functions.ibv_destroy_comp_channel)(channel.as_ptr()) };
-            return Err(error);
-        };
         Ok(Arc::new(Self {
-            raw,
+            raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_create_cq"))?,
             channel,
+            has_programs_channel,
+            token,
             context: Arc::clone(context),
+            datagrams: Mutex::default(),
+            has_datagrams: AtomicBool::new(false),
             has_sleeper: Mutex::default(),
             turn: Condvar::new(),
             tasks: Mutex::default(),
         }))
     }
 
+    /// Its number in the events of its channel.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Changes the capacity.
+    pub fn resize(&self, capacity: u32) -> Result<(), SystemRefusal> {
+        let capacity = c_int::try_from(capacity).unwrap_or(c_int::MAX);
+        let resize = self.context.functions.ibv_resize_cq;
+        // SAFETY: the queue exists.
+        match unsafe { resize(self.raw.as_ptr(), capacity) } {
+            0 => Ok(()),
+            number => Err(error_number("ibv_resize_cq", number)),
+        }
+    }
+
+    /// Asks for an event at the channel of the program; without one there is nothing to ask for.
+    pub fn notify(&self, notify: Notify) -> Result<(), SystemRefusal> {
+        if self.has_programs_channel {
+            self.arm(notify)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Lets the completions of a datagram queue pair have the program's ids and the senders' addresses.
+    pub(super) fn add_datagrams(
+        &self,
+        queue_pair: Qpn,
+        requests: &Arc<DatagramRequests>,
+        domain: &Arc<Domain>,
+    ) {
+        let datagrams = Datagrams {
+            requests: Arc::clone(requests),
+            domain: Arc::downgrade(domain),
+        };
+        self.datagrams().insert(queue_pair, datagrams);
+        self.has_datagrams.store(true, Ordering::Release);
+    }
+
+    /// Forgets a destroyed queue pair. A new one may have its number already.
+    pub(super) fn remove_datagrams(&self, queue_pair: Qpn, requests: &Arc<DatagramRequests>) {
+        let mut datagrams = self.datagrams();
+        let found = datagrams.get(&queue_pair);
+        if found.is_some_and(|found| Arc::ptr_eq(&found.requests, requests)) {
+            datagrams.remove(&queue_pair);
+        }
+    }
+
+    fn datagrams(&self) -> MutexGuard<'_, HashMap<Qpn, Datagrams>> {
+        self.datagrams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A completion as the program expects it.
+    fn completion(&self, found: &ibv_wc) -> Completion {
+        let mut completion = completion_of(found);
+        if self.has_datagrams.load(Ordering::Acquire) {
+            self.complete_datagram(&mut completion, found.src_qp);
+        }
+        completion
+    }
+
+    fn complete_datagram(&self, completion: &mut Completion, sender: u32) {
+        let datagrams = self.datagrams();
+        let Some(queue_pair) = datagrams.get(&completion.queue_pair) else {
+            return;
+        };
+        let Some(ended) = queue_pair.requests.end(completion.id) else {
+            return;
+        };
+        completion.id = ended.id;
+        let is_received = completion.work == CompletedWork::Receive;
+        if completion.status == Status::Success && is_received {
+            let domain = queue_pair.domain.upgrade();
+            completion.source = domain.map(|domain| Source {
+                queue_pair: Qpn::new(sender),
+                gid: domain.buffers.sender(&ended.segments),
+            });
+        }
+    }
+
     /// The oldest completion, if there is one.
     pub fn poll(&self) -> Result<Option<Completion>, SystemRefusal> {
         let mut found = [ibv_wc::default()];
         let count = self.poll_into(&mut found)?;
-        Ok(found[..count].first().map(completion_of))
+        Ok(found[..count].first().map(|found| self.completion(found)))
     }
 
     /// Appends the completions that have arrived, at most `limit`, and returns how many.
@@ -115,7 +225,7 @@ impl CompletionQueue {
         while taken < limit {
             let wanted = (limit - taken).min(BATCH);
             let count = self.poll_into(&mut found[..wanted])?;
-            into.extend(found[..count].iter().map(completion_of));
+            into.extend(found[..count].iter().map(|found| self.completion(found)));
             taken += count;
             if count < wanted {
                 break;
@@ -139,6 +249,9 @@ impl CompletionQueue {
 
     /// Waits for the next completion, at most until the deadline; `None` if none arrived.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<Option<Completion>, SystemRefusal> {
+        if self.has_programs_channel {
+            return self.wait_without_events(deadline);
+        }
         loop {
             let found = self.poll()?;
             if found.is_some() {
@@ -147,7 +260,7 @@ impl CompletionQueue {
             let Some(turn) = self.take_turn(deadline) else {
                 return Ok(None);
             };
-            self.arm()?;
+            self.arm(Notify::Any)?;
             // A completion that arrived before the queue was armed causes no event.
             let found = self.poll()?;
             if found.is_some() {
@@ -162,6 +275,20 @@ impl CompletionQueue {
             if had_event {
                 self.wake_tasks();
             }
+        }
+    }
+
+    /// As [`wait`](Self::wait), if the program takes the events of the channel: this thread must not take them.
+    fn wait_without_events(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Completion>, SystemRefusal> {
+        loop {
+            let found = self.poll()?;
+            if found.is_some() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(found);
+            }
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -184,7 +311,10 @@ impl CompletionQueue {
                 self.wake_tasks();
             }
         }
-        self.arm()
+        if self.has_programs_channel {
+            return Ok(());
+        }
+        self.arm(Notify::Any)
     }
 
     /// Sleeps once for the tasks; `false` if there are none, or if the device fails.
@@ -195,6 +325,11 @@ impl CompletionQueue {
                 tasks.has_thread = false;
                 return false;
             }
+        }
+        if self.has_programs_channel {
+            thread::sleep(POLL_INTERVAL);
+            self.wake_tasks();
+            return true;
         }
         let Some(turn) = self.take_turn(Some(Instant::now() + TASK_SLICE)) else {
             return true;
@@ -245,11 +380,11 @@ impl CompletionQueue {
     }
 
     /// Asks for an event at the next completion.
-    fn arm(&self) -> Result<(), SystemRefusal> {
+    fn arm(&self, notify: Notify) -> Result<(), SystemRefusal> {
         let arm = self.context.operations().req_notify_cq;
         let arm = arm.ok_or(SystemRefusal::Lacks("events of completion queues"))?;
         // SAFETY: the queue exists.
-        match unsafe { arm(self.raw.as_ptr(), 0) } {
+        match unsafe { arm(self.raw.as_ptr(), c_int::from(notify == Notify::Solicited)) } {
             0 => Ok(()),
             number => Err(error_number("ibv_req_notify_cq", number)),
         }
@@ -257,38 +392,8 @@ impl CompletionQueue {
 
     /// Sleeps until there is an event, and takes it. Returns whether there was one; it may return early.
     fn sleep(&self, time: Option<Duration>) -> Result<bool, SystemRefusal> {
-        // SAFETY: the channel exists, and its descriptor does not change.
-        let fd = unsafe { (*self.channel.as_ptr()).fd };
-        let mut descriptor = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // Rounded up, so that a short time is not a busy loop.
-        let milliseconds = time.map_or(-1, |time| {
-            c_int::try_from(time.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
-        });
-        // SAFETY: one descriptor, which is open as long as the channel exists.
-        let ready = unsafe { libc::poll(&raw mut descriptor, 1, milliseconds) };
-        if ready <= 0 {
-            // The time is over, or a signal arrived.
-            return Ok(false);
-        }
-        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel exists, and has an event, so the call does not block: this is the only thread that takes events.
-        let taken = unsafe {
-            (self.context.functions.ibv_get_cq_event)(
-                self.channel.as_ptr(),
-                &raw mut queue,
-                &raw mut context,
-            )
-        };
-        if taken != 0 {
-            return Err(last_error("ibv_get_cq_event"));
-        }
-        // SAFETY: the event is of this queue, the only one of the channel, and is acknowledged once.
-        unsafe { (self.context.functions.ibv_ack_cq_events)(self.raw.as_ptr(), 1) };
-        Ok(true)
+        self.channel.sleep(time.map(|time| Instant::now() + time));
+        Ok(self.channel.take()?.is_some())
     }
 
     /// The device.
@@ -322,10 +427,8 @@ fn remaining(deadline: Option<Instant>) -> Remaining {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        let functions = self.context.functions;
-        // SAFETY: no queue pair uses it any more, because each has an `Arc` of it, and all events are acknowledged.
-        unsafe { (functions.ibv_destroy_cq)(self.raw.as_ptr()) };
-        // SAFETY: its only queue is destroyed.
-        unsafe { (functions.ibv_destroy_comp_channel)(self.channel.as_ptr()) };
+        // SAFETY: no queue pair uses it any more, because each has an `Arc` of it. The function waits for a thread that takes an
+        // event of it.
+        unsafe { (self.context.functions.ibv_destroy_cq)(self.raw.as_ptr()) };
     }
 }

@@ -12,6 +12,7 @@ use abi::{
 use engine::{AsyncEvent, SystemRefusal};
 use wire::{Gid, PathMtu, Qpn};
 
+use super::completion_channel::{set_nonblocking, wait_readable};
 use super::error::{OpenError, error_number, last_error};
 use super::library::{Functions, functions};
 
@@ -126,7 +127,8 @@ impl Context {
             functions,
             name: name.to_owned(),
         });
-        context.set_events_nonblocking()?;
+        // Of two threads that see an event, one takes it, and the other must not block.
+        set_nonblocking(context.event_descriptor())?;
         Ok(context)
     }
 
@@ -134,19 +136,6 @@ impl Context {
     fn event_descriptor(&self) -> c_int {
         // SAFETY: the context is open, and its descriptor does not change.
         unsafe { (*self.raw.as_ptr()).async_fd }
-    }
-
-    /// Of two threads that see an event, one takes it, and the other must not block.
-    fn set_events_nonblocking(&self) -> Result<(), SystemRefusal> {
-        let fd = self.event_descriptor();
-        // SAFETY: takes no pointers.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-        // SAFETY: takes no pointers.
-        let set = unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
-        if flags < 0 || set < 0 {
-            return Err(last_error("fcntl"));
-        }
-        Ok(())
     }
 
     /// Waits for the next asynchronous event, at most this long.
@@ -160,15 +149,7 @@ impl Context {
             if left.is_zero() {
                 return None;
             }
-            let mut descriptor = libc::pollfd {
-                fd: self.event_descriptor(),
-                events: libc::POLLIN,
-                revents: 0,
-            };
-            let milliseconds =
-                c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX);
-            // SAFETY: one descriptor, which is open as long as the context.
-            unsafe { libc::poll(&raw mut descriptor, 1, milliseconds) };
+            wait_readable(self.event_descriptor(), Some(left));
         }
     }
 

@@ -1,8 +1,17 @@
 //! From the engine's vocabulary to the structures of C, and back.
 
-use abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_wc};
-use engine::{Access, Address, Attribute, Attributes, CompletedWork, Completion, State, Status};
+use std::ffi::c_int;
+use std::ptr;
+
+use abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_recv_wr, ibv_sge, ibv_wc};
+use engine::{
+    Access, Address, Attribute, Attributes, CompletedWork, Completion, ReceiveRequest, Segment,
+    State, Status, SystemRefusal,
+};
+use smallvec::SmallVec;
 use wire::{AckTimeout, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
+
+use super::error::error_number;
 
 /// The port of a queue pair whose attributes name none. Most devices have one port.
 pub(super) const FIRST_PORT: u8 = 1;
@@ -63,6 +72,37 @@ fn work_of(opcode: u32) -> CompletedWork {
     }
 }
 
+/// The segments of a request, as C has them.
+pub(super) type Segments = SmallVec<[ibv_sge; 4]>;
+
+pub(super) fn segment_of(segment: &Segment) -> ibv_sge {
+    ibv_sge {
+        addr: segment.address,
+        length: segment.length,
+        lkey: segment.key.value(),
+    }
+}
+
+/// Posts a receive by a function of the provider. The request lives until the function returns.
+pub(super) fn post_receive_with(
+    call: &'static str,
+    request: &ReceiveRequest,
+    post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+) -> Result<(), SystemRefusal> {
+    let mut segments: Segments = request.segments.iter().map(segment_of).collect();
+    let mut wanted = ibv_recv_wr {
+        wr_id: request.id,
+        next: ptr::null_mut(),
+        sg_list: segments.as_mut_ptr(),
+        num_sge: segments.len() as c_int,
+    };
+    let mut bad = ptr::null_mut();
+    match post(&raw mut wanted, &raw mut bad) {
+        0 => Ok(()),
+        number => Err(error_number(call, number)),
+    }
+}
+
 /// The attributes as C has them. The mask has the same bits as [`Attributes::given`].
 pub(super) fn attributes_of(given: &Attributes, port: u8) -> ibv_qp_attr {
     let address = |address: &Address| address_of(address, port);
@@ -95,7 +135,8 @@ pub(super) fn attributes_of(given: &Attributes, port: u8) -> ibv_qp_attr {
     }
 }
 
-fn address_of(address: &Address, port: u8) -> ibv_ah_attr {
+/// An address handle as C has it.
+pub(super) fn address_of(address: &Address, port: u8) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid {

@@ -4,8 +4,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use abi::{
-    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid,
-    ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
+    ibv_device_attr, ibv_gid, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
 
 use crate::loader::{Handle, LibraryError, Name, functions};
@@ -36,6 +37,7 @@ functions! {
     ibv_create_comp_channel(*mut ibv_context) -> *mut ibv_comp_channel;
     ibv_destroy_comp_channel(*mut ibv_comp_channel) -> c_int;
     ibv_create_cq(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+    ibv_resize_cq(*mut ibv_cq, c_int) -> c_int;
     ibv_destroy_cq(*mut ibv_cq) -> c_int;
     ibv_get_cq_event(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
     ibv_ack_cq_events(*mut ibv_cq, u32) -> ();
@@ -45,6 +47,13 @@ functions! {
     ibv_destroy_qp(*mut ibv_qp) -> c_int;
     ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
     ibv_query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
+    ibv_attach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int;
+    ibv_detach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int;
+    ibv_create_srq(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    ibv_modify_srq(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int;
+    ibv_destroy_srq(*mut ibv_srq) -> c_int;
+    ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
+    ibv_destroy_ah(*mut ibv_ah) -> c_int;
 }
 
 /// The functions of the system's libibverbs, loaded at the first call.

@@ -1,4 +1,4 @@
-//! Queue pairs: RC and UC.
+//! Queue pairs: RC, UC and UD.
 
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
@@ -6,30 +6,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use abi::{
-    AtomicTarget, BindWindow, RdmaTarget, WorkTarget, ibv_mw_bind_info, ibv_qp, ibv_qp_attr,
-    ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    AtomicTarget, BindWindow, DatagramTarget, RdmaTarget, WorkTarget, ibv_gid, ibv_mr, ibv_mw_bind,
+    ibv_mw_bind_info, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_send_wr, ibv_sge,
 };
 use engine::{
-    Attribute, Attributes, Payload, QueuePairType, ReceiveRequest, Segment, SendRequest, State,
-    SystemRefusal, Work,
+    Attribute, Attributes, Binding, Destination, Payload, QueuePairType, ReceiveRequest,
+    SendRequest, State, SystemRefusal, Work,
 };
 use smallvec::SmallVec;
-use wire::Qpn;
+use wire::{Gid, Key, Qpn};
 
+use super::address_handles::AddressHandles;
 use super::completion_queue::CompletionQueue;
-use super::convert::{FIRST_PORT, attributes_of, state_of};
+use super::convert::{
+    FIRST_PORT, Segments, attributes_of, post_receive_with, segment_of, state_of,
+};
+use super::datagram_requests::DatagramRequests;
 use super::error::{error_number, last_error};
 use super::protection_domain::Domain;
+use super::shared_receive_queue::SharedReceiveQueue;
+use super::window::{Window, bind_info};
 
 /// What a queue pair is made of.
 #[derive(Debug)]
 pub struct QueuePairInit<'a> {
-    /// RC or UC.
+    /// RC, UC or UD.
     pub kind: QueuePairType,
     /// Where completions of sends go.
     pub send_completions: &'a Arc<CompletionQueue>,
     /// Where completions of receives go.
     pub receive_completions: &'a Arc<CompletionQueue>,
+    /// Where receives are taken from, if not from its own queue.
+    pub shared_receives: Option<&'a Arc<SharedReceiveQueue>>,
     /// How many send requests may be outstanding.
     pub max_sends: u32,
     /// How many receives may be posted.
@@ -48,7 +56,16 @@ pub struct QueuePair {
     domain: Arc<Domain>,
     /// The port that it was given. Its address needs the same one.
     port: AtomicU8,
-    _completions: [Arc<CompletionQueue>; 2],
+    completions: [Arc<CompletionQueue>; 2],
+    shared_receives: Option<Arc<SharedReceiveQueue>>,
+    /// What a datagram queue pair also has.
+    datagrams: Option<Datagrams>,
+}
+
+#[derive(Debug, Default)]
+struct Datagrams {
+    handles: AddressHandles,
+    requests: Arc<DatagramRequests>,
 }
 
 // SAFETY: the functions of libibverbs may be called from any thread, also at the same time.
@@ -57,21 +74,26 @@ unsafe impl Send for QueuePair {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for QueuePair {}
 
-/// The segments of a request, as C has them.
-type Segments = SmallVec<[ibv_sge; 4]>;
-
 impl QueuePair {
     /// Creates a queue pair.
     pub fn create(domain: &Arc<Domain>, init: &QueuePairInit<'_>) -> Result<Self, SystemRefusal> {
         let kind = match init.kind {
             QueuePairType::Rc => abi::IBV_QPT_RC,
             QueuePairType::Uc => abi::IBV_QPT_UC,
-            QueuePairType::Ud => return Err(SystemRefusal::NotOffered("datagram queue pairs")),
+            QueuePairType::Ud if init.shared_receives.is_none() => abi::IBV_QPT_UD,
+            QueuePairType::Ud => {
+                return Err(SystemRefusal::NotOffered(
+                    "shared receive queues of datagram queue pairs",
+                ));
+            }
             _ => return Err(SystemRefusal::NotOffered("XRC queue pairs")),
         };
         let mut wanted = ibv_qp_init_attr {
             send_cq: init.send_completions.raw.as_ptr(),
             recv_cq: init.receive_completions.raw.as_ptr(),
+            srq: init
+                .shared_receives
+                .map_or(ptr::null_mut(), |queue| queue.raw.as_ptr()),
             cap: ibv_qp_cap {
                 max_send_wr: init.max_sends,
                 max_recv_wr: init.max_receives,
@@ -88,16 +110,24 @@ impl QueuePair {
         let raw = NonNull::new(raw).ok_or_else(|| last_error("ibv_create_qp"))?;
         // SAFETY: the queue pair exists, and its number does not change.
         let number = unsafe { (*raw.as_ptr()).qp_num };
-        Ok(Self {
+        let created = Self {
             raw,
             number: Qpn::new(number),
             domain: Arc::clone(domain),
             port: FIRST_PORT.into(),
-            _completions: [
+            completions: [
                 Arc::clone(init.send_completions),
                 Arc::clone(init.receive_completions),
             ],
-        })
+            shared_receives: init.shared_receives.map(Arc::clone),
+            datagrams: (init.kind == QueuePairType::Ud).then(Datagrams::default),
+        };
+        if let Some(datagrams) = &created.datagrams {
+            for queue in &created.completions {
+                queue.add_datagrams(created.number, &datagrams.requests, domain);
+            }
+        }
+        Ok(created)
     }
 
     /// Its number.
@@ -144,34 +174,119 @@ impl QueuePair {
 
     /// Posts a send request. Inline data is copied before it returns.
     pub fn post_send(&self, request: &SendRequest) -> Result<(), SystemRefusal> {
+        match (&self.datagrams, &request.work) {
+            (Some(datagrams), _) => datagrams.requests.send(request.id, |number| {
+                let target = self.datagram_target(datagrams, request.destination.as_ref())?;
+                self.post(request, number, Some(target), None)
+            }),
+            (
+                None,
+                Work::BindWindow {
+                    window,
+                    key,
+                    binding,
+                },
+            ) => {
+                let window = self.domain.window(*window)?;
+                self.bind(request, &window, *key, binding)
+            }
+            (None, _) => self.post(request, request.id, None, None),
+        }
+    }
+
+    fn datagram_target(
+        &self,
+        datagrams: &Datagrams,
+        destination: Option<&Destination>,
+    ) -> Result<WorkTarget, SystemRefusal> {
+        let destination = destination.ok_or(SystemRefusal::Lacks("destination for datagrams"))?;
+        let port = self.port.load(Ordering::Relaxed);
+        let handle = (datagrams.handles).get(&self.domain, &destination.address, port)?;
+        let ud = DatagramTarget {
+            ah: handle.as_ptr(),
+            remote_qpn: destination.queue_pair.value(),
+            remote_qkey: destination.queue_key.value(),
+        };
+        Ok(WorkTarget { ud })
+    }
+
+    /// Binds a window: of type 2, which has a key of the program, or of type 1.
+    fn bind(
+        &self,
+        request: &SendRequest,
+        window: &Window,
+        key: Option<Key>,
+        binding: &Binding,
+    ) -> Result<(), SystemRefusal> {
+        let bound = self.domain.buffers.with_region(binding.region, |region| {
+            let Some(key) = key else {
+                return self.bind_type_1(request, window, binding, region);
+            };
+            let wanted = BindWindow {
+                mw: window.raw.as_ptr(),
+                rkey: key.value(),
+                bind_info: bind_info(binding, region),
+            };
+            self.post(request, request.id, None, Some(wanted))?;
+            window.set_remote_key(key);
+            Ok(())
+        });
+        bound.unwrap_or(Err(SystemRefusal::Lacks("such memory region")))
+    }
+
+    fn bind_type_1(
+        &self,
+        request: &SendRequest,
+        window: &Window,
+        binding: &Binding,
+        region: NonNull<ibv_mr>,
+    ) -> Result<(), SystemRefusal> {
+        let bind = self.domain.context.operations().bind_mw;
+        let bind = bind.ok_or(SystemRefusal::Lacks("memory windows of type 1"))?;
+        let mut wanted = ibv_mw_bind {
+            wr_id: request.id,
+            send_flags: request.flags.bits(),
+            bind_info: bind_info(binding, region),
+        };
+        // SAFETY: queue pair, window and region exist, and the structure lives until the call returns.
+        match unsafe { bind(self.raw.as_ptr(), window.raw.as_ptr(), &raw mut wanted) } {
+            0 => {
+                // SAFETY: the window exists, and the function has set its key.
+                window.set_remote_key(Key::new(unsafe { (*window.raw.as_ptr()).rkey }));
+                Ok(())
+            }
+            number => Err(error_number("ibv_bind_mw", number)),
+        }
+    }
+
+    /// Posts a request under an id.
+    fn post(
+        &self,
+        request: &SendRequest,
+        id: u64,
+        datagram: Option<WorkTarget>,
+        window: Option<BindWindow>,
+    ) -> Result<(), SystemRefusal> {
         let post = self.domain.context.operations().post_send;
         let post = post.ok_or(SystemRefusal::Lacks("function to send"))?;
         let (mut segments, is_inline) = segments_of(&request.payload);
         let mut wanted = ibv_send_wr {
-            wr_id: request.id,
+            wr_id: id,
             next: ptr::null_mut(),
             sg_list: segments.as_mut_ptr(),
             num_sge: segments.len() as c_int,
             opcode: 0,
             send_flags: request.flags.bits() | if is_inline { abi::IBV_SEND_INLINE } else { 0 },
             imm_data: [0; 4],
-            wr: WorkTarget {
-                rdma: RdmaTarget {
-                    remote_addr: 0,
-                    rkey: 0,
-                },
-            },
+            wr: datagram.unwrap_or(NOWHERE),
             remote_srqn: 0,
-            bind_mw: BindWindow {
-                mw: ptr::null_mut(),
-                rkey: 0,
-                bind_info: ibv_mw_bind_info::default(),
-            },
+            bind_mw: window.unwrap_or(NO_WINDOW),
         };
         set_work(&mut wanted, &request.work)?;
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists; the request and its segments live until the call returns, and so does inline data. The
-        // device checks addresses and keys of segments.
+        // SAFETY: the queue pair exists; the request and its segments live until the call returns, and so does inline data. An address
+        // handle lives as long as the queue pair, and a window and its region until the call returns. The device checks addresses
+        // and keys of segments.
         match unsafe { post(self.raw.as_ptr(), &raw mut wanted, &raw mut bad) } {
             0 => Ok(()),
             number => Err(error_number("ibv_post_send", number)),
@@ -180,28 +295,83 @@ impl QueuePair {
 
     /// Posts a receive.
     pub fn post_receive(&self, request: &ReceiveRequest) -> Result<(), SystemRefusal> {
+        if self.shared_receives.is_some() {
+            return Err(SystemRefusal::Lacks(
+                "receives of its own: post to the shared queue",
+            ));
+        }
+        match &self.datagrams {
+            Some(datagrams) => datagrams.requests.receive(request, |number| {
+                self.post_receive_as(&ReceiveRequest {
+                    id: number,
+                    ..request.clone()
+                })
+            }),
+            None => self.post_receive_as(request),
+        }
+    }
+
+    fn post_receive_as(&self, request: &ReceiveRequest) -> Result<(), SystemRefusal> {
         let post = self.domain.context.operations().post_recv;
         let post = post.ok_or(SystemRefusal::Lacks("function to receive"))?;
-        let mut segments: Segments = request.segments.iter().map(segment_of).collect();
-        let mut wanted = ibv_recv_wr {
-            wr_id: request.id,
-            next: ptr::null_mut(),
-            sg_list: segments.as_mut_ptr(),
-            num_sge: segments.len() as c_int,
-        };
-        let mut bad = ptr::null_mut();
-        // SAFETY: as in `post_send`.
-        match unsafe { post(self.raw.as_ptr(), &raw mut wanted, &raw mut bad) } {
+        post_receive_with("ibv_post_recv", request, |wanted, bad| {
+            // SAFETY: the queue pair exists, and the request lives until the call returns. The device checks addresses and keys.
+            unsafe { post(self.raw.as_ptr(), wanted, bad) }
+        })
+    }
+
+    /// Receives the datagrams of a multicast group.
+    pub fn attach(&self, group: Gid) -> Result<(), SystemRefusal> {
+        let attach = self.domain.context.functions.ibv_attach_mcast;
+        let group = ibv_gid { raw: group.bytes() };
+        // SAFETY: the queue pair exists, and the function reads one GID.
+        match unsafe { attach(self.raw.as_ptr(), &raw const group, 0) } {
             0 => Ok(()),
-            number => Err(error_number("ibv_post_recv", number)),
+            number => Err(error_number("ibv_attach_mcast", number)),
+        }
+    }
+
+    /// Ends [`attach`](Self::attach).
+    pub fn detach(&self, group: Gid) -> Result<(), SystemRefusal> {
+        let detach = self.domain.context.functions.ibv_detach_mcast;
+        let group = ibv_gid { raw: group.bytes() };
+        // SAFETY: as in `attach`.
+        match unsafe { detach(self.raw.as_ptr(), &raw const group, 0) } {
+            0 => Ok(()),
+            number => Err(error_number("ibv_detach_mcast", number)),
         }
     }
 }
+
+/// The target of a request that has none.
+const NOWHERE: WorkTarget = WorkTarget {
+    rdma: RdmaTarget {
+        remote_addr: 0,
+        rkey: 0,
+    },
+};
+
+/// The window of a request that binds none.
+const NO_WINDOW: BindWindow = BindWindow {
+    mw: ptr::null_mut(),
+    rkey: 0,
+    bind_info: ibv_mw_bind_info {
+        mr: ptr::null_mut(),
+        addr: 0,
+        length: 0,
+        mw_access_flags: 0,
+    },
+};
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: it exists, and is destroyed once.
         unsafe { (self.domain.context.functions.ibv_destroy_qp)(self.raw.as_ptr()) };
+        if let Some(datagrams) = &self.datagrams {
+            for queue in &self.completions {
+                queue.remove_datagrams(self.number, &datagrams.requests);
+            }
+        }
     }
 }
 
@@ -217,14 +387,6 @@ fn segments_of(payload: &Payload) -> (Segments, bool) {
             };
             (SmallVec::from_slice(&[segment]), true)
         }
-    }
-}
-
-fn segment_of(segment: &Segment) -> ibv_sge {
-    ibv_sge {
-        addr: segment.address,
-        length: segment.length,
-        lkey: segment.key.value(),
     }
 }
 
@@ -285,7 +447,7 @@ fn set_work(wanted: &mut ibv_send_wr, work: &Work) -> Result<(), SystemRefusal> 
         }
         Work::AtomicWrite(_) => return Err(SystemRefusal::NotOffered("atomic writes")),
         Work::Flush { .. } => return Err(SystemRefusal::NotOffered("flushes")),
-        Work::BindWindow { .. } => return Err(SystemRefusal::NotOffered("memory windows")),
+        Work::BindWindow { .. } => abi::IBV_WR_BIND_MW,
     };
     Ok(())
 }

@@ -55,11 +55,13 @@ impl Region {
         let raw = unsafe {
             (domain.context.functions.ibv_reg_mr)(domain.raw.as_ptr(), start, buffer.len(), flags)
         };
-        Ok(Self {
+        let region = Self {
             raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_reg_mr"))?,
             buffer: Some(Arc::clone(buffer)),
             domain: Arc::clone(domain),
-        })
+        };
+        domain.buffers.add(region.keys().0, region.raw, buffer);
+        Ok(region)
     }
 
     /// Its address and its keys.
@@ -82,6 +84,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        self.domain.buffers.remove(self.keys().0);
         // SAFETY: it is registered, and deregistered once.
         let result = unsafe { (self.domain.context.functions.ibv_dereg_mr)(self.raw.as_ptr()) };
         if result != 0 {

@@ -154,9 +154,14 @@ impl QueuePairBuilder {
         let (first, domain) = self.domain.software("queue pairs")?;
         let driver = first.lane_for_queue_pair(self.completions.driver().ok_or(OTHER_DEVICE)?);
         let id = |queue: &CompletionQueue| queue.id().ok_or(OTHER_DEVICE);
+        let shared = self
+            .shared
+            .as_ref()
+            .map(|queue| queue.id().ok_or(OTHER_DEVICE));
+        let shared = shared.transpose()?;
         let init = QueuePairInit {
             receive_completions: id(&self.receive_completions)?,
-            shared_receive: self.shared.as_ref().map(SharedReceiveQueue::id),
+            shared_receive: shared,
             xrc_domain: self.xrc_domain,
             max_sends: self.sizes.sends,
             max_receives: self.sizes.receives,
@@ -173,14 +178,16 @@ impl QueuePairBuilder {
         &self,
         domain: &Arc<verbs::Domain>,
     ) -> Result<Arc<verbs::QueuePair>, ObjectError> {
-        if self.shared.is_some() {
-            return Err(OTHER_DEVICE);
-        }
+        let shared = self
+            .shared
+            .as_ref()
+            .map(|queue| queue.system().ok_or(OTHER_DEVICE));
         let queue = |queue: &CompletionQueue| queue.system().map(Arc::clone).ok_or(OTHER_DEVICE);
         let init = verbs::QueuePairInit {
             kind: self.kind,
             send_completions: &queue(&self.completions)?,
             receive_completions: &queue(&self.receive_completions)?,
+            shared_receives: shared.transpose()?,
             max_sends: self.sizes.sends,
             max_receives: self.sizes.receives,
             max_segments: self.sizes.segments,

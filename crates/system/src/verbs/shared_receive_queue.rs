@@ -1,0 +1,81 @@
+//! Shared receive queues.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use abi::{ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use engine::{ReceiveRequest, SystemRefusal};
+
+use super::convert::post_receive_with;
+use super::error::{error_number, last_error};
+use super::protection_domain::Domain;
+
+/// A receive queue that several queue pairs use.
+#[derive(Debug)]
+pub struct SharedReceiveQueue {
+    pub(super) raw: NonNull<ibv_srq>,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: the functions of libibverbs may be called from any thread, also at the same time.
+unsafe impl Send for SharedReceiveQueue {}
+
+// SAFETY: as for `Send`.
+unsafe impl Sync for SharedReceiveQueue {}
+
+impl SharedReceiveQueue {
+    /// Creates a queue for at least this many receives, each with at least this many segments.
+    pub fn create(
+        domain: &Arc<Domain>,
+        capacity: u32,
+        max_segments: u32,
+    ) -> Result<Arc<Self>, SystemRefusal> {
+        let mut wanted = ibv_srq_init_attr {
+            attr: ibv_srq_attr {
+                max_wr: capacity,
+                max_sge: max_segments,
+                srq_limit: 0,
+            },
+            ..ibv_srq_init_attr::default()
+        };
+        let create = domain.context.functions.ibv_create_srq;
+        // SAFETY: the domain exists, and the new queue keeps it alive.
+        let raw = unsafe { create(domain.raw.as_ptr(), &raw mut wanted) };
+        Ok(Arc::new(Self {
+            raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_create_srq"))?,
+            domain: Arc::clone(domain),
+        }))
+    }
+
+    /// Posts a receive.
+    pub fn post_receive(&self, request: &ReceiveRequest) -> Result<(), SystemRefusal> {
+        let post = self.domain.context.operations().post_srq_recv;
+        let post = post.ok_or(SystemRefusal::Lacks("function to receive"))?;
+        post_receive_with("ibv_post_srq_recv", request, |wanted, bad| {
+            // SAFETY: the queue exists, and the request lives until the call returns. The device checks addresses and keys.
+            unsafe { post(self.raw.as_ptr(), wanted, bad) }
+        })
+    }
+
+    /// Asks for one event when fewer than `limit` receives are left; 0 asks for none.
+    pub fn arm_limit(&self, limit: u32) -> Result<(), SystemRefusal> {
+        let mut wanted = ibv_srq_attr {
+            srq_limit: limit,
+            ..ibv_srq_attr::default()
+        };
+        let modify = self.domain.context.functions.ibv_modify_srq;
+        let mask = abi::IBV_SRQ_LIMIT;
+        // SAFETY: the queue exists, and the structure has the size that a test compares with the header.
+        match unsafe { modify(self.raw.as_ptr(), &raw mut wanted, mask) } {
+            0 => Ok(()),
+            number => Err(error_number("ibv_modify_srq", number)),
+        }
+    }
+}
+
+impl Drop for SharedReceiveQueue {
+    fn drop(&mut self) {
+        // SAFETY: no queue pair uses it any more, because each has an `Arc` of it; it is destroyed once.
+        unsafe { (self.domain.context.functions.ibv_destroy_srq)(self.raw.as_ptr()) };
+    }
+}
