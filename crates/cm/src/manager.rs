@@ -168,8 +168,8 @@ impl Manager {
 
     /// Creates an id, like `rdma_create_id`. [`ServiceType::of`] returns the default kind of a port space.
     pub fn create_id(&mut self, space: PortSpace, kind: ServiceType) -> Result<Id, TooManyIds> {
-        if self.ids() >= self.config.max_ids {
-            return Err(TooManyIds(self.ids()));
+        if self.id_count() >= self.config.max_ids {
+            return Err(TooManyIds(self.id_count()));
         }
         Ok(self.create_unchecked(space, kind))
     }
@@ -305,8 +305,8 @@ impl Manager {
         id
     }
 
-    /// How many ids the application has.
-    fn ids(&self) -> usize {
+    /// How many ids the application has, with those of requests that it has not taken yet.
+    pub fn id_count(&self) -> usize {
         self.id_table.len() - self.destroyed
     }
 

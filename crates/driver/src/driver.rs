@@ -311,6 +311,7 @@ impl Driver {
         // A disconnection must not overtake acknowledgements that other lanes have deferred.
         self.for_other_lanes(|other| other.lane.lock().send_waiting(now));
         let mut state = self.lane.lock();
+        state.note_call();
         let result = work(state.manager(), now);
         state.transmit(now);
         if state.poll_sources_changed() {

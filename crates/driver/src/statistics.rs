@@ -13,7 +13,8 @@ use host::Host;
 use net::interface::LinkState;
 use net::port_sharing::{PageOwner, StatisticsPage};
 use statistics::{
-    DEVICE_COUNTERS, DeviceCounters, Level, MessageCounter, PacketPath, QueuePairRecord,
+    DEVICE_COUNTERS, DeviceCounters, Level, MessageCounter, ObjectCounts, PacketPath,
+    QueuePairRecord,
 };
 use wire::Gid;
 
@@ -137,7 +138,8 @@ impl Statistics {
         let records = numbered.map(|queue_pair| record(device, queue_pair, sockets));
         let count = device.queue_pair_count().saturating_sub(1);
         let time = now.saturating_duration_since(self.opened_at);
-        page.write(time.as_nanos() as u64, &values(host, own), count, records);
+        let time = time.as_nanos() as u64;
+        page.write(time, &values(host, own), &objects(host), count, records);
     }
 }
 
@@ -162,6 +164,18 @@ fn values(host: &Host, own: [u64; 2]) -> DeviceCounters {
         values.set_messages(counter, messages.iter());
     }
     values
+}
+
+/// The numbers of the program's objects, in the order of the page.
+fn objects(host: &Host) -> ObjectCounts {
+    let counts = host.device().object_counts();
+    ObjectCounts([
+        counts.domains,
+        counts.completion_queues,
+        counts.regions,
+        counts.shared_receive_queues,
+        host.connection_id_count() as i64,
+    ])
 }
 
 fn record(device: &Device, queue_pair: &QueuePair, sockets: &DeviceSockets) -> QueuePairRecord {

@@ -24,6 +24,7 @@ use crate::device_state::DeviceState;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
 use crate::limits::{Limits, MAX_RESPONDER_RESOURCES};
+use crate::object_counts::ObjectCounts;
 use crate::observation::{Observation, Observations, ReceiveQueueId};
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::qpn_range::QpnRange;
@@ -111,6 +112,8 @@ pub struct Device {
     queue_pairs: QueuePairs,
     groups: Groups,
     state: DeviceState,
+    /// The objects of the program.
+    object_counts: ObjectCounts,
     checker: IcrcChecker,
     icrc_generator: IcrcGenerator,
     timers: Timers,
@@ -170,6 +173,7 @@ impl Device {
                 overrun: Vec::new(),
                 overrun_before: Vec::new(),
             },
+            object_counts: ObjectCounts::default(),
             checker: IcrcChecker::new(),
             icrc_generator: IcrcGenerator::new(),
             timers: Timers::default(),

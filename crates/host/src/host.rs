@@ -43,6 +43,7 @@ impl Host {
             None => Device::new(config.device),
         };
         let general_services = GeneralServices::open(&mut device)?;
+        device.hide_objects(device.object_counts());
         Ok(Self {
             device,
             manager: Manager::new(config.manager),
@@ -73,6 +74,12 @@ impl Host {
     /// The connection manager.
     pub fn manager(&mut self) -> &mut Manager {
         &mut self.manager
+    }
+
+    /// How many ids of the connection manager the program has.
+    #[must_use]
+    pub fn connection_id_count(&self) -> usize {
+        self.manager.id_count()
     }
 
     /// The counters of the connection manager.

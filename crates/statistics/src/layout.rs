@@ -3,7 +3,7 @@
 //! The writer makes the [`SEQUENCE`] odd before it changes a page, and even afterwards. A reader that finds the same
 //! even number before and after it has read the page has read a consistent one.
 
-use crate::DEVICE_COUNTERS;
+use crate::{DEVICE_COUNTERS, OBJECT_KINDS};
 
 /// How many words a page has.
 pub const PAGE_WORDS: usize = 2048;
@@ -15,7 +15,7 @@ pub const HEADER_WORDS: usize = 256;
 pub const RECORD_WORDS: usize = 24;
 
 /// The value of the word [`MAGIC`]. Its last digit is the version of this format.
-pub const MAGIC_VALUE: u64 = 0x526f_6369_5374_0003;
+pub const MAGIC_VALUE: u64 = 0x526f_6369_5374_0004;
 
 /// Identifies a page of this format.
 pub const MAGIC: usize = 0;
@@ -43,12 +43,15 @@ pub const GID: usize = 16;
 pub const CONTEXT: usize = 18;
 /// Which lane of the open device the page is about. The first is 0.
 pub const LANE: usize = 19;
+/// The [numbers of objects](crate::ObjectCounts) of the lane.
+pub const OBJECTS: usize = 20;
 /// The counters of the lane.
 pub const COUNTERS: usize = 32;
 
 /// How many queue pairs have a record.
 pub const MAX_RECORDS: usize = (PAGE_WORDS - HEADER_WORDS) / RECORD_WORDS;
 
+const _: () = assert!(OBJECTS + OBJECT_KINDS.len() <= COUNTERS);
 const _: () = assert!(COUNTERS + DEVICE_COUNTERS.len() <= HEADER_WORDS);
 
 /// The prefix of the names of pages, before `NETWORK.PROCESSES.PID.NUMBER`: the inodes of the network namespace and of

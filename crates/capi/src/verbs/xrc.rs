@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use engine::{CompletionQueue, Device, Id, ProtectionDomain, XrcDomain};
+use engine::{CompletionQueue, Device, Id, ObjectCounts, ProtectionDomain, XrcDomain};
 
 use super::context::{Context, OpenDevice, identity};
 use crate::abi;
@@ -29,11 +29,20 @@ pub(crate) struct TargetResources {
     pub(crate) completions: Id<CompletionQueue>,
 }
 
+/// The program does not know them, so they are not counted as its objects.
+const HIDDEN: ObjectCounts = ObjectCounts {
+    domains: 1,
+    completion_queues: 1,
+    regions: 0,
+    shared_receive_queues: 0,
+};
+
 impl TargetResources {
     pub(crate) fn make(open: &OpenDevice) -> Result<Self, Errno> {
         Ok(open.driver.call_without_transmit(|device| {
             let domain = device.allocate_domain()?;
             let completions = device.create_completion_queue(1)?;
+            device.hide_objects(HIDDEN);
             Ok::<_, engine::ObjectError>(Self {
                 domain,
                 completions,
@@ -44,6 +53,7 @@ impl TargetResources {
     pub(crate) fn end(&self, open: &OpenDevice) {
         // They are not shared, so nothing uses them any more.
         open.driver.call_without_transmit(|device| {
+            device.unhide_objects(HIDDEN);
             let _ = device.destroy_completion_queue(self.completions);
             let _ = device.free_domain(self.domain);
         });

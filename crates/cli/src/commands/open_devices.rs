@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use net::port_sharing::{StatisticsSnapshot, statistics};
 use serde::Serialize;
-use statistics::{DeviceCounters, QUEUE_PAIR_COUNTERS, QueuePairRecord};
+use statistics::{DeviceCounters, ObjectCounts, QUEUE_PAIR_COUNTERS, QueuePairRecord};
 
 /// The open devices, in the order of their processes.
 #[derive(Serialize)]
@@ -33,6 +33,8 @@ pub(super) struct OpenDevice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rates: Option<Rates>,
     pub(super) lanes: Vec<Lane>,
+    /// How many objects of other kinds than queue pairs it has.
+    pub(super) objects: BTreeMap<&'static str, u64>,
     pub(super) queue_pair_count: u64,
     /// In the order of the lanes.
     pub(super) queue_pairs: Vec<OpenQueuePair>,
@@ -200,8 +202,10 @@ impl OpenDevice {
         let pid = first.pid();
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let mut counters = DeviceCounters::default();
+        let mut objects = ObjectCounts::default();
         for page in pages {
             counters.add(&page.counters().0);
+            page.add_objects(&mut objects);
         }
         let queue_pairs = pages.iter().flat_map(|page| {
             let records = page.queue_pairs();
@@ -216,6 +220,7 @@ impl OpenDevice {
             counters: counters.iter().collect(),
             rates: None,
             lanes: pages.iter().map(|page| Lane::new(page)).collect(),
+            objects: objects.iter().collect(),
             queue_pair_count: pages.iter().map(|page| page.queue_pair_count()).sum(),
             queue_pairs: queue_pairs.collect(),
         }
@@ -371,6 +376,7 @@ pub(super) mod tests {
             counters: [("bytes_sent", sent), ("bytes_received", 0)].into(),
             rates: None,
             lanes: vec![lane(0, time, sent)],
+            objects: ObjectCounts::default().iter().collect(),
             queue_pair_count: 0,
             queue_pairs: Vec::new(),
         }

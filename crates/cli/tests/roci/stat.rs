@@ -260,8 +260,17 @@ fn lanes_of_an_open_device_are_one_line_and_each_queue_pair_has_its_lane() {
         let found = published.find(|it| it["number"] == number);
         assert_eq!(found.expect("it is published")["lane"], *lane);
     }
+    // The lanes share these objects. They are counted once.
+    assert_eq!(device["objects"]["protection_domains"], 1);
+    assert_eq!(device["objects"]["completion_queues"], 2);
     let text = stat(&["--prometheus"]).success();
     let pid = format!("pid=\"{}\"", std::process::id());
+    let queues = text.lines().find(|line| {
+        line.starts_with("roci_device_completion_queues{")
+            && line.contains(&pid)
+            && line.contains(&address)
+    });
+    assert!(queues.is_some_and(|line| line.ends_with("} 2")), "{text}");
     for lane in ["lane=\"0\"", "lane=\"1\""] {
         assert!(
             text.lines()

@@ -348,7 +348,7 @@ impl Manager {
         service: ServiceId,
         header: &AddressHeader,
     ) -> Option<Id> {
-        if self.ids() >= self.config.max_ids {
+        if self.id_count() >= self.config.max_ids {
             self.counters.too_many_ids += 1;
             return None;
         }

@@ -11,6 +11,7 @@ use crate::limits::{MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::memory::{
     Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
 };
+use crate::object_counts::ObjectCounts;
 use crate::observation::{Observation, QueuePairSizes};
 use crate::queue_pair::{QueuePair, QueuePairInit};
 use crate::receive_queue::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
@@ -61,6 +62,7 @@ impl Device {
         let domain = ProtectionDomain { users: 0 };
         let id = self.state.objects.tables().domains.insert(domain);
         let id = id.ok_or(ObjectError::Exhausted)?;
+        self.object_counts.domains += 1;
         self.observe(Observation::DomainAllocated(id));
         Ok(id)
     }
@@ -81,6 +83,7 @@ impl Device {
         )?;
         tables.domains.remove(id);
         drop(tables);
+        self.object_counts.domains -= 1;
         self.observe(Observation::DomainFreed(id));
         Ok(())
     }
@@ -121,6 +124,7 @@ impl Device {
         drop(memory);
         if registered.is_ok() {
             tables.count_in_domain(domain, 1);
+            self.object_counts.regions += 1;
         }
         drop(tables);
         match registered {
@@ -191,6 +195,7 @@ impl Device {
         let changed = is_observed.then(|| objects.memory().changed_mapping(key));
         let domain = objects.memory_mut().deregister(key)?;
         objects.tables().count_in_domain(domain, -1);
+        self.object_counts.regions -= 1;
         self.observe(Observation::Deregistered {
             key,
             changed: changed.flatten(),
@@ -254,6 +259,7 @@ impl Device {
         let id = tables.completion_queues.insert_with(new);
         drop(tables);
         let id = id.ok_or(ObjectError::Exhausted)?;
+        self.object_counts.completion_queues += 1;
         self.observe(Observation::CompletionQueue(id, capacity));
         Ok(id)
     }
@@ -295,6 +301,7 @@ impl Device {
         tables.completion_queues.remove(id);
         drop(tables);
         self.state.overrun_before.retain(|known| *known != id);
+        self.object_counts.completion_queues -= 1;
         self.observe(Observation::CompletionQueueDestroyed(id));
         Ok(())
     }
@@ -323,6 +330,7 @@ impl Device {
         }
         tables.count_shared_receive(&init, 1);
         drop(guard);
+        self.object_counts.shared_receive_queues += 1;
         self.observe(Observation::SharedReceiveQueue(id));
         Ok(id)
     }
@@ -390,6 +398,7 @@ impl Device {
         tables.receive_queues.remove(id);
         tables.count_shared_receive(&init, -1);
         drop(guard);
+        self.object_counts.shared_receive_queues -= 1;
         self.observe(Observation::SharedReceiveQueueDestroyed(id));
         Ok(())
     }
@@ -450,6 +459,22 @@ impl Device {
     #[must_use]
     pub fn queue_pair_count(&self) -> usize {
         self.queue_pairs.len()
+    }
+
+    /// How many objects this device created, minus those that it destroyed and hidden ones. This takes no lock.
+    #[must_use]
+    pub fn object_counts(&self) -> ObjectCounts {
+        self.object_counts
+    }
+
+    /// Excludes objects from the counts that the program does not know, such as those of queue pair 1.
+    pub fn hide_objects(&mut self, counts: ObjectCounts) {
+        self.object_counts -= counts;
+    }
+
+    /// Includes hidden objects again, before they are destroyed.
+    pub fn unhide_objects(&mut self, counts: ObjectCounts) {
+        self.object_counts += counts;
     }
 
     /// How many protection domains exist.
@@ -533,6 +558,56 @@ fn in_range(what: &'static str, value: u32, max: u32) -> Result<(), ObjectError>
 mod tests {
     use super::*;
     use crate::device::Config;
+
+    #[test]
+    fn objects_are_counted_once_by_devices_that_share_them() {
+        let mut first = Device::new(Config::default());
+        let mut second = Device::sharing(Config::default(), Arc::clone(first.objects()));
+        let domain = first.allocate_domain().expect("a domain");
+        let own = first.object_counts();
+        first.hide_objects(own);
+        let queue = second.create_completion_queue(1).expect("a queue");
+        let other_domain = second.allocate_domain().expect("a domain");
+        let region = second.register(domain, Buffer::zeroed(8), 0, Access::LOCAL_WRITE);
+        let window = second.allocate_window(domain, WindowKind::One);
+        let init = SharedReceiveInit {
+            domain,
+            capacity: 1,
+            max_segments: 1,
+            xrc: None,
+        };
+        let receives = first.create_shared_receive_queue(init).expect("a queue");
+        let sum = |first: &Device, second: &Device| {
+            let mut sum = first.object_counts();
+            sum += second.object_counts();
+            sum
+        };
+        let all = ObjectCounts {
+            domains: 1,
+            completion_queues: 1,
+            regions: 1,
+            shared_receive_queues: 1,
+        };
+        assert_eq!(
+            sum(&first, &second),
+            all,
+            "windows and hidden objects are not counted"
+        );
+        first.destroy_completion_queue(queue).expect("unused");
+        first.free_domain(other_domain).expect("unused");
+        let region = region.expect("a region").local_key;
+        first.deregister(region).expect("a region");
+        second
+            .destroy_shared_receive_queue(receives)
+            .expect("unused");
+        assert_eq!(sum(&first, &second), ObjectCounts::default());
+        second
+            .free_window(window.expect("a window"))
+            .expect("a window");
+        first.unhide_objects(own);
+        second.free_domain(domain).expect("unused");
+        assert_eq!(sum(&first, &second), ObjectCounts::default());
+    }
 
     #[test]
     fn destroyed_xrc_receive_queue_releases_its_number() {

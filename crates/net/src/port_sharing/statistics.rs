@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 use statistics::layout::{self, HEADER_WORDS, PAGE_WORDS};
-use statistics::{DEVICE_COUNTERS, DeviceCounters, QueuePairRecord};
+use statistics::{DEVICE_COUNTERS, DeviceCounters, OBJECT_KINDS, ObjectCounts, QueuePairRecord};
 
 use super::process::Identity;
 use super::registry::namespace;
@@ -94,12 +94,13 @@ impl StatisticsPage {
         Ok(page)
     }
 
-    /// Writes the counters of the device, and the records of as many of its queue pairs as have a place. `time` is in
+    /// Writes the counters of the device, the numbers of its objects, and the records of as many of its queue pairs as have a place. `time` is in
     /// nanoseconds since the device was opened.
     pub fn write(
         &self,
         time: u64,
         counters: &DeviceCounters,
+        objects: &ObjectCounts,
         queue_pairs: usize,
         records: impl Iterator<Item = QueuePairRecord>,
     ) {
@@ -108,6 +109,7 @@ impl StatisticsPage {
         sequence.store(before | 1, Ordering::Relaxed);
         fence(Ordering::Release);
         self.set_all(layout::COUNTERS, &counters.0);
+        self.set_all(layout::OBJECTS, &objects.words());
         let mut count = 0;
         for record in records.take(layout::MAX_RECORDS) {
             let words = record.words();
@@ -235,6 +237,11 @@ impl StatisticsSnapshot {
         let mut counters = DeviceCounters::default();
         counters.add(&self.words[layout::COUNTERS..HEADER_WORDS]);
         counters
+    }
+
+    /// Adds the numbers of the lane's objects.
+    pub fn add_objects(&self, sum: &mut ObjectCounts) {
+        sum.add(&self.words[layout::OBJECTS..][..OBJECT_KINDS.len()]);
     }
 
     /// How many queue pairs the lane has.
@@ -462,7 +469,8 @@ mod tests {
     }
 
     fn write(page: &StatisticsPage, packets: u64) {
-        page.write(7, &sent(packets), 0, std::iter::empty());
+        let objects = ObjectCounts::default();
+        page.write(7, &sent(packets), &objects, 0, std::iter::empty());
     }
 
     fn total(directory: &RuntimeDirectory) -> u64 {
@@ -551,7 +559,8 @@ mod tests {
             waits_for_receiver: false,
             counters: [3; _],
         };
-        page.write(1, &sent(1), 1000, (0..1000).map(record));
+        let objects = ObjectCounts([2, 3, -1, 4, 5]);
+        page.write(1, &sent(1), &objects, 1000, (0..1000).map(record));
         let read = statistics_in(&directory);
         let [snapshot] = &read[..] else {
             panic!("{read:?}")
@@ -562,9 +571,24 @@ mod tests {
         );
         assert_eq!((&*snapshot.device(), snapshot.gid()), ("one", GID));
         assert_eq!((snapshot.context(), snapshot.lane()), (4, 2));
+        let mut sum = ObjectCounts([0, 0, 7, 0, 0]);
+        snapshot.add_objects(&mut sum);
+        assert_eq!(sum, ObjectCounts([2, 3, 6, 4, 5]));
         assert_eq!(snapshot.queue_pair_count(), 1000);
         assert_eq!(snapshot.queue_pairs().count(), layout::MAX_RECORDS);
         assert_eq!(snapshot.queue_pairs().nth(70), Some(record(70)));
+        drop(page);
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_page_of_another_version_is_ignored() {
+        let directory = scratch("version");
+        let page = page_of(&directory, "one", GID);
+        write(&page, 5);
+        page.set(layout::MAGIC, layout::MAGIC_VALUE - 1);
+        assert!(statistics_in(&directory).is_empty());
+        assert_eq!(total(&directory), 0);
         drop(page);
         fs::remove_dir_all(directory.path()).unwrap();
     }
@@ -583,7 +607,13 @@ mod tests {
                         break;
                     }
                     let counters = DeviceCounters([value; _]);
-                    page.write(0, &counters, 0, std::iter::empty());
+                    page.write(
+                        0,
+                        &counters,
+                        &ObjectCounts::default(),
+                        0,
+                        std::iter::empty(),
+                    );
                     // A device writes every few milliseconds.
                     sleep(Duration::from_micros(1));
                 }

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use crate::commands::open_devices::Report;
 
-/// All counters of all devices and queue pairs.
+/// All counters of all devices and queue pairs, and how many objects the devices have.
 pub(super) fn text(report: &Report) -> String {
-    let mut metrics = BTreeMap::<String, Vec<(String, u64)>>::new();
+    let mut counters = BTreeMap::<String, Vec<(String, u64)>>::new();
+    let mut gauges = BTreeMap::<String, Vec<(String, u64)>>::new();
     for device in &report.devices {
         let labels = format!(
             "pid=\"{}\",context=\"{}\",program=\"{}\",device=\"{}\",address=\"{}\"",
@@ -19,8 +20,14 @@ pub(super) fn text(report: &Report) -> String {
         );
         for (name, value) in &device.counters {
             let name = format!("roci_device_{name}_total");
-            let lines = metrics.entry(name).or_default();
+            let lines = counters.entry(name).or_default();
             lines.push((labels.clone(), *value));
+        }
+        let queue_pairs = ("queue_pairs", device.queue_pair_count);
+        let objects = device.objects.iter().map(|(name, value)| (*name, *value));
+        for (name, value) in objects.chain([queue_pairs]) {
+            let lines = gauges.entry(format!("roci_device_{name}")).or_default();
+            lines.push((labels.clone(), value));
         }
         for queue_pair in &device.queue_pairs {
             let peer = queue_pair.peer.as_ref();
@@ -35,14 +42,19 @@ pub(super) fn text(report: &Report) -> String {
             );
             for (name, value) in &queue_pair.counters {
                 let name = format!("roci_queue_pair_{name}_total");
-                let lines = metrics.entry(name).or_default();
+                let lines = counters.entry(name).or_default();
                 lines.push((labels.clone(), *value));
             }
         }
     }
+    printed(counters, "counter") + &printed(gauges, "gauge")
+}
+
+/// The lines of metrics of one type.
+fn printed(metrics: BTreeMap<String, Vec<(String, u64)>>, kind: &str) -> String {
     let mut text = String::new();
     for (name, lines) in metrics {
-        let _ = writeln!(text, "# TYPE {name} counter");
+        let _ = writeln!(text, "# TYPE {name} {kind}");
         for (labels, value) in lines {
             let _ = writeln!(text, "{name}{{{labels}}} {value}");
         }
@@ -78,7 +90,8 @@ mod tests {
         let all = labels.len();
         labels.sort_unstable();
         labels.dedup();
-        assert_eq!((all, labels.len()), (4, 4), "{text}");
+        // Two counters and six kinds of objects.
+        assert_eq!((all, labels.len()), (16, 16), "{text}");
     }
 
     #[test]
