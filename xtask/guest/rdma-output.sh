@@ -2,7 +2,8 @@
 # Prints the output and exit codes of iproute2's `rdma` for a device. The kernel's device and ours must give the
 # same output.
 #   rdma-output.sh DEVICE
-# Names and numbers that belong to one machine are replaced by words: NETDEV, NUMBER, GUID. So are the values of counters.
+# Names and numbers that belong to one machine are replaced by words: NETDEV, NUMBER, GUID. So are the values of counters
+# and the numbers of objects: the kernel has objects of its own.
 # What the firmware and the capabilities are, each device says for itself.
 device=$1
 
@@ -12,6 +13,7 @@ ask() {
 		-e 's/netdev("?:? ?"?)[a-z0-9]+/netdev\1NETDEV/' \
 		-e 's/(netdev_index"?:? ?)[0-9]+/\1NUMBER/' \
 		-e 's/(_(pkts|request|err|deferred|downed|sends|recvs)"?:? ?)[0-9]+/\1NUMBER/g' \
+		-e 's/\b(pd|cq|qp|cm_id|mr|ctx|srq)("?:? ?)[0-9]+/\1\2NUMBER/g' \
 		-e 's/([0-9a-f]{4}:){3}[0-9a-f]{4}/GUID/g' \
 		-e 's/"fw":"[^"]*",//' -e '/^ *"fw": /d' -e 's/fw [^ ]+ //' \
 		-e 's/caps: <.*>/caps: <CAPS>/' -e 's/("caps": ?)\[.*\]/\1[CAPS]/'
@@ -39,6 +41,14 @@ ask -d dev
 ask -d -j -p dev
 ask dev show nosuch
 ask -j dev show nosuch
+ask res
+ask res show
+ask res show "$device"
+ask res list "$device" -j
+ask -j res
+ask -j -p res show
+ask res show nosuch
+ask res nosuch
 ask res show cm_id dev nosuch
 ask res show ctx
 ask -j res show ctx

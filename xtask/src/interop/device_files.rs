@@ -11,9 +11,14 @@ use super::machine::Machine;
 pub(crate) const NAME: &str = "device files";
 
 /// Commands for the kernel's machine, and the files with the expected output.
-const COMMANDS: [(&str, &str); 2] = [
+const COMMANDS: [(&str, &str); 3] = [
     ("device-files rxe0", "crates/cli/tests/roci/rxe-files.txt"),
     ("rdma-output rxe0", "crates/cli/tests/roci/rxe-rdma.txt"),
+    // The kernel's address on the link.
+    (
+        "rdma-objects rxe0 10.211.0.2",
+        "crates/cli/tests/roci/rxe-objects.txt",
+    ),
 ];
 
 /// Fails if the output of the kernel's machine differs from what the tests of `roci` expect. With `ROCI_BLESS=1`, they

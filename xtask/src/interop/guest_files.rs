@@ -10,12 +10,13 @@ use super::image::{Image, failed, fresh_directory, run};
 use super::release::Release;
 
 /// Scripts, and their paths in the machine.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 6] = [
     ("init.sh", "init"),
     ("command-loop.sh", "usr/bin/command-loop"),
     ("await-listener.sh", "usr/bin/await-listener"),
     ("device-files.sh", "usr/bin/device-files"),
     ("rdma-output.sh", "usr/bin/rdma-output"),
+    ("rdma-objects.sh", "usr/bin/rdma-objects"),
 ];
 
 /// The tests of our C libraries, which also run on rdma-core's.

@@ -19,6 +19,9 @@ publishes its counters every few milliseconds in its runtime directory. Nothing 
 not run under `roci run`. LANE is which engine of the device runs a queue pair: a program with several threads
 may have several, each with its own lock and sockets.
 
+--json and --prometheus also show how many protection domains, completion queues, memory regions, shared receive queues
+and rdma_cm ids each process has. Under `roci run` and `roci env`, `rdma resource` shows their sums for each device.
+
 Under `roci run` and `roci env`, /sys/class/infiniband/DEVICE/ports/1/counters and hw_counters have the sums of all
 processes at the device's addresses, those that have ended included.
 

@@ -171,6 +171,13 @@ impl Call {
                 words.next().filter(|_| !adds)?
             }
             "resource" | "statistic" => {
+                let words: Vec<&str> = words.collect();
+                if object == "resource"
+                    && let Some(name) = resource::named_device(&words)
+                {
+                    return Some(name);
+                }
+                let mut words = words.into_iter();
                 words.find(|word| ["dev", "link"].contains(word))?;
                 words.next()?
             }
@@ -276,6 +283,8 @@ mod tests {
             ("link add rxe0 type rxe netdev eth0", None),
             ("link show", None),
             ("res show qp", None),
+            ("res show mlx5_0", Some("mlx5_0")),
+            ("res", None),
             ("system show", None),
         ] {
             assert_eq!(call(line).device(), device, "{line}");

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
@@ -82,6 +82,12 @@ impl Roci {
         self
     }
 
+    /// Lets the test write to its input.
+    pub(crate) fn with_input(mut self) -> Self {
+        self.0.stdin(Stdio::piped());
+        self
+    }
+
     /// Runs it to its end.
     pub(crate) fn run(self) -> Outcome {
         self.start().end()
@@ -116,6 +122,12 @@ impl Running {
         let output = self.stdout.as_mut().expect("its output is a pipe");
         output.read_line(&mut line).expect("its output is text");
         line.trim_end().to_owned()
+    }
+
+    /// Writes an empty line to its input.
+    pub(crate) fn write_line(&mut self) {
+        let input = self.child.stdin.as_mut().expect("its input is a pipe");
+        input.write_all(b"\n").expect("it reads its input");
     }
 
     /// Keeps what it prints from now on for its [`end`](Self::end): a program that prints much would block on

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run_roci::{Directory, Outcome, Roci, address, roci};
+use crate::run_roci::{Directory, Outcome, Roci, Running, address, roci};
 
 /// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-output.sh`.
 /// `cargo xtask interop` checks that it still says so.
@@ -14,6 +14,14 @@ const KERNEL: &str = include_str!("rxe-rdma.txt");
 const ASK: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../xtask/guest/rdma-output.sh"
+);
+
+/// How many objects programs have at the kernel's device, asked by `xtask/guest/rdma-objects.sh`.
+const KERNEL_OBJECTS: &str = include_str!("rxe-objects.txt");
+
+const ASK_OBJECTS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../xtask/guest/rdma-objects.sh"
 );
 
 fn device() -> String {
@@ -117,7 +125,7 @@ fn a_device_is_added_and_deleted_as_roci_link_does() {
 fn tool_of_the_kernel(directory: &Path) {
     let tool = directory.join("rdma");
     let script = "#!/bin/sh\n\
-        case \"$*\" in \"dev show kern0\" | *kern0/1*) echo \"the kernel: $*\" ;; *) exit 1 ;; esac\n";
+        case \"$*\" in \"dev show kern0\" | *kern0/1* | \"res show kern0\") echo \"the kernel: $*\" ;; *) exit 1 ;; esac\n";
     fs::write(&tool, script).expect("a file");
     fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).expect("a program");
 }
@@ -133,6 +141,8 @@ fn a_device_of_the_kernel_is_left_to_the_kernels_tool() {
     };
     let theirs = ask(&["-j", "link", "show", "kern0/1"]).success();
     assert_eq!(theirs, "the kernel: -j link show kern0/1\n");
+    let theirs = ask(&["res", "show", "kern0"]).success();
+    assert_eq!(theirs, "the kernel: res show kern0\n");
     let theirs = ask(&["statistic", "show", "link", "kern0/1"]).success();
     assert_eq!(theirs, "the kernel: statistic show link kern0/1\n");
     let ours = ask(&["dev", "show", "rxe0"]).success();
@@ -145,8 +155,8 @@ fn a_device_of_the_kernel_is_left_to_the_kernels_tool() {
 fn kernel_only_queries_fail_with_a_sentence() {
     let kernel_only = [
         &["statistic", "qp"][..],
-        &["res"],
         &["res", "show", "mr"],
+        &["res", "show", "pd"],
         &["monitor"],
     ];
     for words in kernel_only {
@@ -192,6 +202,9 @@ fn a_listener_is_listed_with_its_process() {
     for kind in ["cm_id", "ctx"] {
         assert_eq!(listed(kind)[0]["pid"], server.id(), "{kind}");
     }
+    // The process publishes the number of its ids within a tenth of a second.
+    let counts_one = |_| listed("rxe0")[0]["cm_id"] == 1;
+    assert!((0..200).any(counts_one), "{}", listed("rxe0"));
 }
 
 #[test]
@@ -233,6 +246,84 @@ fn queue_pairs_are_listed_with_their_peer_and_process() {
     client.interrupt();
     client.end();
     server.end();
+}
+
+#[test]
+fn objects_of_programs_are_counted_as_by_the_kernel() {
+    let programs = ["ibv_rc_pingpong", "ibv_srq_pingpong", "rping"];
+    let is_there = |program: &&str| Command::new(program).arg("-h").output().is_ok();
+    if !programs.iter().all(is_there) {
+        return println!("left out: needs {programs:?}");
+    }
+    let at = address(204);
+    let ours = roci(["run", "--", "sh", ASK_OBJECTS, "rxe0", &at]);
+    let ours = ours.env("ROCI_DEVICES", format!("rxe0={at}")).run();
+    assert_eq!(ours.success(), KERNEL_OBJECTS);
+}
+
+#[test]
+fn the_summary_counts_the_objects_of_a_program_while_they_exist() {
+    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        return println!("left out: needs libibverbs-dev");
+    }
+    let directory = Directory::new("rdma-objects");
+    let program = directory.path().join("objects");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/roci/objects.c");
+    let mut compiler = Command::new("cc");
+    let compiled = compiler.arg(source).arg("-o").arg(&program);
+    let compiled = compiled.arg("-libverbs").status();
+    assert!(compiled.expect("a C compiler").success());
+    let devices = format!("rxe0={},rxe1={}", address(205), address(206));
+    let start = |lanes: &str| {
+        let program = program.to_str().expect("a path");
+        let words = ["run", "--", program];
+        let run = roci(words).env("ROCI_DEVICES", &devices);
+        run.env("ROCI_LANES", lanes).with_input().start()
+    };
+    let summary = || {
+        let words = ["run", "--", "rdma", "res", "show", "rxe0"];
+        roci(words).env("ROCI_DEVICES", &devices).run().success()
+    };
+    // Each process publishes what has changed within a tenth of a second.
+    let await_summary = |expected: &str| {
+        let line = format!("0: rxe0: {expected} \n");
+        let found = (0..200).map(|_| summary()).find(|it| *it == line);
+        assert!(found.is_some(), "{expected} is not {}", summary());
+    };
+    let mut first = start("1");
+    assert_eq!(first.line(), "created");
+    await_summary("pd 2 cq 3 qp 5 cm_id 0 mr 1 ctx 1 srq 1");
+    let mut second = start("3");
+    assert_eq!(second.line(), "created");
+    await_summary("pd 4 cq 6 qp 10 cm_id 0 mr 2 ctx 2 srq 2");
+    let next = |running: &mut Running, said: &str, expected: &str| {
+        running.write_line();
+        assert_eq!(running.line(), said);
+        await_summary(expected);
+    };
+    let said = "destroyed some";
+    next(&mut second, said, "pd 3 cq 5 qp 5 cm_id 0 mr 2 ctx 2 srq 2");
+    next(&mut first, said, "pd 2 cq 4 qp 0 cm_id 0 mr 2 ctx 2 srq 2");
+    let said = "destroyed all";
+    next(&mut second, said, "pd 1 cq 2 qp 0 cm_id 0 mr 1 ctx 2 srq 1");
+    next(
+        &mut second,
+        "closed",
+        "pd 1 cq 2 qp 0 cm_id 0 mr 1 ctx 1 srq 1",
+    );
+    let all = ["run", "--", "rdma", "-j", "res"];
+    let all = roci(all).env("ROCI_DEVICES", &devices).run().json();
+    let device = |number: usize, name: &str, objects: [u64; 7]| {
+        let [pd, cq, qp, cm_id, mr, ctx, srq] = objects;
+        serde_json::json!({
+            "ifindex": number, "ifname": name,
+            "pd": pd, "cq": cq, "qp": qp, "cm_id": cm_id, "mr": mr, "ctx": ctx, "srq": srq,
+        })
+    };
+    let full = device(0, "rxe0", [1, 2, 0, 0, 1, 1, 1]);
+    assert_eq!(all, serde_json::json!([full, device(1, "rxe1", [0; 7])]));
+    drop(first);
+    await_summary("pd 0 cq 0 qp 0 cm_id 0 mr 0 ctx 0 srq 0");
 }
 
 #[test]
