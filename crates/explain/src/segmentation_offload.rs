@@ -4,7 +4,7 @@
 //! large datagram with many packets, all of one size except the last. The size is not in the capture.
 //! But each packet has the ICRC of its own position, so the size is the one with valid ICRCs.
 
-use wire::{Flow, ICRC_LENGTH, Opcode, Packet, PathMtu, icrc};
+use wire::{Flow, ICRC_LENGTH, Opcode, Packet, PathMtu, icrc, opcode_of};
 
 /// The shortest packet: a BTH and an ICRC.
 const SHORTEST: usize = 16;
@@ -34,7 +34,7 @@ impl Divider {
 
     /// Trying all sizes takes long. Usually it is the size of a full packet, or the previous one.
     fn likely_sizes(&self, payload: &[u8]) -> Vec<usize> {
-        let head = Opcode::from_byte(payload[0]).map_or(SHORTEST, Opcode::header_length);
+        let head = opcode_of(payload).map_or(SHORTEST, Opcode::header_length);
         let full = (1..=5).filter_map(PathMtu::from_code);
         let full = full.map(|mtu| head + mtu.bytes() + ICRC_LENGTH);
         [self.last_size].into_iter().chain(full).collect()

@@ -141,7 +141,6 @@ mod tests {
     fn soft_roce_is_recognized_whatever_its_name() {
         let device = only(&Fixture::with_rxe("left"));
         assert_eq!(device.kind.name(), "rxe");
-        assert!(device.kind.is_software());
         assert_eq!(device.character_device.as_deref(), Some("uverbs0"));
         let port = &device.ports[0];
         assert_eq!(port.state, PortState::Active);
@@ -163,7 +162,6 @@ mod tests {
         ] {
             let device = only(&Fixture::with_nic("nic0", "0000:81:00.0", driver));
             assert_eq!(device.kind.name(), kind);
-            assert!(!device.kind.is_software());
             assert_eq!(device.pci_function.as_deref(), Some("0000:81:00.0"));
             assert_eq!(device.firmware, "16.35.2000");
         }

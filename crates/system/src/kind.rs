@@ -73,11 +73,6 @@ impl Kind {
     pub fn name(&self) -> &str {
         &self.name
     }
-
-    /// Whether the kernel makes it without hardware.
-    pub fn is_software(&self) -> bool {
-        [Self::RXE, Self::SIW, "virtual"].contains(&self.name())
-    }
 }
 
 impl fmt::Display for Kind {

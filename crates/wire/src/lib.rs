@@ -66,7 +66,9 @@ pub use number::{
     AckTimeout, Gid, GidParseError, Key, PartitionKey, PathMtu, Psn, Qpn, QueueKey, RnrTimer, Srqn,
 };
 pub use opcode::{Modifier, Opcode, Operation, Position, Transport};
-pub use packet::{Layer, Packet, PacketHead, ParseError, destination_queue_pair, position};
+pub use packet::{
+    Layer, Packet, PacketHead, ParseError, destination_queue_pair, opcode_of, position,
+};
 
 /// Compiles and runs the example of the front page in the registry.
 #[cfg(doctest)]

@@ -321,8 +321,14 @@ pub fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
 #[inline]
 #[must_use]
 pub fn position(packet: &[u8]) -> Option<Position> {
-    let opcode = packet.first().and_then(|byte| Opcode::from_byte(*byte))?;
-    Some(opcode.position())
+    opcode_of(packet).map(Opcode::position)
+}
+
+/// The opcode of a packet, read without parsing the packet; `None` if it is unknown.
+#[inline]
+#[must_use]
+pub fn opcode_of(packet: &[u8]) -> Option<Opcode> {
+    packet.first().and_then(|byte| Opcode::from_byte(*byte))
 }
 
 #[cfg(test)]
