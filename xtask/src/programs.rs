@@ -29,7 +29,7 @@ const BUILD: &str = "build -p roci -p capi -p preload";
 /// The table in the docs.
 const DOCUMENT: &str = "docs/programs.md";
 
-/// At most so many runs at once. Each is two processes that poll: with fewer cores than that, they
+/// The maximum number of runs at once. Each is two processes that poll: with fewer cores than that, they
 /// take turns of milliseconds, and a run alone is faster than two at a time.
 const MAX_WORKERS: usize = 2;
 

@@ -19,8 +19,7 @@
 //! - `rdmacm` and `rsocket`: librdmacm.
 //!
 //! Each `ibv_context` has an `Arc<Driver>` of its own. Objects keep it open, so that a program
-//! may close the device first. Errors are errno values here and nowhere else in the workspace
-//! (`errno`).
+//! may close the device first. Errors become errno values here (`errno`); the other crates have typed errors.
 //!
 //! # How it is tested
 //!

@@ -749,7 +749,7 @@ mod tests {
 
     #[cfg(feature = "async")]
     #[test]
-    fn an_alarm_that_is_cancelled_is_forgotten() {
+    fn a_cancelled_task_timer_is_removed() {
         let end = End::without_thread("127.58.94.5");
         let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();

@@ -318,7 +318,7 @@ impl DeviceSockets {
         }
     }
 
-    /// Whether so many packets wait that the device must build no more.
+    /// Whether too many packets wait, so that the device must build no more.
     pub(crate) fn is_congested(&self) -> bool {
         self.backlog.is_full()
     }

@@ -51,7 +51,7 @@ pub(crate) struct Statistics {
 impl Statistics {
     /// For the lane of an open device that has this number in its process.
     pub(crate) fn new(device: &net::interface::Device, context: u32, lane: usize) -> Self {
-        // Simulated devices are no devices of this machine.
+        // Simulated devices do not belong to this machine.
         let simulated = simulation::now().is_some();
         let first = device.gids.first().filter(|_| !simulated);
         let page = first.and_then(|first| {

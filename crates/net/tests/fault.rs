@@ -346,15 +346,15 @@ fn an_error_names_the_position_and_the_correction() {
     let known = [
         (
             "los=1%",
-            "column 1: `los` is not known here; there is loss, dup, corrupt, reorder, delay and seed",
+            "column 1: `los` is unknown here; the known names are loss, dup, corrupt, reorder, delay and seed",
         ),
         (
             "loss=1%; drip:nth=1",
-            "column 10: `drip` is not known here; there is drop, dup, corrupt, reorder, delay, rnr, late, down, stop and kill",
+            "column 10: `drip` is unknown here; the known names are drop, dup, corrupt, reorder, delay, rnr, late, down, stop and kill",
         ),
         (
             "drop:qpn=1",
-            "column 6: `qpn` is not known here; there is context, cm, opcode, qp, psn, nth, every, rate, times and by",
+            "column 6: `qpn` is unknown here; the known names are context, cm, opcode, qp, psn, nth, every, rate, times and by",
         ),
         (
             "drop:nth=1,opcode=RC_SEND_ONY",
@@ -367,19 +367,19 @@ fn an_error_names_the_position_and_the_correction() {
         ("loss", "column 1: `loss` needs a value, such as `loss=1%`"),
         (
             "loss=0.01",
-            "column 6: `0.01` is no value for `loss`: expected a percentage such as 1% or 0.1%, with at most four decimals",
+            "column 6: `0.01` is not a value for `loss`: expected a percentage such as 1% or 0.1%, with at most four decimals",
         ),
         (
             "delay=5",
-            "column 7: `5` is no value for `delay`: expected a whole number with a unit, such as 1ms, 20us or 1s",
+            "column 7: `5` is not a value for `delay`: expected a whole number with a unit, such as 1ms, 20us or 1s",
         ),
         (
             "drop:qp=0x1000000",
-            "column 9: `0x1000000` is no value for `qp`: expected a number of at most 24 bits, such as 17 or 0x11",
+            "column 9: `0x1000000` is not a value for `qp`: expected a number of at most 24 bits, such as 17 or 0x11",
         ),
         (
             "drop:nth=0",
-            "column 10: `0` is no value for `nth`: expected a count such as 3, and 1 at least",
+            "column 10: `0` is not a value for `nth`: expected a count of at least 1, such as 3",
         ),
         (
             "seed=1,seed=2",
@@ -407,15 +407,15 @@ fn an_error_names_the_position_and_the_correction() {
         ),
         (
             "delay:nth=1",
-            "column 1: `delay` must know for how long: add `by=5ms`",
+            "column 1: `delay` needs a duration: add `by=5ms`",
         ),
         (
             "drop:nth=1,by=1ms",
-            "column 6: `by` is how long `delay`, `reorder` and `stop` take; remove it from `drop`",
+            "column 6: `by` is the duration of `delay`, `reorder`, `late`, `down` and `stop`; remove it from `drop`",
         ),
     ];
     for (text, expected) in known {
-        assert_eq!(rejected(text), format!("fault description, {expected}"));
+        assert_eq!(rejected(text), format!("fault specification, {expected}"));
     }
 }
 

@@ -36,7 +36,7 @@ impl Text {
         self.in_base(number, 10, 1)
     }
 
-    /// Appends a number in at least so many hexadecimal digits.
+    /// Appends a number in at least this number of hexadecimal digits.
     pub(crate) fn digits(self, number: u64, least: usize) -> Self {
         self.in_base(number, 16, least)
     }

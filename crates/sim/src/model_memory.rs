@@ -101,7 +101,7 @@ impl ModelMemory {
         block.pieces.iter().flat_map(read).collect()
     }
 
-    /// Allocates `length` bytes in so many pieces; none if a few random tries find no free range.
+    /// Allocates `length` bytes in this number of pieces; none if a few random tries find no free range.
     pub fn allocate(&mut self, length: usize, pieces: usize, rng: &mut Rng) -> Option<Block> {
         let gaps: Vec<usize> = (0..pieces).map(|_| rng.below(12)).collect();
         let whole = length + gaps.iter().sum::<usize>();

@@ -1,6 +1,6 @@
 //! Memory regions, device memory and memory windows.
 //!
-//! Peers may write registered memory at any time, so it is no Rust slice while the device can reach
+//! Peers may write registered memory at any time, so it is not a Rust slice while the device can reach
 //! it. It is read and written by copies of atomic words, without a lock.
 
 mod owned;

@@ -60,7 +60,7 @@
 //!
 //! # Failures
 //!
-//! A run fails if a task panics, if the program of a host returns an error, if all tasks wait and nothing is under way, if it
+//! A run fails if a task panics, if the program of a host returns an error, if all tasks wait and nothing can wake one, if it
 //! takes too long, or if a [check](Simulation::check) of the program finds an error. [`Simulation::run`] then panics with the
 //! seed, the host and the time; [`Simulation::try_run`] returns a [`Failure`].
 //!

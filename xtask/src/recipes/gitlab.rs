@@ -30,7 +30,7 @@ fn lines(list: &Yaml) -> Result<String, String> {
         .iter()
         .map(|line| match line.as_str() {
             Some(line) => Ok(format!("{line}\n")),
-            None => Err(format!("{line:?} is no line of a script")),
+            None => Err(format!("{line:?} is not a line of a script")),
         })
         .collect()
 }

@@ -38,9 +38,9 @@ struct WatchedSocket {
     /// The events that the program asked for.
     events: u32,
     data: u64,
-    /// The state at the last check, for edge-triggered members.
+    /// The state at the last check, for edge-triggered sockets.
     seen: (u32, u64),
-    /// Whether a one-shot member has reported its event.
+    /// Whether a one-shot socket has reported its event.
     one_shot_done: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn forget(socket: c_int) {
     }
 }
 
-/// Adds, changes or removes a member.
+/// Adds, changes or removes a descriptor or socket.
 pub(super) fn control(
     number: c_int,
     operation: c_int,
@@ -101,7 +101,7 @@ pub(super) fn control(
     }
 }
 
-/// Waits until a member is ready or the timeout ends. Returns the number of events.
+/// Waits until a descriptor or socket is ready or the timeout ends. Returns the number of events.
 pub(super) fn wait(
     number: c_int,
     events: &mut [epoll_event],

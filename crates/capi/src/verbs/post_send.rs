@@ -169,7 +169,7 @@ pub(super) struct InlineData {
 }
 
 impl Qp {
-    /// PostLimit for the inline data of one request.
+    /// An empty buffer for the inline data of one request, with the limit of this queue pair.
     #[inline]
     pub(super) fn inline_data(&self) -> InlineData {
         InlineData {

@@ -226,7 +226,7 @@ impl OpenDevice {
         }
     }
 
-    /// Sets the rates since an earlier report, so many seconds ago. Each lane publishes at times of its own.
+    /// Sets the rates since an earlier report, `passed` seconds ago. Each lane publishes at its own times.
     fn set_rates(&mut self, earlier: &Self, passed: f64) {
         let mut sum = Rates::default();
         for lane in &mut self.lanes {
@@ -355,7 +355,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A lane that has sent so many bytes.
+    /// A lane that has sent this number of bytes.
     pub(in crate::commands) fn lane(number: u32, time: f64, sent: u64) -> Lane {
         Lane {
             lane: number,
@@ -365,7 +365,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A device of process `pid` that has sent so many bytes.
+    /// A device of process `pid` that has sent this number of bytes.
     pub(in crate::commands) fn device(pid: u32, time: f64, sent: u64) -> OpenDevice {
         OpenDevice {
             pid,
@@ -382,7 +382,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A queue pair that has sent so many bytes.
+    /// A queue pair that has sent this number of bytes.
     pub(in crate::commands) fn queue_pair(number: u32, sent: u64) -> OpenQueuePair {
         let level = Level {
             used: 1,
@@ -409,7 +409,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A report so many seconds after the first.
+    /// A report this number of seconds after the first.
     pub(in crate::commands) fn report(
         start: Instant,
         seconds: f64,

@@ -15,7 +15,7 @@ use crate::output::{print, print_line, remark};
 #[derive(Args)]
 #[command(after_help = "\
 Shows the devices that running processes of this user have open, with their queue pairs. Each process
-publishes its counters every few milliseconds in its runtime directory. Nothing is asked of the process, and it need
+publishes its counters every few milliseconds in its runtime directory. The process itself does not notice, and need
 not run under `roci run`. LANE is which engine of the device runs a queue pair: a program with several threads
 may have several, each with its own lock and sockets.
 
@@ -34,10 +34,10 @@ pub(crate) struct Options {
     /// Only devices with this name
     #[arg(value_name = "DEVICE")]
     device: Option<String>,
-    /// Repeat every so many seconds, with rates, until Ctrl-C
+    /// Report at this interval in seconds, with rates, until Ctrl-C
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
-    /// End after so many reports
+    /// End after this number of reports
     #[arg(short, long, value_name = "REPORTS", requires = "interval")]
     count: Option<u64>,
     /// Print JSON, for scripts: one line per report

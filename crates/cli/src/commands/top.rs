@@ -28,15 +28,15 @@ use view::{Next, View};
 /// How long a signal may wait until the screen is restored.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// After so many intervals a signal ends the process although the screen does not react to it.
+/// After this number of intervals a signal ends the process although the screen does not react to it.
 const SIGNAL_CHECKS: u32 = 10;
 
 /// The options of `roci top`.
 #[derive(Args)]
 #[command(after_help = "\
 Shows the devices that running processes of this user have open, and their queue pairs: peer, state, lane, path, rates,
-retransmissions, and how full their queues are. It reads what each process publishes, as `roci stat` does; nothing
-is asked of the processes. For scripts, use `roci stat --json -i 1`.
+retransmissions, and how full their queues are. It reads what each process publishes, as `roci stat` does; the
+processes do not notice. For scripts, use `roci stat --json -i 1`.
 
 Keys:
   up, down, page up, page down   select a queue pair

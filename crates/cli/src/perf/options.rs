@@ -11,8 +11,8 @@ use super::test_parameters::{Amount, LONGEST, Service, Test, TestParameters, Ver
 /// The options of `roci perf`.
 #[derive(Args)]
 #[command(after_help = "\
-Without SERVER, this is the server: it waits for one client. The client's TEST counts; that of the
-server only appears in its message.
+Without SERVER, this is the server: it waits for one client. The client chooses TEST; the
+server's own TEST only appears in its message.
 Both sides use the device that has the address of their TCP connection, unless -d names one.
 
 Examples:

@@ -182,7 +182,7 @@ impl TestParameters {
         let entries = u64::from(self.depth.max(self.receive_depth)) * u64::from(self.queue_pairs);
         ensure!(
             entries <= MAX_ENTRIES,
-            "so many requests at once are too much; lower -t, -r or -q"
+            "too many requests at once; lower -t, -r or -q"
         );
         Ok(())
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_harmful_plan_of_a_client_is_rejected() {
+    fn harmful_parameters_of_a_client_are_rejected() {
         assert!(parameters().check().is_ok());
         let spoils: [fn(&mut TestParameters); 8] = [
             |parameters| parameters.sizes.clear(),

@@ -9,7 +9,7 @@ pub enum Misuse {
     NoGlobalRoute,
     /// Unknown bits of an attribute mask.
     UnknownAttributes(u32),
-    /// A number that is no value of an attribute.
+    /// A number that is not a valid value of an attribute.
     BadValue {
         /// The attribute.
         attribute: Attribute,

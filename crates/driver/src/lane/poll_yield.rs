@@ -95,7 +95,7 @@ impl Yielding {
 mod tests {
     use super::*;
 
-    /// What follows the last of so many empty polls.
+    /// What to do after this number of empty polls.
     fn after_empty_polls(yielding: &Yielding, at: Duration) -> Next {
         for _ in 1..INTERVAL {
             let next = yielding.note_empty_poll(|| at.as_nanos() as u64);

@@ -65,7 +65,7 @@ pub(crate) struct LaneState {
     shortcut: Decision,
     /// Whether packets that the device sent to itself have not been received yet.
     sent_to_self: bool,
-    /// When to deliver more packets to own queue pairs, because one call delivers only so many.
+    /// When to deliver more packets to own queue pairs, because one call delivers a limited number.
     deliver_more_at: Option<Instant>,
     /// How many packets have arrived.
     arrivals: u64,

@@ -32,7 +32,7 @@ impl SendBacklog {
         self.waiting.is_empty()
     }
 
-    /// Whether so much waits that the device must build no more packets.
+    /// Whether too much waits, so that the device must build no more packets.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes >= MAX_BYTES
     }

@@ -62,7 +62,7 @@ mod tests {
     use crate::clock::now;
 
     #[test]
-    fn due_alarms_are_taken_and_later_ones_stay() {
+    fn due_timers_are_taken_and_later_ones_stay() {
         let start = now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut task_timers = TaskTimers::default();

@@ -46,7 +46,7 @@ const WIDE_GAP: usize = 2;
 /// The margin of lines that continue a row.
 const INNER_MARGIN: usize = 6;
 
-/// A text of the last column wraps in its column if this has so many characters at least.
+/// A text of the last column wraps in its column if the column has at least this number of characters.
 const LEAST_WRAPPED: usize = 24;
 
 impl Table {

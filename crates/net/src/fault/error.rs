@@ -1,10 +1,10 @@
-//! Errors in a description of faults.
+//! Errors in a fault specification.
 
 use super::opcodes;
 
-/// An error in a description of faults, and its position.
+/// An error in a fault specification, and its position.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("fault description, column {column}: {problem}")]
+#[error("fault specification, column {column}: {problem}")]
 pub struct FaultError {
     /// The column of the error, counted from 1.
     pub column: usize,
@@ -12,11 +12,11 @@ pub struct FaultError {
     pub problem: FaultProblem,
 }
 
-/// What is wrong with a description of faults.
+/// What is wrong with a fault specification.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FaultProblem {
     /// An unknown name.
-    #[error("`{found}` is not known here; there is {known}")]
+    #[error("`{found}` is unknown here; the known names are {known}")]
     UnknownName {
         /// The name that was found.
         found: String,
@@ -38,7 +38,7 @@ pub enum FaultProblem {
         example: &'static str,
     },
     /// A value of another kind, or out of range.
-    #[error("`{found}` is no value for `{name}`: expected {expected}")]
+    #[error("`{found}` is not a value for `{name}`: expected {expected}")]
     BadValue {
         /// The name before the value.
         name: &'static str,
@@ -69,13 +69,15 @@ pub enum FaultProblem {
         action: &'static str,
     },
     /// A delay or a stop without a duration.
-    #[error("`{action}` must know for how long: add `by=5ms`")]
+    #[error("`{action}` needs a duration: add `by=5ms`")]
     NoDuration {
         /// The action of the rule.
         action: &'static str,
     },
     /// A duration for an action that has none.
-    #[error("`by` is how long `delay`, `reorder` and `stop` take; remove it from `{action}`")]
+    #[error(
+        "`by` is the duration of `delay`, `reorder`, `late`, `down` and `stop`; remove it from `{action}`"
+    )]
     NeedlessDuration {
         /// The action of the rule.
         action: &'static str,

@@ -10,7 +10,7 @@
 //!
 //! A `fault` line contains a rule that injects this fault, and no other, in the next run: `nth` counts packets
 //! of one name, direction and context, because queue pair numbers and PSNs differ from run to run. A
-//! `packets` line says that at least so many packets of a name were seen; the numbers are powers of two.
+//! `packets` line says that at least this number of packets of a name was seen; the numbers are powers of two.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -375,7 +375,7 @@ impl<'a> Value<'a> {
 
     fn count(&self) -> Result<u64, FaultError> {
         let number = digits_only(self.piece.text(), 10).filter(|&number| number > 0);
-        number.ok_or_else(|| self.bad("a count such as 3, and 1 at least"))
+        number.ok_or_else(|| self.bad("a count of at least 1, such as 3"))
     }
 
     fn rate(&self) -> Result<Rate, FaultError> {

@@ -306,7 +306,7 @@ impl Shortcuts {
         sources.any(|reader| reader.is_new() && reader.has_messages())
     }
 
-    /// Reads messages of all rings, of each only so many.
+    /// Reads messages of all rings, a limited number of each.
     pub(super) fn receive(&mut self, mut take: impl FnMut(&[u8])) {
         let buffer = &mut self.buffer;
         (self.sources).retain_mut(|source| source.read(buffer, MESSAGES_PER_POLL, &mut take));

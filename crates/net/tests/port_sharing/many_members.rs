@@ -17,7 +17,7 @@ use crate::traffic::{Peer, Site};
 
 const ORDER: &str = "ROCI_TEST_MANY_MEMBERS_OF";
 
-/// Joins so many times, and says how long it took.
+/// Joins this number of times, and prints how long it took.
 fn join(site: &Site, count: usize) -> Vec<Member> {
     let begin = Instant::now();
     let members: Vec<_> = (0..count)

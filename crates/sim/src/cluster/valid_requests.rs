@@ -120,7 +120,7 @@ impl Cluster {
         length.min(longest)
     }
 
-    /// A number of segments for so many bytes.
+    /// A random number of segments for a message of this length.
     pub(super) fn draw_pieces(&mut self, length: usize, most: usize) -> usize {
         let pieces = match self.rng.below(10) {
             0..=5 => 1,

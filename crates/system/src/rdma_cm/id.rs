@@ -114,7 +114,7 @@ impl Id {
         })
     }
 
-    /// Accepts requests from now on. At most so many wait until they are taken.
+    /// Accepts requests from now on. At most `backlog` of them wait until they are taken.
     pub fn listen(&self, backlog: u16) -> Result<(), SystemRefusal> {
         let listen = self.dispatcher.functions.rdma_listen;
         // SAFETY: the id exists.

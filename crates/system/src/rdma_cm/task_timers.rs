@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_ring_at_their_time_unless_they_are_cancelled() {
+    fn timers_wake_tasks_at_their_time_unless_they_are_cancelled() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let (task_timers, now) = (TaskTimers::default(), Instant::now());

@@ -26,7 +26,7 @@ impl Client {
         }
     }
 
-    /// Opens so many connections, then closes them.
+    /// Opens this number of connections, then closes them.
     pub(crate) fn round(&self, open: usize) {
         let connections: Vec<Connection> = (0..open).map(|_| self.connect()).collect();
         for connection in &connections {

@@ -41,7 +41,7 @@ impl Server {
         }
     }
 
-    /// Lets the server accept so many TCP connections, and then close them.
+    /// Makes the server accept this number of TCP connections, and then close them.
     pub(crate) fn accept_tcp(&mut self, connections: usize) {
         writeln!(self.orders, "{connections}").expect("it listens");
     }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use crate::server::Server;
 
-/// Opens so many connections, each when the server has accepted the one before, and waits until the
+/// Opens this number of connections, each when the server has accepted the one before, and waits until the
 /// server has closed them.
 pub(crate) fn round(server: &mut Server, open: usize) {
     server.accept_tcp(open);

@@ -89,7 +89,7 @@ impl End {
         queue_pair.post_receive(0, [room]).expect("room");
     }
 
-    /// Sends so many bytes without asking for a completion.
+    /// Sends this number of bytes without asking for a completion.
     pub(crate) fn send(&self, length: usize) {
         let request = match length {
             0..=64 => Request::send().inline(&[1; 64][..length]),
@@ -320,7 +320,7 @@ pub(crate) fn run() {
     }
 }
 
-/// Reads so many bytes and answers with one.
+/// Reads this number of bytes and answers with one.
 fn sink(tcp: &mut TcpStream, bytes: usize) {
     println!("ready");
     let mut buffer = vec![0; 1 << 20];
@@ -332,7 +332,7 @@ fn sink(tcp: &mut TcpStream, bytes: usize) {
     tcp.write_all(&[1]).expect("it listens");
 }
 
-/// Takes so many messages of a size.
+/// Takes this number of messages of a size.
 fn receive(end: &End, messages: usize, size: usize) {
     let ahead = messages.min(DEPTH as usize);
     for _ in 0..ahead {
@@ -368,7 +368,7 @@ fn echo_tcp(tcp: &mut TcpStream, rounds: usize, size: usize) {
     }
 }
 
-/// Waits at the descriptor until so many bytes have come.
+/// Waits at the descriptor until this number of bytes has arrived.
 pub(crate) fn await_tcp(tcp: &mut TcpStream, buffer: &mut [u8]) {
     let mut filled = 0;
     while filled < buffer.len() {

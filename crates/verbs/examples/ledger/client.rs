@@ -19,7 +19,7 @@ const WINDOW: u64 = RECEIVES as u64 / 2;
 /// Between two numbers: a storm has many clients.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A block is read back so often.
+/// How often a block is read back.
 const READ_EVERY: u64 = 8;
 
 /// Marks work requests that read a block back.
@@ -101,7 +101,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes completions until no more than so many are outstanding.
+    /// Takes completions until at most this number is outstanding.
     fn settle(&mut self, allowed: u64) -> Result<(), Failure> {
         while self.outstanding > allowed {
             let completion = self.completions.wait();

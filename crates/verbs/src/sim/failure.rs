@@ -33,7 +33,7 @@ pub enum Cause {
         /// The error.
         error: String,
     },
-    /// All tasks wait, and nothing is under way that could wake one.
+    /// All tasks wait, and no packet and no timer can wake one.
     Hang(Vec<Waiting>),
     /// The run takes longer than its limit.
     TooLong {
@@ -76,7 +76,7 @@ impl fmt::Display for Cause {
             Self::Panic { host, message } => write!(f, "host `{host}` panicked: {message}"),
             Self::Error { host, error } => write!(f, "host `{host}` returned an error: {error}"),
             Self::Hang(waiting) => {
-                f.write_str("all tasks wait, and nothing is under way that could wake them: ")?;
+                f.write_str("all tasks wait, and no packet and no timer can wake them: ")?;
                 list(f, waiting)
             }
             Self::TooLong { limit, waiting } => {

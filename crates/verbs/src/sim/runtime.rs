@@ -265,7 +265,7 @@ impl Runtime {
                 return Err(Cause::TooLong { limit, waiting });
             }
             self.inner.world.serve();
-            self.run_alarms();
+            self.wake_due_sleepers();
             self.run_script()?;
             self.run_ready()?;
             self.execute_commands();
@@ -355,7 +355,7 @@ impl Runtime {
         .min()
     }
 
-    fn run_alarms(&self) {
+    fn wake_due_sleepers(&self) {
         let now = self.inner.world.now();
         loop {
             let mut task_timers = self.inner.task_timers.borrow_mut();

@@ -13,7 +13,7 @@ use rocinante::{
 /// Where the parent finds the address in the environment.
 pub(crate) const ADDRESS: &str = "ROCI_TEST_ADDRESS";
 
-/// Room for so many peers: each counts in eight bytes of its own.
+/// The number of peers that fit: each counts in eight bytes of its own.
 const PEERS: usize = 64;
 
 struct Peer {

@@ -18,7 +18,7 @@ const OVER_OPENIB: &str = "--mca pml ob1 --mca btl openib,self --mca btl_openib_
 const NO_OPENIB: &str =
     "Debian builds it without rdmacm, and its other way to connect is for InfiniBand alone";
 
-/// What UCX shall use.
+/// The transports that UCX uses.
 pub(super) fn ucx(transport: &str) -> String {
     format!("env UCX_TLS={transport},self UCX_NET_DEVICES={{device}}:1")
 }

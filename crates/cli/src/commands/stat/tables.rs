@@ -50,7 +50,7 @@ pub(super) fn tables(report: &Report) -> String {
     }
     if left_out > 0 {
         let more = count(left_out as usize, "queue pair is", "queue pairs are");
-        text += &format!("{more} not shown: a lane publishes only so many.\n");
+        text += &format!("{more} not shown: a lane publishes a limited number.\n");
     }
     text + "\n"
 }

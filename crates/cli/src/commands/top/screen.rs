@@ -12,7 +12,7 @@ use super::details;
 use super::view::{Mode, View};
 use crate::output::count;
 
-/// How much of the screen the devices may take: one part of so many.
+/// How much of the screen the devices may take: the devices get one of this number of parts.
 const DEVICES_PART: u16 = 3;
 
 /// The columns between two columns.
@@ -85,7 +85,7 @@ fn summary(view: &View, devices: &[&OpenDevice], rows: &[Row<'_>]) -> Paragraph<
         .map(|device| device.queue_pair_count.saturating_sub(published(device)))
         .sum();
     if left_out > 0 {
-        let text = format!("  {left_out} more not shown: a lane publishes only so many");
+        let text = format!("  {left_out} more not shown: a lane publishes a limited number");
         line.push(Span::styled(text, CAUTION));
     }
     if view.paused {

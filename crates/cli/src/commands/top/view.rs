@@ -130,7 +130,7 @@ impl View {
         all_rows(&self.report).find(|row| Some(row.id()) == self.selected)
     }
 
-    /// Selects the queue pair that is so many lines below the present one.
+    /// Selects the queue pair that is this number of lines below the present one.
     fn move_selection(&mut self, by: isize) {
         let rows = self.rows();
         let Some(at) = self.selection(&rows) else {
