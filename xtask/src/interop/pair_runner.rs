@@ -6,7 +6,7 @@ use super::command_channel::Outcome;
 use super::machine::Machine;
 use super::network::{self, Family, Side};
 use super::program::{Programs, Running};
-use super::rows::{Link, Role, Row};
+use super::rows::{Link, Role, Row, Way};
 
 /// How long a server may take to listen: an emulated machine starts it slowly.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(55);
@@ -94,6 +94,11 @@ impl PairRunner {
                 let channel = match role {
                     Role::Server => 0,
                     Role::Client => 1,
+                };
+                // Addresses stand for the kernel's device, too.
+                let line = match row.way {
+                    Way::Roci => format!("env ROCI_DEVICES=system {line}"),
+                    _ => line,
                 };
                 self.machine.begin(channel, &line)?;
                 Ok(Started::There { channel })

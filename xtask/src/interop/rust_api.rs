@@ -75,9 +75,24 @@ pub(crate) fn check(machine: &mut Machine) -> Result<String, String> {
             outcome.text
         )
     })?;
+    demo(machine)?;
     Ok(format!(
-        "{NAME}: {passed} tests passed on the kernel's device, through the system's libraries."
+        "{NAME}: {passed} tests passed on the kernel's device, through the system's libraries, and `roci demo`."
     ))
+}
+
+/// `roci demo` on the kernel's device.
+fn demo(machine: &mut Machine) -> Result<(), String> {
+    machine.begin(0, "env ROCI_DEVICES=system roci demo -d rxe0")?;
+    let outcome = machine.finish(0, TIMEOUT)?;
+    let text = outcome.text.replace("\r\n", "\n");
+    if outcome.succeeded() && text.contains("All data is correct.") {
+        Ok(())
+    } else {
+        Err(format!(
+            "`roci demo` failed on the kernel's device:\n{text}"
+        ))
+    }
 }
 
 /// How many tests passed, if some ran and none failed.

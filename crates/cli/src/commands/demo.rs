@@ -3,7 +3,7 @@
 mod peer;
 
 use std::io::BufReader;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ use clap::Args;
 use explain::terminal::grouped;
 use net::port_sharing::RuntimeDirectory;
 use rocinante::{
-    Access, CompletionQueue, Context, Endpoint, MemoryRegion, OpenError, QueuePair, Request, Status,
+    Access, CompletionQueue, Context, Device, DeviceKind, Endpoint, MemoryRegion, OpenError,
+    OpenOptions, QueuePair, Request, Status,
 };
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +30,13 @@ pub(crate) use peer::run as run_peer;
 Examples:
   roci demo
   roci demo --capture /tmp/first.pcapng && wireshark /tmp/first.pcapng
-  ROCI_FAULT=loss=5% roci demo        with packet loss")]
+  ROCI_FAULT=loss=5% roci demo        with packet loss
+  roci demo -d mlx5_0                 through a device of the system")]
 pub(crate) struct Options {
+    /// The device that both processes use [default: a loopback address for each]
+    #[arg(short, long, value_name = "NAME")]
+    device: Option<String>,
+
     /// The capture file
     #[arg(long, value_name = "FILE", default_value = "roci-demo.pcapng")]
     capture: PathBuf,
@@ -52,8 +58,11 @@ const COMPLETION_TIMEOUT: Duration = Duration::from_secs(4);
 /// The messages to the second process.
 #[derive(Serialize, Deserialize)]
 enum Ask {
-    /// Open an address other than this one.
-    Start(IpAddr),
+    /// Open this device, or an address other than the one that is taken.
+    Start {
+        device: Option<String>,
+        taken: IpAddr,
+    },
     /// Connect to this endpoint.
     Connect(String),
     /// Send back the received text.
@@ -70,27 +79,45 @@ struct Introduction {
     address: IpAddr,
     endpoint: String,
     memory: MemoryDescription,
+    /// Whether it is device memory. Not every device of the system has some.
+    is_device_memory: bool,
+}
+
+/// This process's device, and the capture of what it does.
+struct OpenedDevice {
+    address: IpAddr,
+    context: Context,
+    /// A device of the system has none.
+    capture: Option<PathBuf>,
 }
 
 /// Runs the demo.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let (address, context, capture) = open(&options.capture)?;
-    let mut demo = Demo::start(address, &context)?;
-    print_line(format_args!(
-        "\n{}\n",
-        styled(
-            STRONG,
-            "Two processes on this machine talk RDMA, without RDMA hardware."
-        )
-    ))?;
+    let opened = match &options.device {
+        Some(name) => open_named(name, &options.capture)?,
+        None => open(&options.capture, |options| {
+            free_loopback_address::open(None, options)
+        })?,
+    };
+    let mut demo = Demo::start(&opened, options.device.as_ref())?;
+    let how = if is_system(opened.context.device()) {
+        format!("through {}", opened.context.name())
+    } else {
+        "without RDMA hardware".to_owned()
+    };
+    let title = format!("Two processes on this machine talk RDMA, {how}.");
+    print_line(format_args!("\n{}\n", styled(STRONG, title)))?;
     demo.introduce()?;
     demo.send()?;
     demo.write()?;
     demo.read()?;
     demo.swap()?;
-    let packets = context.counters().unwrap_or_default();
+    let packets = opened.context.counters().unwrap_or_default();
     let count = grouped(packets.packets_sent + packets.packets_received);
     demo.end()?;
+    let Some(capture) = &opened.capture else {
+        return print_line("\nAll data is correct.");
+    };
     let capture = capture.display();
     print_line(format_args!(
         "\nAll data is correct. All {count} packets are in {capture}:"
@@ -99,20 +126,59 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     print_line(format_args!("  wireshark {capture}"))
 }
 
-/// Opens this process's device, with a capture in the requested file or in a writable directory.
-fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
+/// Opens the device with this name, with a capture if it is one of ours.
+fn open_named(name: &str, capture: &Path) -> anyhow::Result<OpenedDevice> {
+    let devices = rocinante::devices()?;
+    if (devices.iter()).any(|device| device.name == name && is_system(device)) {
+        let context = Context::open(name)?;
+        return Ok(OpenedDevice {
+            address: address_of(&context)?,
+            context,
+            capture: None,
+        });
+    }
+    open(capture, |options| {
+        let context = Context::open_with(name, options)?;
+        let address = address_of(&context).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        Ok((address, context))
+    })
+}
+
+fn is_system(device: &Device) -> bool {
+    matches!(device.kind, DeviceKind::System { .. })
+}
+
+/// An address of a device.
+fn address_of(context: &Context) -> anyhow::Result<IpAddr> {
+    let gids = &context.device().gids;
+    let ipv4 = gids.iter().find(|entry| entry.address.is_ipv4());
+    let entry = ipv4.or(gids.first());
+    let name = context.name();
+    let advice = format!("{name} has no address: `roci doctor` says what is wrong with it");
+    entry.map(|entry| entry.address).context(advice)
+}
+
+/// Opens one of our devices, with a capture in the requested file or in a writable directory.
+fn open(
+    capture: &Path,
+    open: impl Fn(&OpenOptions) -> Result<(IpAddr, Context), OpenError>,
+) -> anyhow::Result<OpenedDevice> {
     let mut paths = paths(capture).into_iter().peekable();
     loop {
         let path = paths.next().expect("the last path returns");
-        let options = rocinante::OpenOptions {
+        let options = OpenOptions {
             capture: Some(path.clone()),
-            ..rocinante::OpenOptions::from_env()
+            ..OpenOptions::from_env()
         };
-        match free_loopback_address::open(None, &options) {
+        match open(&options) {
             Err(OpenError::Capture(_)) if paths.peek().is_some() => {}
             opened => {
                 let (address, context) = opened?;
-                return Ok((address, context, path));
+                return Ok(OpenedDevice {
+                    address,
+                    context,
+                    capture: Some(path),
+                });
             }
         }
     }
@@ -152,9 +218,13 @@ struct Demo {
 }
 
 impl Demo {
-    fn start(address: IpAddr, context: &Context) -> anyhow::Result<Self> {
+    fn start(opened: &OpenedDevice, device: Option<&String>) -> anyhow::Result<Self> {
         let (process, mut channel) = spawn()?;
-        channel.send(&Ask::Start(address))?;
+        channel.send(&Ask::Start {
+            device: device.cloned(),
+            taken: opened.address,
+        })?;
+        let context = &opened.context;
         let domain = context.allocate_protection_domain()?;
         let completions = context.create_completion_queue(16)?;
         let memory = domain.allocate_memory(2 * BULK + 8, Access::LOCAL_WRITE)?;
@@ -164,7 +234,7 @@ impl Demo {
         let queue_pair = prepared.connect(other.endpoint.parse::<Endpoint>()?)?;
         channel.receive::<()>()?;
         Ok(Self {
-            address,
+            address: opened.address,
             other,
             process,
             channel,
@@ -217,10 +287,15 @@ impl Demo {
             bail!("RDMA WRITE: byte {offset} is wrong at the peer; please report this");
         }
         let bytes = grouped(BULK as u64);
+        let memory = if self.other.is_device_memory {
+            "device memory"
+        } else {
+            "memory"
+        };
         report(
             "RDMA WRITE",
             took,
-            &format!("{bytes} bytes written to device memory of `there`, without its program"),
+            &format!("{bytes} bytes written to {memory} of `there`, without its program"),
         )
     }
 

@@ -61,6 +61,21 @@ fn check_demo(name: &str, shortcut: &str) {
 }
 
 #[test]
+fn both_processes_of_the_demo_share_a_device_that_is_named() {
+    let directory = Directory::new("demo-device");
+    let demo = roci(["demo", "-d", "127.0.77.1"]).within(directory.path());
+    let text = demo.run().success();
+    let addresses = text.matches("device on 127.0.77.1,").count();
+    assert_eq!(addresses, 2, "{text}");
+    assert!(text.contains("All data is correct."), "{text}");
+    let unknown = roci(["demo", "-d", "mlx9_9"])
+        .within(directory.path())
+        .run();
+    assert!(unknown.stderr.contains("mlx9_9"), "{}", unknown.stderr);
+    assert_eq!(unknown.code, Some(1));
+}
+
+#[test]
 fn the_demo_works_where_packets_are_lost() {
     let directory = Directory::new("demo-lossy");
     let demo = roci(["demo"]).within(directory.path());

@@ -4,7 +4,10 @@ use std::io::{BufReader, Stdin, Stdout};
 use std::net::IpAddr;
 
 use anyhow::{Context as _, bail};
-use rocinante::{Access, CompletionQueue, Endpoint, MemoryRegion, QueuePair, Status};
+use rocinante::{
+    Access, CompletionQueue, Context, Endpoint, MemoryError, MemoryRegion, OpenOptions,
+    ProtectionDomain, QueuePair, Status,
+};
 
 use super::{
     Ask, BEFORE, BULK, COMPLETION_TIMEOUT, COUNTER, DEVICE_MEMORY, Introduction, difference,
@@ -16,20 +19,42 @@ use crate::json_channel::JsonChannel;
 pub(crate) fn run() -> anyhow::Result<()> {
     let streams = (BufReader::new(std::io::stdin()), std::io::stdout());
     let mut channel = JsonChannel::new(streams.0, streams.1);
-    let Ask::Start(taken) = channel.receive()? else {
+    let Ask::Start { device, taken } = channel.receive()? else {
         bail!("this is a part of `roci demo`; run that instead");
     };
-    let peer = Peer::start(taken, &mut channel)?;
+    let (address, context) = open(device.as_ref(), taken)?;
+    let peer = Peer::start(address, &context, &mut channel)?;
     channel.send(&())?;
     while let Ok(question) = channel.receive::<Ask>() {
         match question {
             Ask::Received => channel.send(&peer.received()?)?,
             Ask::Pattern(seed) => channel.send(&peer.wrong_byte(seed))?,
             Ask::Counter => channel.send(&peer.counter())?,
-            Ask::Start(_) | Ask::Connect(_) => bail!("the demo sent an unexpected message"),
+            Ask::Start { .. } | Ask::Connect(_) => bail!("the demo sent an unexpected message"),
         }
     }
     Ok(())
+}
+
+/// Opens the device with this name, or an address that is not taken.
+fn open(device: Option<&String>, taken: IpAddr) -> anyhow::Result<(IpAddr, Context)> {
+    let options = OpenOptions {
+        // The capture of the first process has all packets.
+        capture: None,
+        ..OpenOptions::from_env()
+    };
+    let Some(name) = device else {
+        return Ok(free_loopback_address::open(Some(taken), &options)?);
+    };
+    Ok((taken, Context::open_with(name, &options)?))
+}
+
+/// Device memory, or ordinary memory at a device of the system without it.
+fn allocate(domain: &ProtectionDomain, access: Access) -> anyhow::Result<(MemoryRegion, bool)> {
+    match domain.allocate_device_memory(DEVICE_MEMORY, access) {
+        Err(MemoryError::System(_)) => Ok((domain.allocate_memory(DEVICE_MEMORY, access)?, false)),
+        allocated => Ok((allocated?, true)),
+    }
 }
 
 struct Peer {
@@ -43,20 +68,15 @@ struct Peer {
 
 impl Peer {
     fn start(
-        taken: IpAddr,
+        address: IpAddr,
+        context: &Context,
         channel: &mut JsonChannel<BufReader<Stdin>, Stdout>,
     ) -> anyhow::Result<Self> {
-        let options = rocinante::OpenOptions {
-            // The capture of the first process has all packets.
-            capture: None,
-            ..rocinante::OpenOptions::from_env()
-        };
-        let (address, context) = free_loopback_address::open(Some(taken), &options)?;
         let domain = context.allocate_protection_domain()?;
         let completions = context.create_completion_queue(16)?;
         let inbox = domain.allocate_memory(256, Access::LOCAL_WRITE)?;
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let memory = domain.allocate_device_memory(DEVICE_MEMORY, Access::LOCAL_WRITE | remote)?;
+        let (memory, is_device_memory) = allocate(&domain, Access::LOCAL_WRITE | remote)?;
         memory.write(COUNTER, &BEFORE.to_ne_bytes());
         let prepared = domain.queue_pair_builder(&completions).create_reliable()?;
         prepared.post_receive(0, [inbox.all()])?;
@@ -64,6 +84,7 @@ impl Peer {
             address,
             endpoint: prepared.endpoint().to_string(),
             memory: memory.remote(0).into(),
+            is_device_memory,
         })?;
         let Ask::Connect(endpoint) = channel.receive()? else {
             bail!("the demo sent an unexpected message");
