@@ -105,9 +105,60 @@ impl<T> DerefMut for Writing<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_writer_holds_the_locks_of_all_readers_while_it_has_the_value() {
+        let value = ReadMostly::new(0);
+        let locked = || {
+            let locks = value.shards.iter().map(|shard| &shard.0);
+            locks.filter(|lock| lock.is_locked_exclusive()).count()
+        };
+        let writing = value.write();
+        assert_eq!(locked(), SHARDS);
+        drop(writing);
+        assert_eq!(locked(), 0);
+    }
+
+    #[test]
+    fn a_reader_holds_its_own_lock_while_it_has_the_value() {
+        let value = ReadMostly::new(0);
+        for reader in 0..2 * SHARDS {
+            let reading = value.read(reader);
+            for (index, shard) in value.shards.iter().enumerate() {
+                assert_eq!(shard.0.is_locked(), index == reader % SHARDS);
+            }
+            drop(reading);
+            assert!(value.shards.iter().all(|shard| !shard.0.is_locked()));
+        }
+    }
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a lock is for threads; the test ends even if one waits forever"
+    )]
+    fn a_reader_reads_again_while_a_writer_waits_for_it() {
+        let value = Arc::new(ReadMostly::new(0));
+        let first = value.read(0);
+        let theirs = Arc::clone(&value);
+        let writer = thread::spawn(move || *theirs.write() += 1);
+        while !value.shards[0].0.is_locked_exclusive() && !writer.is_finished() {
+            thread::yield_now();
+        }
+        let (done, seen) = mpsc::channel();
+        let theirs = Arc::clone(&value);
+        thread::spawn(move || done.send(*theirs.read(0)));
+        let again = seen.recv_timeout(Duration::from_secs(20));
+        assert_eq!(again, Ok(0), "a timeout: it waits for the writer");
+        drop(first);
+        writer.join().expect("no panic");
+        assert_eq!(*value.read(0), 1);
+    }
 
     /// Under Miri this also finds a data race.
     #[test]
