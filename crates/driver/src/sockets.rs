@@ -553,6 +553,7 @@ mod tests {
     use net::poll::wait;
 
     use super::*;
+    use crate::clock::now;
 
     /// Another machine may use the same numbers.
     #[test]
@@ -575,6 +576,18 @@ mod tests {
         assert_eq!(path_to(ours, first), PacketPath::SameDevice);
         assert_eq!(path_to(other, first), PacketPath::Sockets);
         assert_eq!(path_to(ours, beyond), PacketPath::Sockets);
+    }
+
+    #[test]
+    fn maintenance_is_scheduled_again_each_time() {
+        let mut sockets = DeviceSockets::at("127.58.92.6");
+        let mut at = now();
+        for _ in 0..3 {
+            sockets.maintain(at);
+            let next = sockets.maintenance_at().expect("a deadline");
+            assert!(next > at);
+            at = next;
+        }
     }
 
     #[test]

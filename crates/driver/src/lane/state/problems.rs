@@ -95,6 +95,21 @@ mod tests {
     use crate::Driver;
     use crate::options::OpenOptions;
 
+    fn packet_of(address: IpAddr) -> Transmit {
+        let flow = Flow {
+            source: address,
+            destination: address,
+            source_port: ROCE_PORT,
+            destination_port: ROCE_PORT,
+        };
+        Transmit {
+            queue_pair: Qpn::GSI,
+            route: Route::new(flow),
+            segment_size: 256,
+            has_icrc: true,
+        }
+    }
+
     #[test]
     fn refused_packets_are_kept_for_a_report_up_to_a_limit() {
         let options = OpenOptions {
@@ -102,26 +117,22 @@ mod tests {
             ..OpenOptions::default()
         };
         let driver = Driver::open("127.58.94.1", &options).expect("a loopback address");
-        let address = IpAddr::from([127, 58, 94, 1]);
-        let transmit = Transmit {
-            queue_pair: Qpn::GSI,
-            route: Route {
-                flow: Flow {
-                    source: address,
-                    destination: address,
-                    source_port: ROCE_PORT,
-                    destination_port: ROCE_PORT,
-                },
-                traffic_class: 0,
-                hop_limit: 64,
-            },
-            segment_size: 256,
-            has_icrc: true,
-        };
+        let transmit = packet_of(IpAddr::from([127, 58, 94, 1]));
         let mut state = driver.lane.lock();
         for _ in 0..=MAX_UNSENDABLE {
             state.note_unsent(&transmit, SendError::Full { sent: 0 });
         }
         assert_eq!(state.take_problems().len(), MAX_UNSENDABLE);
+    }
+
+    #[test]
+    fn every_refused_packet_is_counted() {
+        let driver = Driver::without_thread("127.58.94.12");
+        let transmit = packet_of(IpAddr::from([127, 58, 94, 12]));
+        let mut state = driver.lane.lock();
+        for _ in 0..3 {
+            state.note_unsent(&transmit, SendError::Full { sent: 0 });
+        }
+        assert_eq!(state.statistics.send_errors, 3);
     }
 }

@@ -285,8 +285,11 @@ impl LaneState {
 mod tests {
     use std::time::Duration;
 
+    use statistics::PacketPath;
+
     use crate::clock::now;
     use crate::driver::connected_end::End;
+    use crate::{Driver, OpenOptions, Shortcut};
 
     #[test]
     fn responses_are_deferred_until_the_second_empty_poll() {
@@ -330,5 +333,66 @@ mod tests {
         let retry_at = state.next_deadline().expect("a retry");
         state.transmit(retry_at);
         assert_eq!(state.sockets.retry_at(), None);
+    }
+
+    #[test]
+    fn counters_are_published_when_they_are_due() {
+        let end = End::without_thread("127.58.91.6");
+        let mut state = end.driver.lane.lock();
+        let later = now() + Duration::from_secs(1);
+        assert!(state.statistics.is_due(later));
+        state.publish_statistics(later);
+        assert!(!state.statistics.is_due(later));
+    }
+
+    #[test]
+    fn a_link_that_goes_down_is_published() {
+        let end = End::without_thread("127.58.91.7");
+        let mut state = end.driver.lane.lock();
+        state.publish_statistics(now() + Duration::from_secs(1));
+        assert_eq!(state.statistics_deadline(), None, "all is published");
+        state.update_interfaces(&[]);
+        assert!(state.statistics_deadline().is_some());
+    }
+
+    #[test]
+    fn a_device_without_segmentation_sends_its_packets_one_by_one() {
+        let options = OpenOptions {
+            segmentation: false,
+            ..OpenOptions::default()
+        };
+        let driver = Driver::open("127.58.91.8", &options).expect("a loopback address");
+        let state = driver.lane.lock();
+        assert!(!state.sockets.segmentation() && !state.segmentation);
+    }
+
+    #[test]
+    fn statistics_tell_that_packets_pass_through_shared_memory() {
+        let options = OpenOptions {
+            shortcut: Shortcut::Always,
+            ..OpenOptions::default()
+        };
+        let open = |address| Driver::open(address, &options).expect("a loopback address");
+        let (here, there) = (End::of(open("127.58.91.9")), End::of(open("127.58.91.10")));
+        here.connect(&there);
+        there.connect(&here);
+        let address = "127.58.91.10".parse().expect("an address");
+        let path = || {
+            let state = here.driver.lane.lock();
+            state.sockets.packet_path(address, there.number)
+        };
+        assert_eq!(path(), PacketPath::Sockets, "nothing was sent");
+        let timeout = now() + Duration::from_secs(20);
+        while path() != PacketPath::SharedMemory {
+            here.send_to(&there);
+            for end in [&here, &there] {
+                let queue = end.driver.polled_queue(end.completions);
+                let queue = queue.expect("it exists");
+                while end.driver.poll(&queue).is_none() {
+                    assert!(now() < timeout, "the message is lost");
+                }
+            }
+            assert!(now() < timeout, "its packets go through sockets");
+        }
     }
 }
