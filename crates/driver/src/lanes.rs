@@ -266,6 +266,7 @@ fn thread_number() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::connected_end::End;
 
     #[test]
     fn threads_get_lanes_in_turn_and_keep_them() {
@@ -279,5 +280,21 @@ mod tests {
         });
         assert_eq!((first, others), (0, [1, 0, 1]));
         assert_eq!(threads.of_this_thread(2), 0);
+    }
+
+    /// A disconnection waits for the poll.
+    #[test]
+    fn a_notified_queue_is_unpolled_until_the_program_polls_or_destroys_it() {
+        let end = End::without_thread("127.58.93.26");
+        let common = &end.driver.lane.common;
+        common.note_notified(end.completions);
+        assert!(common.has_unpolled());
+        assert!(common.note_polled(end.completions));
+        assert!(!common.has_unpolled());
+        common.note_notified(end.completions);
+        let mut state = end.driver.lane.lock();
+        let _dropped_later = state.remove_notifier(end.completions);
+        assert!(!common.has_unpolled());
+        drop(state);
     }
 }

@@ -125,8 +125,7 @@ impl PollBackoff {
 
     /// Takes the lock, unless an application that polls holds it.
     fn lock<'s>(&mut self, lane: &'s Lane, now: Instant) -> Option<Locked<'s>> {
-        let others = is_polled(lane, now) && !lane.awaits_outside(now);
-        let state = if self.waits_for_lock(others) {
+        let state = if self.waits_for_lock(polls_continuously(lane, now)) {
             Some(lane.lock())
         } else {
             lane.try_lock()
@@ -184,6 +183,11 @@ impl PollBackoff {
 
 fn is_polled(lane: &Lane, now: Instant) -> bool {
     lane.polled_within(PollBackoff::MAX, now).is_some()
+}
+
+/// Whether an application polls and will poll again, because it does not wait outside of the library.
+fn polls_continuously(lane: &Lane, now: Instant) -> bool {
+    is_polled(lane, now) && !lane.awaits_outside(now)
 }
 
 /// What ended the thread's sleep.
@@ -448,5 +452,38 @@ mod tests {
         let probes = (0..2 * PollBackoff::PROBE_INTERVAL).filter(|_| backoff.should_probe());
         assert_eq!(probes.count(), 2);
         assert_eq!(backoff.time, PollBackoff::MIN, "a probe waits this long");
+    }
+
+    #[test]
+    fn a_program_that_armed_a_queue_awaits_it_outside_for_a_millisecond() {
+        let driver = crate::Driver::without_thread("127.58.93.27");
+        let (lane, armed) = (&driver.lane, now());
+        assert!(!lane.awaits_outside(armed));
+        lane.end_standby(armed);
+        assert!(lane.awaits_outside(armed + Duration::from_micros(999)));
+        assert!(!lane.awaits_outside(armed + Duration::from_millis(1)));
+    }
+
+    /// It may sleep for long.
+    #[test]
+    fn the_thread_of_a_device_that_closes_is_woken() {
+        let end = End::without_thread("127.58.93.28");
+        end.takes_wake_up();
+        drop(Thread {
+            lane: Arc::clone(&end.driver.lane),
+            handle: None,
+        });
+        assert!(end.takes_wake_up());
+    }
+
+    #[test]
+    fn only_a_program_that_polls_continuously_gets_the_lock_first() {
+        let driver = crate::Driver::without_thread("127.58.93.29");
+        let (lane, start) = (&driver.lane, now() + Duration::from_secs(1));
+        assert!(!polls_continuously(lane, start), "it does not poll");
+        lane.note_poll(start);
+        assert!(polls_continuously(lane, start));
+        lane.end_standby(start);
+        assert!(!polls_continuously(lane, start), "it waits outside");
     }
 }

@@ -430,4 +430,24 @@ mod tests {
         notifier.notify(3);
         assert!(readable(notifier.expose()));
     }
+
+    #[test]
+    fn packet_wakeups_are_promised_once_to_a_program_that_waits_at_the_descriptor() {
+        let notifier = Notifier::new().expect("a descriptor");
+        notifier.notify(7);
+        assert_eq!(notifier.take(), Some(7));
+        assert!(!notifier.may_promise(), "the program has no descriptor");
+        notifier.expose();
+        notifier.notify(7);
+        notifier.note_sleep();
+        assert_eq!(notifier.take(), Some(7));
+        assert!(!notifier.may_promise(), "it sleeps in the library");
+        notifier.notify(7);
+        assert_eq!(notifier.take(), Some(7));
+        assert!(notifier.may_promise());
+        notifier.note_promised(true);
+        assert!(!notifier.may_promise(), "it was tried");
+        notifier.note_promised(false);
+        assert!(notifier.may_promise());
+    }
 }
