@@ -31,3 +31,31 @@ pub(crate) fn recipient(packet: &[u8]) -> Option<Recipient> {
     let (_, message) = wire::cm::Message::parse(datagram).ok()?;
     Some(cm::owner_of(&message))
 }
+
+#[cfg(test)]
+mod tests {
+    use wire::cm::{CommunicationId, DisconnectRequest, Message, PrivateData};
+    use wire::{Deth, Opcode, PacketHead, Psn, QueueKey};
+
+    use super::*;
+
+    /// Any program may send such bytes to a queue pair of its own.
+    #[test]
+    fn a_message_of_the_connection_manager_counts_only_at_queue_pair_1() {
+        let message = Message::from(DisconnectRequest {
+            local_id: CommunicationId::new(1),
+            remote_id: CommunicationId::new(2),
+            remote_qpn: Qpn::new(3),
+            private_data: PrivateData::default(),
+        });
+        let packet_to = |number: Qpn| {
+            let head = PacketHead::new(Opcode::UdSendOnly, number, Psn::new(0));
+            let head = head.push(&Deth::new(QueueKey::GSI, Qpn::GSI));
+            [head.bytes(), &message.emit(7), &[0; 4]].concat()
+        };
+        assert!(recipient(&packet_to(Qpn::GSI)).is_some());
+        assert!(recipient(&packet_to(Qpn::new(0x11))).is_none());
+        assert!(is_management(&packet_to(Qpn::GSI)));
+        assert!(!is_management(&packet_to(Qpn::new(0x11))));
+    }
+}

@@ -66,6 +66,7 @@ fn is_shaped() -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::seccomp::{Forbidden, forbid};
 
     #[test]
     fn packet_socket_on_loopback_or_on_every_interface_captures_it() {
@@ -89,5 +90,20 @@ mod tests {
     #[test]
     fn queueing_disciplines_can_be_listed() {
         netlink::queueing_disciplines().expect("netlink answers");
+    }
+
+    #[test]
+    fn packets_pass_through_loopback_if_the_system_does_not_tell_who_uses_it() {
+        let asked = std::thread::spawn(|| {
+            forbid(Forbidden {
+                call: libc::SYS_socket,
+                argument: 0,
+                value: libc::AF_NETLINK,
+                errno: libc::EPERM,
+            });
+            loopback_use()
+        });
+        let found = asked.join().expect("no panic");
+        assert_ne!(found, None);
     }
 }
