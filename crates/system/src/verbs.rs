@@ -10,6 +10,7 @@ mod completion_queue;
 mod context;
 mod convert;
 mod datagram_requests;
+mod descriptor;
 mod error;
 mod library;
 mod protection_domain;

@@ -4,9 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::ObjectError;
+use engine::{ObjectError, SystemRefusal};
 
-use crate::completion_queue::{CompletionQueue, QueueToken, reported};
 use crate::context::{Context, Opened};
 use driver::clock::now;
 use driver::{Awaited, Driver, Notifier};
@@ -14,13 +13,17 @@ use system::verbs;
 
 /// Receives the notifications of armed completion queues.
 ///
-/// To miss no completion: [arm](CompletionQueue::arm) the queue, poll it until it is empty, then
+/// To miss no completion: [arm](crate::CompletionQueue::arm) the queue, poll it until it is empty, then
 /// wait here. A program can wait for the descriptor together with others.
 #[derive(Debug)]
 pub struct CompletionChannel {
-    context: Context,
-    object: Channel,
+    pub(crate) context: Context,
+    pub(crate) object: Channel,
 }
+
+/// Identifies a completion queue in the notifications of its channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QueueToken(pub(crate) u64);
 
 /// The channel at its device.
 #[derive(Debug, Clone)]
@@ -49,11 +52,6 @@ impl Context {
 }
 
 impl CompletionChannel {
-    /// Creates a completion queue that notifies this channel.
-    pub fn create_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
-        CompletionQueue::create(&self.context, capacity, Some(&self.object))
-    }
-
     /// The oldest notification, if there is one.
     ///
     /// # Panics
@@ -124,4 +122,12 @@ impl AsFd for CompletionChannel {
             Channel::System(channel) => channel.as_fd(),
         }
     }
+}
+
+/// What a device of the system reports.
+///
+/// # Panics
+/// If it can't report completions any more: no outstanding request will ever complete.
+pub(crate) fn reported<T>(result: Result<T, SystemRefusal>) -> T {
+    result.unwrap_or_else(|error| panic!("the device reports no completions any more: {error}"))
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Completion, Id, Notify, ObjectError, SystemRefusal};
+use engine::{Completion, Id, Notify, ObjectError};
 
-use crate::completion_channel::Channel;
+use crate::completion_channel::{Channel, CompletionChannel, QueueToken, reported};
 use crate::context::{Context, Opened};
 use driver::{Awaited, Driver, PolledQueue, WaitSet};
 use system::verbs;
@@ -33,10 +33,6 @@ enum Object {
     System(Arc<verbs::CompletionQueue>),
 }
 
-/// Identifies a completion queue in the notifications of its channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct QueueToken(pub(crate) u64);
-
 /// How long a waiting thread polls before it sleeps. Most responses arrive sooner than a thread can be woken.
 const SPIN: Duration = Duration::from_micros(20);
 
@@ -47,8 +43,15 @@ impl Context {
     }
 }
 
+impl CompletionChannel {
+    /// Creates a completion queue that notifies this channel.
+    pub fn create_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
+        CompletionQueue::create(&self.context, capacity, Some(&self.object))
+    }
+}
+
 impl CompletionQueue {
-    pub(crate) fn create(
+    fn create(
         context: &Context,
         capacity: u32,
         channel: Option<&Channel>,
@@ -261,14 +264,6 @@ impl CompletionQueue {
             }),
         }
     }
-}
-
-/// What a device of the system reports.
-///
-/// # Panics
-/// If it can't report completions any more: no outstanding request will ever complete.
-pub(crate) fn reported<T>(result: Result<T, SystemRefusal>) -> T {
-    result.unwrap_or_else(|error| panic!("the device reports no completions any more: {error}"))
 }
 
 /// A number that is unique among the existing queues.

@@ -259,8 +259,8 @@ pub mod sim;
 mod system_device;
 mod xrc;
 
-pub use completion_channel::CompletionChannel;
-pub use completion_queue::{CompletionQueue, QueueToken};
+pub use completion_channel::{CompletionChannel, QueueToken};
+pub use completion_queue::CompletionQueue;
 pub use connection::{
     Connection, ConnectionRequest, Connector, Listener, PreparedAccept, PreparedConnect,
 };

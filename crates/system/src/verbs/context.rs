@@ -12,7 +12,7 @@ use abi::{
 use engine::{AsyncEvent, SystemRefusal};
 use wire::{Gid, PathMtu, Qpn};
 
-use super::completion_channel::{set_nonblocking, wait_readable};
+use super::descriptor::{set_nonblocking, wait_readable};
 use super::error::{OpenError, error_number, last_error};
 use super::library::{Functions, functions};
 
