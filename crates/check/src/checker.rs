@@ -101,13 +101,13 @@ impl<S: Clone> Step<'_, S> {
                 self.compare_with_profile(|profile| profile.reject_completion_queue(capacity));
                 let call = self.call.clone();
                 let queues = &mut self.device().completion_queues;
-                let room = queues.entry(queue).or_insert(QueueCapacity {
+                let watched = queues.entry(queue).or_insert(QueueCapacity {
                     capacity,
                     sends: 0,
                     receives: 0,
                     call,
                 });
-                room.capacity = capacity;
+                watched.capacity = capacity;
             }
             Observation::CompletionQueueDestroyed(queue) => {
                 self.device().completion_queues.remove(&queue);
@@ -497,12 +497,12 @@ impl<S: Clone> Step<'_, S> {
 
     /// Counts a completion that a queue may have to hold, and checks that it has room.
     fn expect_completion(&mut self, queue: Id<CompletionQueue>, is_receive: bool) {
-        let Some(room) = self.device().completion_queues.get_mut(&queue) else {
+        let Some(watched) = self.device().completion_queues.get_mut(&queue) else {
             return;
         };
-        *room.expected(is_receive) += 1;
-        let (sends, expected) = (room.sends, room.sends + room.receives);
-        let (capacity, created) = (room.capacity, room.call.clone());
+        *watched.expected(is_receive) += 1;
+        let (sends, expected) = (watched.sends, watched.sends + watched.receives);
+        let (capacity, created) = (watched.capacity, watched.call.clone());
         if expected <= capacity {
             return;
         }

@@ -247,8 +247,8 @@ impl<S> Device<S> {
         is_receive: bool,
         count: u32,
     ) {
-        if let Some(room) = self.completion_queues.get_mut(&queue) {
-            let expected = room.expected(is_receive);
+        if let Some(watched) = self.completion_queues.get_mut(&queue) {
+            let expected = watched.expected(is_receive);
             *expected = expected.saturating_sub(count);
         }
     }

@@ -346,11 +346,11 @@ impl Target {
     pub(super) fn private_data<const N: usize>(
         &self,
         data: &[u8],
-        room: usize,
+        max: usize,
     ) -> Result<PrivateData<N>, CallError> {
         let length = data.len();
-        if length > room {
-            return Err(wire::cm::PrivateDataTooLong { length, room }.into());
+        if length > max {
+            return Err(wire::cm::PrivateDataTooLong { length, max }.into());
         }
         let all = [&self.header.emit(), data].concat();
         Ok(PrivateData::new(&all)?)

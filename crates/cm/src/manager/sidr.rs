@@ -28,8 +28,8 @@ impl Manager {
         target: &Target,
         parameters: &Parameters<'_>,
     ) -> Result<(), CallError> {
-        let room = private_data::SERVICE_REQUEST;
-        let private_data = target.private_data(parameters.private_data, room)?;
+        let max = private_data::SERVICE_REQUEST;
+        let private_data = target.private_data(parameters.private_data, max)?;
         let communication_id = self.new_communication_id(id);
         let mut exchange = Exchange::new(
             ExchangeState::ServiceRequestSent,

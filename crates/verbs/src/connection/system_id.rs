@@ -304,10 +304,10 @@ fn failure(number: i32) -> Failure {
 }
 
 /// Refuses private data that does not fit into its message, as our connection manager does.
-fn check_length(private_data: &[u8], room: usize) -> Result<(), CmError> {
+fn check_length(private_data: &[u8], max: usize) -> Result<(), CmError> {
     let length = private_data.len();
-    if length > room {
-        let error = PrivateDataTooLong { length, room };
+    if length > max {
+        let error = PrivateDataTooLong { length, max };
         return Err(CallError::PrivateData(error).into());
     }
     Ok(())

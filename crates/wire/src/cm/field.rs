@@ -170,12 +170,12 @@ pub struct PrivateData<const N: usize>([u8; N]);
 
 /// The application's private data is longer than the field of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{length} bytes of private data, the message has room for {room}")]
+#[error("the private data has {length} bytes, and the message carries at most {max}")]
 pub struct PrivateDataTooLong {
     /// The length of the application's data.
     pub length: usize,
     /// The length of the field.
-    pub room: usize,
+    pub max: usize,
 }
 
 impl<const N: usize> PrivateData<N> {
@@ -184,7 +184,7 @@ impl<const N: usize> PrivateData<N> {
         if data.len() > N {
             return Err(PrivateDataTooLong {
                 length: data.len(),
-                room: N,
+                max: N,
             });
         }
         let mut bytes = [0; N];
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn too_long_private_data_is_rejected_with_both_lengths() {
         let error = PrivateData::<4>::new(&[0; 5]).unwrap_err();
-        assert_eq!((error.length, error.room), (5, 4));
+        assert_eq!((error.length, error.max), (5, 4));
         let data = PrivateData::<4>::new(&[1, 2]).unwrap();
         assert_eq!(data.bytes(), &[1, 2, 0, 0]);
         assert_eq!(format!("{data:?}"), "[01, 02] + 2 zeros");
