@@ -119,7 +119,7 @@ pub struct Manager {
     outbox: VecDeque<Transmit>,
     events: VecDeque<Event>,
     instructions: VecDeque<Instruction>,
-    /// Ids whose requests were sent again for the first time.
+    /// Ids whose requests were retransmitted for the first time.
     unanswered: VecDeque<Id>,
     counters: Counters,
     planted: PlantedBug,

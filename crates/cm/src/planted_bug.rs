@@ -10,7 +10,7 @@ pub enum Bug {
     RejectForgotten,
     /// Destroying an id skips time-wait: a late copy of its request counts as new.
     NoTimewait,
-    /// A duplicate REP is not answered, so a lost RTU is never sent again.
+    /// A duplicate REP is not answered, so a lost RTU is never retransmitted.
     ReadyNotSentAgain,
     /// A DREQ is ignored after our own DREQ was sent.
     CrossedDisconnectsIgnored,

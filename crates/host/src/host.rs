@@ -65,7 +65,7 @@ impl Host {
         &self.device
     }
 
-    /// Whether connection requests were sent again, because no response came.
+    /// Whether connection requests were retransmitted, because no response came.
     #[must_use]
     pub fn has_unanswered_requests(&self) -> bool {
         self.manager.has_unanswered()

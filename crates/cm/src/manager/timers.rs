@@ -101,7 +101,7 @@ impl Manager {
         self.unanswered.push_back(id);
     }
 
-    /// The next id whose request was sent again for the first time, because no response came. It may still succeed.
+    /// The next id whose request was retransmitted for the first time, because no response came. It may still succeed.
     pub fn poll_unanswered(&mut self) -> Option<Id> {
         self.unanswered.pop_front()
     }

@@ -36,7 +36,7 @@ impl ConnectionFailure {
     }
 }
 
-/// A connection request that was sent again, because no answer came.
+/// A connection request that was retransmitted, because no response came.
 #[derive(Debug)]
 pub(crate) struct UnansweredRequest {
     pub(crate) local: Option<SocketAddr>,

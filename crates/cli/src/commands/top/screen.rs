@@ -258,7 +258,7 @@ STATE     the state of the queue pair. rnr: it waits because its peer has no rec
           retry 2: its peer has not answered since two timeouts.
 LANE      the engine of the device that runs the queue pair. Threads get different ones; see ROCI_LANES
 PATH      sockets, memory (shared with the peer's process), device (the peer is one of the same device)
-RETRANS   packets that were sent again
+RETRANS   retransmitted packets
 RNR       RNR NAKs sent and received: a message found no receive
 WINDOW    packets without acknowledgement, and how many may be
 SENDS     send requests that are not completed, and how many fit
