@@ -182,9 +182,11 @@ impl DeviceSockets {
         if let Some(group) = self.groups.iter_mut().find(|group| group.gid == gid) {
             group.users -= 1;
         }
-        let before = self.groups.len();
-        self.groups.retain(|group| group.users > 0);
-        let changed = self.groups.len() != before;
+        let unused = self.groups.extract_if(.., |group| group.users == 0);
+        // A thread that sleeps has copies of the descriptors.
+        let left =
+            unused.map(|mut group| group.receivers.iter_mut().for_each(Receiver::leave_group));
+        let changed = left.count() > 0;
         self.poll_sources_changed |= changed;
         if let (Some(port), true) = (&self.simulated, changed) {
             port.leave(gid);
@@ -608,6 +610,24 @@ mod tests {
         sockets.leave(group);
         assert_eq!(sockets.arrival_descriptors().len(), alone);
         assert!(sockets.poll_sources_changed(), "its socket is closed");
+    }
+
+    #[test]
+    fn the_kernel_stops_receiving_a_group_although_a_thread_still_sleeps_on_its_socket() {
+        let mut sockets = DeviceSockets::at("127.58.92.7");
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let address = [239, 53, high, low];
+        let is_received = || {
+            let groups = std::fs::read_to_string("/proc/net/igmp").expect("Linux lists them");
+            groups.contains(&format!("{:08X}", u32::from_ne_bytes(address)))
+        };
+        let group = Gid::from(IpAddr::from(address));
+        sockets.join(group).expect("a group");
+        let sleeps_on = sockets.poll_sources().expect("descriptors");
+        assert!(is_received());
+        sockets.leave(group);
+        assert!(!is_received());
+        drop(sleeps_on);
     }
 
     /// The mailbox of a device at an address that no other device has.

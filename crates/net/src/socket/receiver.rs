@@ -30,6 +30,8 @@ pub struct Receiver {
     socket: Socket,
     local: SocketAddr,
     buffer: usize,
+    /// The multicast group that it has joined, and the address of the interface.
+    group: Option<(IpAddr, IpAddr)>,
 }
 
 /// How a socket shares its port with others.
@@ -53,7 +55,7 @@ impl Receiver {
     /// A receiver for packets to a multicast group on the interface that has the given address.
     /// Each receiver of a group, in any process of any user, gets every packet.
     pub fn join_group(group: IpAddr, port: u16, interface: IpAddr) -> Result<Self, SocketError> {
-        let receiver = Self::bind_on(SocketAddr::new(group, port), Sharing::Copied, interface)?;
+        let mut receiver = Self::bind_on(SocketAddr::new(group, port), Sharing::Copied, interface)?;
         let joined = match (group, interface) {
             (IpAddr::V4(group), IpAddr::V4(interface)) => {
                 receiver.socket.join_multicast_v4(&group, &interface)
@@ -64,7 +66,23 @@ impl Receiver {
             _ => Err(io::ErrorKind::InvalidInput.into()),
         };
         joined.map_err(|error| SocketError::new(group, port, error))?;
+        receiver.group = Some((group, interface));
         Ok(receiver)
+    }
+
+    /// Leaves its multicast group at once. When it is dropped, the kernel still receives the group until all copies of
+    /// the descriptor are closed.
+    pub fn leave_group(&mut self) {
+        // It fails only if the interface is gone, and the membership with it.
+        let _ = match self.group.take() {
+            Some((IpAddr::V4(group), IpAddr::V4(interface))) => {
+                self.socket.leave_multicast_v4(&group, &interface)
+            }
+            Some((IpAddr::V6(group), interface)) => self
+                .socket
+                .leave_multicast_v6(&group, interface_of(interface)),
+            _ => Ok(()),
+        };
     }
 
     pub(crate) fn bind_with(local: SocketAddr, sharing: Sharing) -> Result<Self, SocketError> {
@@ -113,6 +131,7 @@ impl Receiver {
             local: socket.local_addr()?.as_socket().unwrap_or(local),
             socket,
             buffer,
+            group: None,
         })
     }
 
