@@ -81,7 +81,7 @@ impl Member {
             block,
             process: Identity::current(),
             registry,
-            receiver,
+            receiver: Arc::new(receiver),
             sender,
             mailbox,
             outbox: Outbox::default(),
@@ -99,7 +99,11 @@ impl Member {
         let entered = member.enter(&locked, table, index_known);
         // A member that could not enter leaves when it is dropped, which needs the lock.
         drop(locked);
-        entered.map(|()| member)
+        entered?;
+        if !index_known {
+            member.await_index();
+        }
+        Ok(member)
     }
 }
 

@@ -1,13 +1,17 @@
 //! Which member listens for which service.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::member::Member;
 use super::number_block::NumberBlock;
 use super::process::Identity;
-use super::registry::{Registry, RegistryError};
+use super::registry::{Locked, Registry, RegistryError};
 use super::registry_table::{Listener, Table};
+use super::steering::program;
+use crate::socket::Receiver;
+use crate::sys::option::attach_steering;
 
 /// Why a service can't be claimed.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +45,8 @@ pub struct Listeners<'m> {
 pub struct Claimant {
     registry: Arc<Registry>,
     block: NumberBlock,
+    /// The member's socket. After the member has left, it is none of the group.
+    receiver: Arc<Receiver>,
 }
 
 impl Member {
@@ -54,6 +60,7 @@ impl Member {
         Claimant {
             registry: Arc::clone(&self.registry),
             block: self.block,
+            receiver: Arc::clone(&self.receiver),
         }
     }
 }
@@ -86,7 +93,7 @@ impl Claimant {
             service,
             block: self.block,
         });
-        Ok(locked.write(&table)?)
+        Ok(self.write(&locked, &table)?)
     }
 
     /// Releases a service of the member.
@@ -95,7 +102,15 @@ impl Claimant {
         let mut table = locked.read()?;
         let ours = self.block;
         (table.listeners).retain(|it| it.service != service || it.block != ours);
-        locked.write(&table)
+        self.write(&locked, &table)
+    }
+
+    /// Records the services, and lets the kernel steer requests to the members that have them.
+    fn write(&self, locked: &Locked, table: &Table) -> Result<(), RegistryError> {
+        locked.write(table)?;
+        // If the kernel rejects the program, requests reach any member as before, which forwards them.
+        let _ = attach_steering(self.receiver.as_fd(), &program(table));
+        Ok(())
     }
 }
 

@@ -49,7 +49,7 @@ pub struct Member {
     pub(super) block: NumberBlock,
     pub(super) process: Identity,
     pub(super) registry: Arc<Registry>,
-    pub(super) receiver: Receiver,
+    pub(super) receiver: Arc<Receiver>,
     pub(super) sender: Sender,
     pub(super) mailbox: Mailbox,
     pub(super) outbox: Outbox,

@@ -15,6 +15,7 @@ use super::registry::Locked;
 use super::registry_table::{Entry, Moved, Seen, Table};
 use super::repair_state::PROBE_TIMEOUT;
 use super::steering::program;
+use crate::poll::{self, Interest};
 use crate::restrictions::{self, Restriction};
 use crate::sys;
 
@@ -35,6 +36,10 @@ const OUTBOX_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// a member tries again that could not record its own index.
 const PUBLISH_DELAY: Duration = Duration::from_millis(10);
 const RECORD_RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// In a group of at most this many members, each member installs the program when it has recorded its index. In a larger one that
+/// would take too long.
+const SMALL_GROUP: usize = 64;
 
 /// How many indices a round probes when the group contains sockets of no member. A higher index
 /// would look like a queue pair number in a probe.
@@ -226,6 +231,33 @@ impl Member {
         }
     }
 
+    /// Waits for the probe of a round that this member has started when it joined. Messages to a member whose index is not known
+    /// reach another one, which forwards them, unless its process is stopped.
+    pub(super) fn await_index(&mut self) {
+        let deadline = Instant::now() + PROBE_TIMEOUT;
+        while self.repair.socket_index.is_none() {
+            let mut first = [0; probe::LENGTH + 1];
+            match self.receiver.peek(&mut first) {
+                Ok(length) => {
+                    let Some(found) = Probe::parse(&first[..length]) else {
+                        // A packet, which must not be lost. The probe behind it is received later.
+                        return;
+                    };
+                    let _ = self.receiver.discard();
+                    self.note_probe(found);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return;
+                    }
+                    let _ = poll::wait(&[Interest::readable(self.receiver.as_fd())], Some(left));
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
     pub(super) fn note_probe(&mut self, probe: Probe) {
         if probe.round != self.repair.round {
             // The registry decides whether this round is new, old or wrong.
@@ -281,7 +313,7 @@ impl Member {
             members,
         })?;
         self.repair.unrecorded = false;
-        if seen + 1 >= members {
+        if seen + 1 >= members || members <= SMALL_GROUP {
             return self.publish(&locked);
         }
         self.repair.publish_at = Some(now + PUBLISH_DELAY);

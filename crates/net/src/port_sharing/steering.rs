@@ -36,12 +36,17 @@ const ATTRIBUTE: u32 = 12 + 8 + 16;
 /// members share.
 const SERVICE_REPLY: u32 = 0x18;
 
+/// The offset of the low half of the service id in a request. The port is in it.
+const SERVICE: u32 = BODY + 12;
+
 /// A communication id belongs to the block that contains its highest 24 bits.
 const COMMUNICATION_SHIFT: u32 = 8;
 
 /// The maximum number of instructions that the kernel accepts.
-#[cfg(test)]
 const MAX_INSTRUCTIONS: usize = 4096;
+
+/// The maximum number of services in the program. Each one costs a request an instruction.
+const MAX_SERVICES: usize = 256;
 
 /// The maximum number of members: two instructions each, one jump for each 64 or so, and the
 /// beginning fit into a program.
@@ -53,7 +58,8 @@ pub(crate) fn accepts_everything() -> [Instruction; 1] {
 }
 
 /// Steers each packet to the member that owns its destination, and responses of the connection
-/// manager to the member that chose the id in them, as far as the members' indices are known. Other
+/// manager to the member that chose the id in them, as far as the members' indices are known. A request goes
+/// to the member that listens for its service: a stopped process must not receive the requests to others. Other
 /// packets go to any member. A number without an owner goes to the member with the next lower
 /// block, because one member must get it. A probe goes to the index that it names.
 ///
@@ -81,7 +87,6 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
         // The numbers that all members share are at both ends.
         jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.start, 1),
         jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.end, 1),
-        plain(RETURN, fallback),
     ];
     let leaves: Vec<(u32, u32)> = table
         .members
@@ -94,11 +99,43 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
             )
         })
         .collect();
+    let mut owners = Vec::new();
     if leaves.is_empty() {
-        program.push(plain(RETURN, fallback));
+        owners.push(plain(RETURN, fallback));
     }
-    search(&leaves, &mut program);
+    search(&leaves, &mut owners);
+    program.push(plain(JUMP, owners.len() as u32));
+    program.append(&mut owners);
+    let room = MAX_INSTRUCTIONS.saturating_sub(program.len());
+    program.append(&mut listeners(table, fallback, room));
     program
+}
+
+/// Finds the member that listens for the service of a request.
+fn listeners(table: &Table, fallback: u32, room: usize) -> Vec<Instruction> {
+    let services = table.listeners.iter().filter_map(|listener| {
+        let member = table.member(listener.block)?;
+        let index = member.socket_index.filter(|_| !member.withdrawn)?;
+        Some((listener.service as u32, index))
+    });
+    let begin = [
+        plain(LOAD_LENGTH, 0),
+        Instruction {
+            jump_true: 1,
+            ..plain(JUMP_AT_LEAST, SERVICE + 4)
+        },
+        plain(RETURN, fallback),
+        plain(LOAD_WORD, SERVICE),
+    ];
+    let most = room.saturating_sub(begin.len() + 1) / 2;
+    let known = services
+        .take(most.min(MAX_SERVICES))
+        .flat_map(|(service, index)| [jump_equal(service, 1), plain(RETURN, index)]);
+    if most == 0 {
+        return vec![plain(RETURN, fallback)];
+    }
+    let end = [plain(RETURN, fallback)];
+    begin.into_iter().chain(known).chain(end).collect()
 }
 
 /// Finds the last block that begins at or below the number, and returns its index.
@@ -166,7 +203,7 @@ fn jump_unless(code: u16, operand: u32, skip: u8) -> Instruction {
 mod tests {
     use super::*;
     use crate::port_sharing::process::Identity;
-    use crate::port_sharing::registry_table::Entry;
+    use crate::port_sharing::registry_table::{Entry, Listener};
 
     /// Runs a program on a packet. Returns its result and the number of executed instructions.
     fn run(program: &[Instruction], packet: &[u8]) -> (u32, usize) {
@@ -273,6 +310,54 @@ mod tests {
             round: 3,
         };
         assert_eq!(run(&program, &probe.bytes()).0, 77);
+    }
+
+    /// A request for a service.
+    fn request(attribute: u16, service: u64) -> Vec<u8> {
+        let mut packet = message(attribute, [0x1234_5678, 0]);
+        packet.extend(service.to_be_bytes());
+        packet
+    }
+
+    #[test]
+    fn a_request_goes_to_the_member_that_listens_for_its_service() {
+        let mut table = members(62);
+        for (service, member) in [(0x0106_1d2f, 3), (0x0106_1d30, 40), (0x0111_1d2f, 5)] {
+            let block = table.members[member].block;
+            table.listeners.push(Listener { service, block });
+        }
+        let steered = |table: &Table, packet: &[u8]| run(&program(table), packet).0;
+        for (attribute, service, member) in [
+            (0x10, 0x0106_1d2f, 3),
+            (0x10, 0x0106_1d30, 40),
+            (0x17, 0x0111_1d2f, 5),
+        ] {
+            let index = steered(&table, &request(attribute, service));
+            assert_eq!(Some(index), table.members[member].socket_index);
+        }
+        assert_eq!(steered(&table, &request(0x10, 0x0106_0001)), ANY);
+        let short = message(0x10, [0x1234_5678, 0]);
+        assert_eq!(steered(&table, &short), ANY, "too short for a service");
+        table.members[3].withdrawn = true;
+        let fallback = any_member(&table);
+        assert_eq!(steered(&table, &request(0x10, 0x0106_1d2f)), fallback);
+    }
+
+    #[test]
+    fn many_members_with_many_services_fit_into_a_program() {
+        let mut table = members(MAX_MEMBERS as u32);
+        let listener = |(service, member): (u64, &Entry)| Listener {
+            service,
+            block: member.block,
+        };
+        table.listeners = (0x0106_0400..).zip(&table.members).map(listener).collect();
+        let program = program(&table);
+        assert!(program.len() <= MAX_INSTRUCTIONS, "{}", program.len());
+        let last = table.members.last().unwrap();
+        let found = run(&program, &packet(last.block.first())).0;
+        assert_eq!(Some(found), last.socket_index);
+        let rest = run(&program, &request(0x10, 0x0106_ffff)).0;
+        assert_eq!(rest, ANY);
     }
 
     #[test]

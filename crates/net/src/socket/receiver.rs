@@ -14,7 +14,7 @@ use super::socket_address::{interface_of, open, parse, socket_address};
 use crate::restrictions::{self, Restriction};
 use crate::sys::is_forbidden;
 use crate::sys::option::{self, UDP_GRO, UDP_NO_CHECK6_RX};
-use crate::sys::receive::{MAX_SLOTS, Slot, receive};
+use crate::sys::receive::{MAX_SLOTS, Slot, receive, receive_beginning};
 
 /// The requested size of the receive buffer in bytes. The kernel reports twice the size that it
 /// grants.
@@ -157,6 +157,16 @@ impl Receiver {
     /// that arrived in one piece counts once.
     pub fn dropped(&self) -> io::Result<u32> {
         option::drops(self.socket.as_fd())
+    }
+
+    /// Copies the beginning of the first packet without receiving it. Returns how many bytes were copied.
+    pub(crate) fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        receive_beginning(self.socket.as_fd(), into, libc::MSG_PEEK)
+    }
+
+    /// Receives the first packet and drops it.
+    pub(crate) fn discard(&self) -> io::Result<()> {
+        receive_beginning(self.socket.as_fd(), &mut [], 0).map(drop)
     }
 
     /// Receives packets, up to the inbox's size. Never waits, so there may be none.

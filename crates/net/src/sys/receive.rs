@@ -138,3 +138,16 @@ const NO_PIECE: libc::iovec = libc::iovec {
 
 // SAFETY: a header of zeros is valid: null pointers with length 0.
 const NO_HEADER: libc::mmsghdr = unsafe { std::mem::zeroed() };
+
+/// Receives the beginning of one datagram; the rest of it is lost. Never waits. Returns how many bytes were copied.
+pub(crate) fn receive_beginning(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    flags: libc::c_int,
+) -> io::Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT;
+    let (start, length) = (into.as_mut_ptr().cast(), into.len());
+    // SAFETY: the kernel writes at most as many bytes as the slice has.
+    let received = unsafe { libc::recv(fd.as_raw_fd(), start, length, flags) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use net::port_sharing::{Member, ServiceError};
-use wire::cm::{CommunicationId, Message, ReadyToUse, ServiceReply};
+use wire::cm::{
+    CommunicationId, ConnectRequest, Message, ReadyToUse, ServiceId, ServiceReply, ServiceRequest,
+};
 
 use crate::child::Process;
 use crate::one_process::taken;
@@ -83,4 +85,52 @@ fn responses_reach_the_member_that_chose_their_id() {
         expected[place] = 16;
         assert_eq!(got, expected);
     }
+}
+
+/// Otherwise a process that is stopped, in a debugger or by Ctrl-Z, receives some of the requests to others and never forwards them.
+#[test]
+fn requests_reach_the_member_that_listens_for_their_service() {
+    let site = Site::new(95);
+    let address = site.address;
+    let mut members = [(); 3].map(|()| Member::join(address).unwrap());
+    for (place, port) in [(1, 7471), (2, 7472)] {
+        let service = TCP_SPACE + port;
+        members[place].claimant().claim(service).unwrap();
+        let service_id = ServiceId::new(service);
+        let connect = ConnectRequest {
+            service_id,
+            ..ConnectRequest::default()
+        };
+        let find = ServiceRequest {
+            service_id,
+            ..ServiceRequest::default()
+        };
+        for message in [Message::from(connect), Message::from(find)] {
+            // Another port each time: chance would choose another member.
+            for _ in 0..8 {
+                Peer::new(address).send_message(&message);
+            }
+        }
+        let got = members.each_mut().map(|member| taken(member).len());
+        let mut expected = [0; 3];
+        expected[place] = 16;
+        assert_eq!(got, expected);
+    }
+}
+
+/// A member that is stopped can't record its index. A new member must not wait for that.
+#[test]
+fn a_member_that_joins_after_a_death_is_reached_although_another_is_stopped() {
+    let site = Site::new(96);
+    let address = site.address;
+    let _stopped = Member::join(address).unwrap();
+    let mut dead = Process::join(address);
+    let mut third = Member::join(address).unwrap();
+    taken(&mut third);
+    dead.kill();
+    let mut joined = Member::join(address).unwrap();
+    let peer = Peer::new(address);
+    peer.send(&[joined.qpn_range().start]);
+    assert_eq!(taken(&mut joined).len(), 1);
+    assert_eq!(joined.counters().forwarded_to_us, 0);
 }
