@@ -201,6 +201,12 @@ impl HalfOpen {
         self.all < max && from_source < max_per_source
     }
 
+    /// Whether more than half of the requests that are allowed exist.
+    pub(crate) fn is_crowded(&self, source: Source, max: usize, max_per_source: usize) -> bool {
+        let from_source = self.by_source.get(&source).copied().unwrap_or_default();
+        self.all > max / 2 || from_source > max_per_source / 2
+    }
+
     pub(crate) fn add(&mut self, source: Source) {
         self.all += 1;
         *self.by_source.entry(source).or_default() += 1;

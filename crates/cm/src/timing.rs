@@ -57,6 +57,10 @@ pub(crate) const MAX_MRA_CODE: u8 = APPLICATION.code();
 pub(crate) const MAX_HALF_OPEN_TIME: Duration =
     Duration::from_millis(16 << (MAX_RESPONSE_CODE - 8));
 
+/// The same while more than half of the half-open requests that are allowed exist, in total or from the source: strangers who never
+/// confirm must not keep others out for minutes.
+pub(crate) const CROWDED_HALF_OPEN_TIME: Duration = Duration::from_secs(4);
+
 /// The interval that a peer asks for, at most that of `longest`.
 pub(crate) const fn bounded_interval(code: u8, longest: u8) -> Duration {
     interval(if code < longest { code } else { longest })

@@ -1,7 +1,7 @@
 //! The passive side: receives REQ, sends REP or REJ, receives RTU.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::cm::{
     AcknowledgedMessage, AddressHeader, CommunicationId, ConnectReply, ConnectRequest, Message,
@@ -79,10 +79,27 @@ impl Manager {
         };
         self.by_local_qpn.insert(parameters.qpn, id);
         self.send_until_response(now, id, transaction, reply);
+        let longest = self.longest_half_open_time(id);
         if let Some(outstanding) = &mut self.exchange(id).outstanding {
-            outstanding.until = Some(now + timing::MAX_HALF_OPEN_TIME);
+            outstanding.until = Some(now + longest);
         }
         Ok(())
+    }
+
+    /// How long a request may stay unconfirmed that is accepted now.
+    fn longest_half_open_time(&mut self, id: Id) -> Duration {
+        let (max, max_per_source) = (
+            self.config.max_half_open,
+            self.config.max_half_open_per_source,
+        );
+        let source = self.known(id).half_open;
+        let is_crowded =
+            source.is_some_and(|source| self.half_open.is_crowded(source, max, max_per_source));
+        if is_crowded {
+            timing::CROWDED_HALF_OPEN_TIME
+        } else {
+            timing::MAX_HALF_OPEN_TIME
+        }
     }
 
     /// Rejects a connection or a datagram service, like `rdma_reject`. Applications use

@@ -152,6 +152,26 @@ fn half_open_limit_bounds_a_flood_from_many_addresses() {
     );
 }
 
+/// Strangers who never confirm must not keep others out for minutes.
+#[test]
+fn crowded_half_open_requests_end_after_seconds() {
+    let mut conversation = Conversation::with(|config| config.max_half_open = 6);
+    conversation.listening(PortSpace::Tcp, 16);
+    for number in 0..10 {
+        let source = other_address(number);
+        let mut slow = request_of(source, number);
+        slow.local_response_timeout = timeout(21);
+        conversation.peer_sends_from(source, 0, slow);
+        accept_all(&mut conversation, 0);
+    }
+    assert_eq!(conversation.manager.table_sizes().half_open, 6);
+    conversation.manager.handle_timeout(at(4000));
+    assert_eq!(conversation.manager.table_sizes().half_open, 3);
+    let honest = other_address(77);
+    conversation.peer_sends_from(honest, 4000, request_of(honest, 77));
+    assert_eq!(conversation.manager.table_sizes().half_open, 4);
+}
+
 #[test]
 fn confirmed_request_is_not_half_open() {
     let mut conversation = Conversation::with(|config| config.max_half_open_per_source = 1);
