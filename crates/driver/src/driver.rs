@@ -158,6 +158,7 @@ impl Driver {
             sleepers: AtomicUsize::new(0),
             thread_sleeps_until: AtomicU64::new(u64::MAX),
             thread_parked: AtomicBool::new(false),
+            socket_waits: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         });
         common.add_lane(&lane);

@@ -91,6 +91,8 @@ pub(crate) struct Lane {
     pub(crate) yielding: Yielding,
     /// How many application threads sleep on the sockets.
     pub(crate) sleepers: AtomicUsize,
+    /// How many threads, of the application and the lane's own, sleep on the sockets now. Increased under the lock.
+    pub(crate) socket_waits: AtomicUsize,
     /// Until when the thread sleeps, in nanoseconds since the epoch.
     pub(crate) thread_sleeps_until: AtomicU64,
     /// Whether the thread sleeps without watching the sockets because an application thread does.
@@ -279,6 +281,23 @@ impl Lane {
         }
     }
 
+    /// Counts a thread among those that sleep on the sockets now. The caller has prepared the sleep, and still has the
+    /// lock.
+    pub(crate) fn begin_socket_wait(&self, state: &mut LaneState) -> SocketWait<'_> {
+        state.note_sleep_prepared();
+        self.socket_waits.fetch_add(1, Ordering::AcqRel);
+        SocketWait(&self.socket_waits)
+    }
+
+    /// Wakes the thread, which prepares the sleep of all threads again.
+    fn pass_wakeup_on(&self) {
+        let planned = self.thread_sleeps_until.swap(0, Ordering::AcqRel);
+        // One that stands by does this within a short time anyway.
+        if self.nanoseconds(now()) < planned {
+            self.waker.wake();
+        }
+    }
+
     /// Counts this thread among those that sleep on the sockets, unless there are enough of them.
     pub(crate) fn enter_socket_sleepers(&self) -> bool {
         let one_more = |sleepers| (sleepers < MAX_SOCKET_SLEEPERS).then_some(sleepers + 1);
@@ -313,9 +332,11 @@ impl Lane {
                 state.send_waiting(asleep);
                 Some(asleep + LOST_SOCKET_CHECK_INTERVAL)
             };
+            let wait = serves_sockets.then(|| self.begin_socket_wait(&mut state));
             drop(state);
             let due = earliest(until, next);
             let interrupted = self.wait_with(&sleeper, serves_sockets, asleep, due)?;
+            drop(wait);
             let woken = sleeper.was_woken();
             // This thread is awake, so it needs no wake-up through the descriptor.
             drop(sleeper);
@@ -445,6 +466,16 @@ impl<'a> Awaited<'a> {
     }
 }
 
+/// A thread sleeps on the sockets while this exists.
+#[derive(Debug)]
+pub(crate) struct SocketWait<'s>(&'s AtomicUsize);
+
+impl Drop for SocketWait<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// The held lock. Problems are reported after it is released, because writing to stderr takes long.
 pub(crate) struct Locked<'s> {
     state: Option<MutexGuard<'s, LaneState>>,
@@ -483,7 +514,12 @@ impl Drop for Locked<'_> {
             _ => Vec::new(),
         };
         let messages = state.take_lane_messages();
+        let others_sleep = self.lane.socket_waits.load(Ordering::Acquire) > 0;
+        let took_wakeup = others_sleep && state.took_wakeup();
         drop(state);
+        if took_wakeup {
+            self.lane.pass_wakeup_on();
+        }
         if !messages.is_empty() {
             self.lane.common.deliver(messages);
         }

@@ -435,6 +435,12 @@ impl DeviceSockets {
         arrived
     }
 
+    /// Whether a thread may sleep on the poll sources: nothing waits in shared memory, and what arrives there next wakes
+    /// it.
+    pub(crate) fn may_sleep(&mut self) -> bool {
+        self.members.iter_mut().all(Member::may_sleep)
+    }
+
     /// Leaves the port shares. Packets in flight may still arrive.
     pub(crate) fn withdraw(&mut self) {
         self.members.iter_mut().for_each(Member::withdraw);

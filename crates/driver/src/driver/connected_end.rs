@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Address, Attributes, CompletionQueue, Device, Id, QueuePairInit, QueuePairType, ReceiveRequest,
-    SendRequest, State, Work,
+    Access, Address, Attributes, CompletionQueue, Device, Id, QueuePairInit, QueuePairType,
+    ReceiveRequest, RemoteMemory, SendFlags, SendRequest, State, Work,
 };
 use net::poll::{Interest, wait};
-use wire::{Gid, Psn, Qpn};
+use wire::{Gid, Key, Psn, Qpn};
 
+use crate::clock::now;
 use crate::{Driver, Notifier, OpenOptions};
 
 /// An open device with a queue pair.
@@ -75,7 +76,7 @@ impl End {
                 state: Some(State::Initialized),
                 port: Some(1),
                 partition_index: Some(0),
-                access: Some(engine::Access::empty()),
+                access: Some(Access::REMOTE_WRITE),
                 ..Attributes::default()
             },
             Attributes {
@@ -118,6 +119,65 @@ impl End {
         let send = SendRequest::new(2, Work::Send);
         let posted = |device: &mut Device| device.post_send(self.number, send);
         self.driver.call(posted).expect("room");
+    }
+
+    /// Posts a write without data, which completes nothing at either end.
+    pub(crate) fn write_nothing(&self) {
+        let target = RemoteMemory {
+            address: 0,
+            key: Key::new(0),
+        };
+        let mut write = SendRequest::new(2, Work::Write(target));
+        write.flags = SendFlags::empty();
+        let posted = |device: &mut Device| device.post_send(self.number, write);
+        self.driver.call(posted).expect("room");
+    }
+
+    /// An end with a thread and one without, connected, with a ring in each direction.
+    pub(crate) fn pair_with_rings([left, right]: [&str; 2]) -> (Self, Self) {
+        let (here, there) = (Self::open(left), Self::without_thread(right));
+        here.connect(&there);
+        there.connect(&here);
+        let timeout = now() + Duration::from_secs(20);
+        let ends = [&here, &there];
+        let queues = ends.map(|end| end.driver.polled_queue(end.completions).expect("it exists"));
+        while !ends
+            .iter()
+            .all(|end| end.driver.lane.lock().has_shortcuts())
+        {
+            here.send_to(&there);
+            there.send_to(&here);
+            let mut missing = [2; 2];
+            while missing != [0; 2] {
+                assert!(
+                    now() < timeout,
+                    "a message or an acknowledgement is missing"
+                );
+                for ((end, queue), missing) in ends.iter().zip(&queues).zip(&mut missing) {
+                    *missing -= usize::from(end.driver.poll_without_yield(queue).is_some());
+                }
+            }
+        }
+        (here, there)
+    }
+
+    /// Whether a descriptor of packets is readable, at the latest after `timeout`.
+    pub(crate) fn has_readable_socket(&self, timeout: Duration) -> bool {
+        let sources = self.driver.lane.poll_sources();
+        let mut interests = Vec::new();
+        sources.add_to(&mut interests);
+        !wait(&interests, Some(timeout))
+            .expect("descriptors")
+            .is_empty()
+    }
+
+    /// Receives everything, also from the mailboxes.
+    pub(crate) fn empty_sockets(&self) {
+        while self.has_readable_socket(Duration::ZERO) {
+            let mut state = self.driver.lane.lock();
+            state.receive_outside(now());
+            state.transmit(now());
+        }
     }
 
     /// Whether the lane's thread has been woken since the last call; only for a device without one.

@@ -57,6 +57,8 @@ pub(crate) struct LaneState {
     dense: bool,
     /// Whether the first packets of a message have arrived, and its last has not.
     in_message: bool,
+    /// Whether packets were polled for, and no sleep was prepared since.
+    polled_sockets: bool,
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
@@ -150,6 +152,7 @@ impl LaneState {
             small_inbox: Inbox::new(1),
             dense: false,
             in_message: false,
+            polled_sockets: false,
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
             unsent: false,
@@ -365,6 +368,7 @@ impl LaneState {
             take(now, host, capture_and_faults.as_mut(), &it);
         });
         *dense = arrived > MAX_SPARSE;
+        self.polled_sockets = true;
         self.arrivals += arrived as u64;
         self.find_owners(now);
         if let Some(capture_and_faults) = &mut self.capture_and_faults {

@@ -11,7 +11,9 @@ use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
 use crate::clock::now;
-use crate::lane::{CLOSED_PAUSE, Lane, Locked, POLLED_RECENTLY, SHORTCUT_SPIN_TIME, earliest};
+use crate::lane::{
+    CLOSED_PAUSE, Lane, Locked, POLLED_RECENTLY, SHORTCUT_SPIN_TIME, SocketWait, earliest,
+};
 
 /// The thread. Dropping this stops it.
 pub(crate) struct Thread {
@@ -69,7 +71,7 @@ fn serve(lane: &Lane) {
                 Some(state) => {
                     progress = make_progress(lane, state, duty, now);
                     backoff.learn(woken.by_packets, progress.arrived);
-                    if progress.arrived > 0 && spin_on_rings(lane, now) {
+                    if progress.arrived > 0 && !spin_on_rings(lane, &mut progress, now) {
                         continue;
                     }
                 }
@@ -85,6 +87,7 @@ fn serve(lane: &Lane) {
             pause();
         }
         woken = sleep(lane, duty, now, progress.next);
+        drop(progress.wait);
         if woken.by_interfaces {
             check_interfaces(lane);
         }
@@ -210,26 +213,37 @@ fn check_interfaces(lane: &Lane) {
 
 /// The result of one round of the thread.
 #[derive(Default)]
-struct Progress {
+struct Progress<'s> {
     /// The next deadline.
     next: Option<Instant>,
     /// How many packets arrived.
     arrived: usize,
     socket_lost: bool,
+    /// If the thread sleeps on the sockets next.
+    wait: Option<SocketWait<'s>>,
 }
 
 /// Receives packets and runs timers, as far as the duty requires it.
-fn make_progress(lane: &Lane, mut state: Locked<'_>, duty: Duty, now: Instant) -> Progress {
+fn make_progress<'s>(
+    lane: &'s Lane,
+    mut state: Locked<'s>,
+    duty: Duty,
+    now: Instant,
+) -> Progress<'s> {
     let due = state.next_deadline().is_some_and(|at| at <= now);
-    let arrived = if duty == Duty::Everything || due || state.has_unsent() {
+    // A thread that does not sleep may have taken the wake-up of those that sleep on the sockets.
+    let serves_sockets = duty == Duty::Everything || !state.may_sleep();
+    let arrived = if serves_sockets || due || state.has_unsent() {
         state.progress(now)
     } else {
         0
     };
-    let next = match duty {
-        Duty::Everything => state.sleep_deadline(now),
-        Duty::Timers | Duty::Standby(_) => state.next_deadline(),
+    let next = if serves_sockets {
+        state.sleep_deadline(now)
+    } else {
+        state.next_deadline()
     };
+    let wait = (duty == Duty::Everything).then(|| lane.begin_socket_wait(&mut state));
     let unsent_until = state.has_unsent().then(|| now + POLLED_RECENTLY);
     let next = earliest(next, unsent_until);
     // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
@@ -238,6 +252,7 @@ fn make_progress(lane: &Lane, mut state: Locked<'_>, duty: Duty, now: Instant) -
         next,
         arrived,
         socket_lost: state.has_lost_socket(),
+        wait,
     }
 }
 
@@ -248,13 +263,15 @@ pub(crate) fn serve_once(lane: &Lane, now: Instant) -> Option<Instant> {
 }
 
 /// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread
-/// is asleep. Returns whether more packets arrived.
-fn spin_on_rings(lane: &Lane, begin: Instant) -> bool {
+/// is asleep. Returns whether the thread may sleep: no more packets arrived, and the next one wakes it.
+fn spin_on_rings<'s>(lane: &'s Lane, progress: &mut Progress<'s>, begin: Instant) -> bool {
     const LONGEST: Duration = Duration::from_millis(1);
+    // The thread is awake, so it needs no wake-up for what it receives itself.
+    let waits = progress.wait.take().is_some();
     let mut last_arrival = begin;
     loop {
         let Some(mut state) = lane.try_lock() else {
-            break;
+            return false;
         };
         let now = now();
         // A program that packets wake receives them itself.
@@ -264,7 +281,11 @@ fn spin_on_rings(lane: &Lane, begin: Instant) -> bool {
             || now > last_arrival + SHORTCUT_SPIN_TIME
             || now > begin + LONGEST
         {
-            break;
+            let may_sleep = last_arrival == begin && state.may_sleep();
+            if may_sleep && waits {
+                progress.wait = Some(lane.begin_socket_wait(&mut state));
+            }
+            return may_sleep;
         }
         if state.progress_by_rings(now) > 0 {
             last_arrival = now;
@@ -272,7 +293,6 @@ fn spin_on_rings(lane: &Lane, begin: Instant) -> bool {
         drop(state);
         std::hint::spin_loop();
     }
-    last_arrival != begin
 }
 
 /// What the thread must serve.
@@ -412,6 +432,79 @@ mod tests {
                 break;
             }
         }
+    }
+
+    /// An acknowledgement arrives through shared memory while a thread sleeps on the sockets. The
+    /// program's poll receives it before that thread runs, and finds no completion.
+    fn poll_before_the_sleeper_runs(there: &End) {
+        let lane = &there.driver.lane;
+        let before = lane.lock().arrivals();
+        let queue = there.driver.polled_queue(there.completions);
+        let queue = queue.expect("it exists");
+        there.write_nothing();
+        let timeout = now() + Duration::from_secs(20);
+        while lane.lock().arrivals() == before {
+            assert!(now() < timeout, "no acknowledgement arrives");
+            there.has_readable_socket(Duration::from_secs(20));
+            // The call has set a deadline.
+            there.takes_wake_up();
+            assert!(there.driver.poll_without_yield(&queue).is_none());
+        }
+    }
+
+    /// The sleeper finds nothing to read and sleeps on. Its wake-up is used up.
+    #[test]
+    fn a_poll_that_takes_the_wake_up_of_the_thread_wakes_it() {
+        let (_here, there) = End::pair_with_rings(["127.58.93.6", "127.58.93.7"]);
+        let lane = &there.driver.lane;
+        there.empty_sockets();
+        let progress = make_progress(lane, lane.lock(), Duty::Everything, now());
+        assert!(lane.lock().may_sleep());
+        poll_before_the_sleeper_runs(&there);
+        assert!(there.takes_wake_up() || lane.lock().may_sleep());
+        drop(progress);
+        let _progress = make_progress(lane, lane.lock(), Duty::Everything, now());
+        assert!(lane.lock().may_sleep());
+    }
+
+    #[test]
+    fn a_poll_that_takes_the_wake_up_of_an_application_thread_wakes_the_lane_s_thread() {
+        let (_here, there) = End::pair_with_rings(["127.58.93.8", "127.58.93.9"]);
+        let lane = &there.driver.lane;
+        there.empty_sockets();
+        lane.sleepers.fetch_add(1, Ordering::SeqCst);
+        let mut state = lane.lock();
+        state.before_sleep(now());
+        let wait = lane.begin_socket_wait(&mut state);
+        drop(state);
+        poll_before_the_sleeper_runs(&there);
+        assert!(there.takes_wake_up() || lane.lock().may_sleep());
+        make_progress(lane, lane.lock(), Duty::Timers, now());
+        assert!(lane.lock().may_sleep(), "the next packet wakes it");
+        drop(wait);
+    }
+
+    #[test]
+    fn a_poll_takes_no_wake_up_if_nobody_sleeps_on_the_sockets() {
+        let (_here, there) = End::pair_with_rings(["127.58.93.10", "127.58.93.11"]);
+        there.empty_sockets();
+        there.driver.lane.lock().sleep_deadline(now());
+        poll_before_the_sleeper_runs(&there);
+        assert!(!there.takes_wake_up());
+    }
+
+    /// The writer of a message that is already received may wake the thread late.
+    #[test]
+    fn a_thread_that_took_its_own_wake_up_prepares_its_sleep_again() {
+        let (_here, there) = End::pair_with_rings(["127.58.93.12", "127.58.93.13"]);
+        let lane = &there.driver.lane;
+        there.empty_sockets();
+        let mut progress = make_progress(lane, lane.lock(), Duty::Everything, now());
+        assert!(spin_on_rings(lane, &mut progress, now()));
+        assert!(progress.wait.take().is_some());
+        poll_before_the_sleeper_runs(&there);
+        let may_sleep = lane.lock().may_sleep();
+        assert_eq!(spin_on_rings(lane, &mut progress, now()), may_sleep);
     }
 
     #[test]

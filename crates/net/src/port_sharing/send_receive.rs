@@ -190,6 +190,14 @@ impl Member {
         shortcuts.is_some_and(|shortcuts| shortcuts.prepare_sleep())
     }
 
+    /// Whether a thread may sleep on [`fds`](Self::fds): nothing waits in shared memory, and what arrives there next
+    /// makes a descriptor readable. That happens once for each [`prepare_sleep`](Self::prepare_sleep), also for several
+    /// threads that sleep: the first one that receives takes it from the others.
+    pub fn may_sleep(&mut self) -> bool {
+        let shortcuts = self.shortcuts.as_mut();
+        shortcuts.is_none_or(|shortcuts| shortcuts.may_sleep())
+    }
+
     fn receive_from_socket(
         &mut self,
         inbox: &mut Inbox,

@@ -330,7 +330,14 @@ impl Shortcuts {
         found
     }
 
-    /// Whether a writer has woken this process since then; true once.
+    /// Whether this process may sleep: the next message of every ring wakes it, and none waits.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        self.sources
+            .iter_mut()
+            .all(|source| source.reader.may_sleep())
+    }
+
+    /// Whether a writer has woken this process since it prepared to sleep; true once.
     pub(super) fn was_woken(&mut self) -> bool {
         let mut woken = false;
         for source in &mut self.sources {

@@ -124,8 +124,18 @@ impl LaneState {
         if !self.packet_wakeups.are_used() || !self.sockets.has_shortcuts() {
             return None;
         }
-        if queue.is_armed() && self.sockets.prepare_sleep() {
-            return self.progress_for(now, queue);
+        if !queue.is_armed() {
+            return None;
+        }
+        for _ in 0..MAX_RECEIVES {
+            if !self.sockets.prepare_sleep() {
+                break;
+            }
+            // This may take the wake-up, so the sleep is prepared again.
+            let completion = self.progress_for(now, queue);
+            if completion.is_some() {
+                return completion;
+            }
         }
         None
     }
@@ -165,7 +175,10 @@ impl LaneState {
     /// Ends the progress for a program that waits on a descriptor again if there is no notification.
     pub(crate) fn finish_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.finish_until(now, awaited);
-        if !awaited.is_ready(self) && self.sockets.prepare_sleep() {
+        for _ in 0..MAX_RECEIVES {
+            if awaited.is_ready(self) || !self.sockets.prepare_sleep() {
+                break;
+            }
             self.receive_until(now);
             self.finish_until(now, awaited);
         }
@@ -239,6 +252,22 @@ impl LaneState {
         self.sleep_deadline(now)
     }
 
+    /// Notes that a thread has prepared its sleep after all polls for packets.
+    pub(crate) fn note_sleep_prepared(&mut self) {
+        self.polled_sockets = false;
+    }
+
+    /// Whether packets were polled for, no sleep was prepared since, and a thread that sleeps on the poll sources would
+    /// sleep on when the next packet arrives through shared memory. True once.
+    pub(crate) fn took_wakeup(&mut self) -> bool {
+        std::mem::take(&mut self.polled_sockets) && !self.sockets.may_sleep()
+    }
+
+    /// Whether a thread may sleep on the poll sources: the next packet wakes it.
+    pub(crate) fn may_sleep(&mut self) -> bool {
+        self.sockets.may_sleep()
+    }
+
     /// Until when a thread may sleep on the poll sources.
     pub(crate) fn sleep_deadline(&mut self, now: Instant) -> Option<Instant> {
         if self.sockets.prepare_sleep() {
@@ -287,6 +316,7 @@ mod tests {
 
     use statistics::PacketPath;
 
+    use super::*;
     use crate::clock::now;
     use crate::driver::connected_end::End;
     use crate::{Driver, OpenOptions, Shortcut};
@@ -322,6 +352,42 @@ mod tests {
         while here.driver.poll(&queue).is_none() {
             assert!(now() < timeout, "no acknowledgement arrives");
         }
+    }
+
+    /// The program sleeps at the descriptor next. Before that, `poll` finds more packets than it receives at once, and none
+    /// of them completes anything.
+    fn leaves_no_packet_in_the_rings(
+        addresses: [&str; 2],
+        poll: impl Fn(&mut LaneState, &CompletionQueue, &Awaited<'_>),
+    ) {
+        let (here, there) = End::pair_with_rings(addresses);
+        let channel = there.channel();
+        there.driver.offer_packet_wakeups(&channel);
+        there.driver.arm(there.completions, engine::Notify::Any);
+        there.empty_sockets();
+        (0..16).for_each(|_| here.write_nothing());
+        let mut state = there.driver.lane.lock();
+        let queue = state.device_mut().completion_queue(there.completions);
+        let queue = queue.expect("it exists");
+        poll(&mut state, &queue, &Awaited::Notification(&channel));
+        let may_sleep = state.may_sleep();
+        drop(state);
+        // A packet that has just arrived makes the descriptor readable.
+        assert!(may_sleep || there.has_readable_socket(Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn a_poll_before_a_sleep_leaves_no_packet_in_the_rings() {
+        leaves_no_packet_in_the_rings(["127.58.91.40", "127.58.91.41"], |state, queue, _| {
+            assert!(state.poll_before_sleep(now(), queue).is_none());
+        });
+    }
+
+    #[test]
+    fn a_poll_for_notifications_leaves_no_packet_in_the_rings() {
+        leaves_no_packet_in_the_rings(["127.58.91.42", "127.58.91.43"], |state, _, awaited| {
+            state.finish_outside(now(), awaited);
+        });
     }
 
     /// A full socket or ring would otherwise block its destination forever.

@@ -316,6 +316,11 @@ impl Reader {
         self.has_messages()
     }
 
+    /// Whether the reader may sleep: the next message wakes it, and none waits.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        self.ring.asleep().load(Ordering::Relaxed) != 0 && !self.has_messages()
+    }
+
     /// Whether the writer has woken this reader since it prepared to sleep; true once.
     pub(super) fn was_woken(&mut self) -> bool {
         let woken = self.sleeps && self.ring.asleep().load(Ordering::Relaxed) == 0;
@@ -442,6 +447,18 @@ mod tests {
         assert!(writer.reader_sleeps() && !writer.reader_sleeps());
         assert!(reader.was_woken() && !reader.was_woken());
         assert!(reader.prepare_sleep(), "there is a message");
+    }
+
+    #[test]
+    fn a_reader_may_sleep_if_nothing_waits_and_the_next_message_wakes_it() {
+        let (mut writer, mut reader) = pair();
+        assert!(!reader.may_sleep(), "the writer would not wake it");
+        assert!(!reader.prepare_sleep() && reader.may_sleep());
+        assert!(writer.write(b"wake up", &[]));
+        assert!(!reader.may_sleep(), "there is a message");
+        assert_eq!(reader.read(&mut [0; 64]), Ok(Some(7)));
+        assert!(reader.may_sleep(), "the writer has not woken it yet");
+        assert!(writer.reader_sleeps() && !reader.may_sleep());
     }
 
     #[test]
