@@ -242,8 +242,9 @@ impl Lane {
 
     /// Ends the thread's back-off because a program starts to wait outside of the library.
     pub(crate) fn end_standby(&self, now: Instant) {
-        self.armed.store(self.nanoseconds(now), Ordering::Release);
-        if self.thread_stands_by.load(Ordering::Acquire) {
+        // The thread stores that it stands by and then loads this time. So at least one of them sees the other.
+        self.armed.store(self.nanoseconds(now), Ordering::SeqCst);
+        if self.thread_stands_by.load(Ordering::SeqCst) {
             self.waker.wake();
         }
     }
@@ -252,7 +253,7 @@ impl Lane {
     /// after that does not mean that it polls again.
     pub(crate) fn awaits_outside(&self, now: Instant) -> bool {
         const RECENTLY: Duration = Duration::from_millis(1);
-        let armed = self.armed.load(Ordering::Acquire);
+        let armed = self.armed.load(Ordering::SeqCst);
         armed != 0 && now < self.epoch + Duration::from_nanos(armed) + RECENTLY
     }
 

@@ -337,7 +337,7 @@ fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken
     lane.thread_parked
         .store(duty == Duty::Timers, Ordering::SeqCst);
     let stands_by = matches!(duty, Duty::Standby(_));
-    lane.thread_stands_by.store(stands_by, Ordering::Release);
+    lane.thread_stands_by.store(stands_by, Ordering::SeqCst);
     let left_alone = match duty {
         Duty::Everything => false,
         Duty::Standby(_) => lane.awaits_outside(now),
