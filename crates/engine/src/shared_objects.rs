@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn devices_that_share_objects_have_locks_of_their_own_for_reading_memory() {
-        let objects = Arc::new(Objects::new(Random::new([1; 32]), Limits::default()));
+        let objects = Arc::new(SharedObjects::new(Random::new([1; 32]), Limits::default()));
         let [first, second] = [(); 2].map(|()| DeviceObjects::new(Arc::clone(&objects)));
         assert_ne!(first.device, second.device);
     }
