@@ -10,10 +10,10 @@ use engine::observation::{PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccess
 use engine::{Completion, CompletionQueue, Id, Observation, Segment, Status, Work};
 use wire::{Key, Qpn};
 
+use crate::device_profile::Profile;
 use crate::finding::Finding;
 use crate::local_buffers::{LocalUse, LocalUses, Purpose, Space, UseKey};
 use crate::observed_objects::{Device, QueueCapacity, QueuePair, Receive, Send};
-use crate::profile::Profile;
 use crate::remote_accesses::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
 use crate::request_name::{DeviceId, QueuePairId, RequestName, bytes, common, operation, qp};
 use crate::rule::Rule;

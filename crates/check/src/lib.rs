@@ -12,16 +12,16 @@
 #![forbid(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod checker;
+mod device_profile;
 mod finding;
 mod local_buffers;
 mod observed_objects;
-mod profile;
 mod remote_accesses;
 mod request_name;
 mod rule;
 
 pub use checker::Checker;
+pub use device_profile::{Profile, UnknownProfile};
 pub use finding::Finding;
-pub use profile::{Profile, UnknownProfile};
 pub use request_name::DeviceId;
 pub use rule::{Level, Rule};

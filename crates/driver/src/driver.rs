@@ -4,7 +4,7 @@
 pub(crate) mod connected_end;
 mod other_lanes;
 mod poll_and_sleep;
-mod shared_receive;
+mod post_shared_receive;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ use crate::waiting::wait_set::WaitSet;
 use other_lanes::Lanes;
 
 pub use poll_and_sleep::PolledQueue;
-pub use shared_receive::PostedQueue;
+pub use post_shared_receive::PostedQueue;
 
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);

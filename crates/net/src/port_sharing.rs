@@ -49,7 +49,7 @@
 
 mod allocation;
 mod broadcast_limit;
-mod cached_table;
+mod cached_registry;
 mod join;
 mod join_all;
 mod join_error;
@@ -62,7 +62,7 @@ mod number_block;
 mod outbox;
 mod port_in_use;
 mod probe;
-mod process;
+mod process_identity;
 mod registry;
 mod registry_table;
 mod repair;

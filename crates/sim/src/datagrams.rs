@@ -24,7 +24,7 @@ pub(crate) struct Datagrams {
     pub(crate) world: World,
     rng: Rng,
     memories: Vec<ModelMemory>,
-    members: Vec<Member>,
+    members: Vec<GroupMember>,
     groups: Vec<IpAddr>,
     sent: Vec<Sent>,
     /// The longest datagram that fits into every receive.
@@ -36,7 +36,7 @@ pub(crate) struct Datagrams {
 }
 
 /// A queue pair.
-struct Member {
+struct GroupMember {
     host: usize,
     number: Qpn,
     queue: Id<CompletionQueue>,
@@ -75,7 +75,7 @@ struct Sent {
 /// The receiver of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Receiver {
-    Member(usize),
+    GroupMember(usize),
     Group(usize),
     /// None, because it is too long.
     None,
@@ -169,7 +169,7 @@ impl Datagrams {
             .groups
             .extend(joined.iter().map(|&group| self.groups[group]));
         self.memories.push(memory);
-        self.members.push(Member {
+        self.members.push(GroupMember {
             host,
             number,
             queue,
@@ -221,7 +221,7 @@ impl Datagrams {
 
     fn post_receives(&mut self, member: usize, count: usize) -> Result<(), CheckError> {
         for _ in 0..count.min(DEPTH - self.members[member].posted.len()) {
-            let Member {
+            let GroupMember {
                 host,
                 number,
                 memory,
@@ -241,7 +241,7 @@ impl Datagrams {
     }
 
     fn segments(&self, member: usize, block: &Block) -> Vec<Segment> {
-        let Member { memory, key, .. } = self.members[member];
+        let GroupMember { memory, key, .. } = self.members[member];
         let segment = |piece: &std::ops::Range<usize>| Segment {
             address: self.memories[memory].address(piece.start),
             length: piece.len() as u32,
@@ -251,7 +251,7 @@ impl Datagrams {
     }
 
     fn send(&mut self, from: usize) -> Result<(), CheckError> {
-        let Member { host, number, .. } = self.members[from];
+        let GroupMember { host, number, .. } = self.members[from];
         let oversize = self.rng.percent(5);
         let length = if oversize {
             ACTIVE_MTU.bytes() + self.rng.between(1, 100)
@@ -302,15 +302,15 @@ impl Datagrams {
             (Receiver::Group(group), gid, Qpn::MULTICAST)
         } else {
             let member = self.rng.below(self.members.len());
-            let Member { host, number, .. } = self.members[member];
+            let GroupMember { host, number, .. } = self.members[member];
             let gid = self.world.hosts[host].address.into();
-            (Receiver::Member(member), gid, number)
+            (Receiver::GroupMember(member), gid, number)
         };
         let queue_key = if self.rng.percent(15) {
             *self.rng.pick(&KEYS)
         } else {
             match to {
-                Receiver::Member(member) => self.members[member].queue_key,
+                Receiver::GroupMember(member) => self.members[member].queue_key,
                 _ => self.members[from].queue_key,
             }
         };

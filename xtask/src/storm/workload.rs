@@ -44,7 +44,7 @@ enum Role {
     PairClient(Number),
 }
 
-struct Member {
+struct Participant {
     program: Program,
     role: Role,
     /// Since when its peer is gone.
@@ -53,7 +53,7 @@ struct Member {
     disturbed: Duration,
 }
 
-impl Member {
+impl Participant {
     fn is_server(&self) -> bool {
         matches!(self.role, Role::Server(_))
     }
@@ -84,7 +84,7 @@ pub(super) struct Population<'a> {
     random: Random,
     /// The smallest limit of address space, in MiB.
     least_memory: u64,
-    members: Vec<Member>,
+    members: Vec<Participant>,
     awaited: Vec<Awaited>,
     /// When services that were killed start again.
     restarts: Vec<(Instant, usize)>,
@@ -126,11 +126,11 @@ impl<'a> Population<'a> {
         Ok(())
     }
 
-    fn start(&mut self, command: Command, role: Role) -> Result<&mut Member, String> {
+    fn start(&mut self, command: Command, role: Role) -> Result<&mut Participant, String> {
         let program = Program::start(command, self.next, &self.commands.tools.scratch)?;
         self.next += 1;
         self.tally.started += 1;
-        self.members.push(Member {
+        self.members.push(Participant {
             program,
             role,
             alone_since: None,
@@ -173,7 +173,7 @@ impl<'a> Population<'a> {
         Ok(())
     }
 
-    fn after_end(&mut self, member: &Member, end: End) -> Result<(), String> {
+    fn after_end(&mut self, member: &Participant, end: End) -> Result<(), String> {
         let number = member.program.number;
         match member.role {
             Role::Server(service) => {
@@ -198,7 +198,7 @@ impl<'a> Population<'a> {
         Ok(())
     }
 
-    fn leave_alone(&mut self, is_affected: impl Fn(&Member) -> bool) {
+    fn leave_alone(&mut self, is_affected: impl Fn(&Participant) -> bool) {
         let now = Instant::now();
         for member in self.members.iter_mut().filter(|member| is_affected(member)) {
             member.alone_since.get_or_insert(now);
@@ -221,7 +221,8 @@ impl<'a> Population<'a> {
     }
 
     fn end_overdue(&mut self) -> Result<(), String> {
-        let is_due = |it: &Member| it.is_overdue() && it.program.intervention == Intervention::None;
+        let is_due =
+            |it: &Participant| it.is_overdue() && it.program.intervention == Intervention::None;
         if !self.members.iter().any(is_due) {
             return Ok(());
         }
@@ -251,10 +252,10 @@ impl<'a> Population<'a> {
 
     /// A program that hangs, and its server: the cause may be at either.
     fn describe_with_server(&self, hanging: Number) -> String {
-        let number = |member: &Member| member.program.number;
+        let number = |member: &Participant| member.program.number;
         let member = self.members.iter().find(|it| number(it) == hanging);
         let role = member.map(|it| it.role);
-        let is_server = |it: &&Member| match (role, it.role) {
+        let is_server = |it: &&Participant| match (role, it.role) {
             (Some(Role::Client(service)), Role::Server(served)) => service == served,
             (Some(Role::PairClient(server)), Role::PairServer) => number(it) == server,
             _ => false,
@@ -336,7 +337,7 @@ impl<'a> Population<'a> {
 
     /// Every program that may be stopped; only those that may be killed.
     pub(super) fn victims(&self, to_kill: bool) -> Vec<Number> {
-        let may = |member: &&Member| match member.role {
+        let may = |member: &&Participant| match member.role {
             Role::Server(service) => !to_kill || SERVICES[service].is_killed,
             _ => true,
         };
@@ -420,7 +421,7 @@ impl<'a> Population<'a> {
     fn wait_for_servers(&mut self) -> Result<(), String> {
         let end = Instant::now() + READY_TIMEOUT;
         let registry = self.commands.tools.scratch.join("roci");
-        let listens = |member: &&Member| !registry_lists(&registry, member.program.id());
+        let listens = |member: &&Participant| !registry_lists(&registry, member.program.id());
         while let Some(waiting) = self
             .members
             .iter()

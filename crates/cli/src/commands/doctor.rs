@@ -31,7 +31,7 @@ pub(crate) struct Options {
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
+enum CheckResult {
     Ok,
     Warn,
     Fail,
@@ -39,31 +39,31 @@ enum Verdict {
 
 /// One check and its result.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct Check {
     check: &'static str,
-    verdict: Verdict,
+    verdict: CheckResult,
     /// What was found.
     finding: String,
     /// What to do, if there is a problem.
     advice: Option<String>,
 }
 
-impl Finding {
+impl Check {
     fn ok(check: &'static str, finding: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Ok, finding, None)
+        Self::new(check, CheckResult::Ok, finding, None)
     }
 
     fn warn(check: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Warn, finding, Some(advice.into()))
+        Self::new(check, CheckResult::Warn, finding, Some(advice.into()))
     }
 
     fn fail(check: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Fail, finding, Some(advice.into()))
+        Self::new(check, CheckResult::Fail, finding, Some(advice.into()))
     }
 
     fn new(
         check: &'static str,
-        verdict: Verdict,
+        verdict: CheckResult,
         finding: impl Into<String>,
         advice: Option<String>,
     ) -> Self {
@@ -87,12 +87,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     } else {
         print_findings(&findings)?;
     }
-    let failed = findings.iter().any(|one| one.verdict == Verdict::Fail);
+    let failed = findings.iter().any(|one| one.verdict == CheckResult::Fail);
     Ok(ExitCode::from(u8::from(failed)))
 }
 
 /// The checks that concern our devices.
-fn software_checks() -> Vec<Finding> {
+fn software_checks() -> Vec<Check> {
     let mut findings = system::devices();
     findings.extend(system::ports());
     findings.push(system::kernel_module());
@@ -107,12 +107,12 @@ fn software_checks() -> Vec<Finding> {
     findings
 }
 
-fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
+fn print_findings(findings: &[Check]) -> anyhow::Result<()> {
     for finding in findings {
         let verdict = match finding.verdict {
-            Verdict::Ok => styled(GOOD, "ok  "),
-            Verdict::Warn => styled(WARNING, "warn"),
-            Verdict::Fail => styled(BAD, "fail"),
+            CheckResult::Ok => styled(GOOD, "ok  "),
+            CheckResult::Warn => styled(WARNING, "warn"),
+            CheckResult::Fail => styled(BAD, "fail"),
         };
         let check = styled(STRONG, format_args!("{:<17}", finding.check));
         print_line(format_args!("{verdict}  {check}  {}", finding.finding))?;
@@ -121,7 +121,7 @@ fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
         }
     }
     let of = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
-    print_line(match (of(Verdict::Fail), of(Verdict::Warn)) {
+    print_line(match (of(CheckResult::Fail), of(CheckResult::Warn)) {
         (0, 0) => "\nEverything is in order.".to_owned(),
         (0, warnings) => format!(
             "\nIt works; {} above.",

@@ -72,7 +72,7 @@ fn free_in(from: u32, to: u32, bits: u32) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port_sharing::process::Identity;
+    use crate::port_sharing::process_identity::Identity;
     use crate::port_sharing::registry_table::Entry;
     use crate::sys;
 

@@ -10,14 +10,14 @@ use wire::{IcrcChecker, IcrcGenerator, ROCE_PORT};
 
 use super::allocation::free_block;
 use super::broadcast_limit::CopyLimit;
-use super::cached_table::CachedTable;
+use super::cached_registry::CachedTable;
 use super::join_error::JoinError;
 use super::mailbox::Mailbox;
 use super::member::{Counters, Member};
 use super::number_block::NumberBlock;
 use super::outbox::Outbox;
 use super::port_in_use::is_in_use;
-use super::process::Identity;
+use super::process_identity::Identity;
 use super::registry::{Locked, Registry, RegistryError};
 use super::registry_table::Table;
 use super::repair_state::RepairState;

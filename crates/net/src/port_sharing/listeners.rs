@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::member::Member;
 use super::number_block::NumberBlock;
-use super::process::Identity;
+use super::process_identity::Identity;
 use super::registry::{Locked, Registry, RegistryError};
 use super::registry_table::{Listener, Table};
 use super::steering::program;

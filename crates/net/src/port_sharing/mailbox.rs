@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use wire::{Flow, Route};
 
 use super::long_socket_path::with_short_path;
-use super::process::Identity;
+use super::process_identity::Identity;
 use crate::socket::Batch;
 use crate::sys;
 

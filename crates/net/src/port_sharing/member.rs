@@ -10,11 +10,11 @@ use std::time::Instant;
 use wire::{IcrcChecker, IcrcGenerator, Qpn};
 
 use super::broadcast_limit::CopyLimit;
-use super::cached_table::CachedTable;
+use super::cached_registry::CachedTable;
 use super::mailbox::Mailbox;
 use super::number_block::{NumberBlock, communication_number};
 use super::outbox::Outbox;
-use super::process::Identity;
+use super::process_identity::Identity;
 use super::registry::{Registry, RegistryError};
 use super::repair_state::RepairState;
 use super::shortcut::Shortcuts;

@@ -321,7 +321,7 @@ pub(super) fn namespace(kind: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::port_sharing::RuntimeDirectory;
-    use crate::port_sharing::process::Identity;
+    use crate::port_sharing::process_identity::Identity;
     use crate::port_sharing::registry_table::Entry;
     use crate::sys::process::{end, fork};
 

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use wire::Qpn;
 
 use super::number_block::NumberBlock;
-use super::process::Identity;
+use super::process_identity::Identity;
 
 /// The first word of a registry file: what it is, and the version of its format.
 const FILE_SIGNATURE: &str = "roci-registry-2";

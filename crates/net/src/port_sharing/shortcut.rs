@@ -34,7 +34,7 @@ use wire::Qpn;
 
 use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, Mailbox, RingOffer};
 use super::number_block::NumberBlock;
-use super::process::Identity;
+use super::process_identity::Identity;
 use super::registry::{Registry, Stamp};
 use super::registry_table::{Entry, Table};
 use crate::restrictions::{self, Restriction};
@@ -88,7 +88,7 @@ pub(super) struct Shortcuts {
     has_local_peer: bool,
     /// Keyed by the address and the lowest number of the block that they lead to. Blocks don't
     /// overlap.
-    routes: BTreeMap<(IpAddr, u32), Route>,
+    routes: BTreeMap<(IpAddr, u32), OwnerRoute>,
     /// The registries of the addresses that routes lead to, and the tables they were looked up in.
     registries: HashMap<IpAddr, (Registry, Option<Stamp>)>,
     /// Addresses without a registry: those of other machines. They are checked again after a while.
@@ -103,7 +103,7 @@ pub(super) struct Shortcuts {
 
 /// The route of packets to one owner of queue pairs.
 #[derive(Debug)]
-struct Route {
+struct OwnerRoute {
     /// The numbers of the owner.
     block: NumberBlock,
     /// The owner, if it is a process of this machine and may still be offered a ring.
@@ -207,7 +207,7 @@ impl Shortcuts {
         outcome
     }
 
-    fn route(&mut self, (address, number): Destination) -> Option<&mut Route> {
+    fn route(&mut self, (address, number): Destination) -> Option<&mut OwnerRoute> {
         let below = self.routes.range_mut(..=(address, number.value()));
         let ((at, _), route) = below.last()?;
         (*at == address && route.block.contains(number)).then_some(route)
@@ -249,7 +249,7 @@ impl Shortcuts {
         let inside = (self.routes).range((address, range.start)..(address, range.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
         inside.iter().for_each(|key| _ = self.routes.remove(key));
-        let route = Route {
+        let route = OwnerRoute {
             block,
             owner,
             ring: None,
@@ -376,7 +376,7 @@ impl Source {
     }
 }
 
-impl Route {
+impl OwnerRoute {
     /// Whether it still leads to the owner of its numbers.
     fn is_in(&self, table: &Table) -> bool {
         self.ring.as_ref().is_some_and(|it| it.is_in(table))
@@ -643,7 +643,7 @@ mod tests {
             let mut writer = Writer::create().unwrap();
             let open = Reader::open(writer.file().unwrap()).unwrap();
             assert!(writer.write(b"unread", &[]));
-            let route = Route {
+            let route = OwnerRoute {
                 block: entry().block,
                 owner: None,
                 ring: Some(outlet(writer, reader)),
@@ -757,17 +757,17 @@ mod tests {
     #[test]
     fn a_ring_that_is_not_used_is_removed() {
         let (outlet, mut reader) = open_ring();
-        let mut route = Route {
+        let mut route = OwnerRoute {
             block: outlet.block,
             owner: None,
             ring: Some(outlet),
             age: 0,
         };
-        let rounds_until_removed = |route: &mut Route| {
+        let rounds_until_removed = |route: &mut OwnerRoute| {
             let rounds = (1..100).find(|_| !route.is_worth_keeping());
             rounds.expect("it is removed")
         };
-        let write = |route: &mut Route| {
+        let write = |route: &mut OwnerRoute| {
             let outlet = route.ring.as_mut().unwrap();
             assert!(outlet.writer.write(b"packet", &[]));
         };

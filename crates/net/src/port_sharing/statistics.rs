@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use statistics::layout::{self, HEADER_WORDS, PAGE_WORDS};
 use statistics::{DEVICE_COUNTERS, DeviceCounters, OBJECT_KINDS, ObjectCounts, QueuePairRecord};
 
-use super::process::Identity;
+use super::process_identity::Identity;
 use super::registry::namespace;
 use super::runtime_directory::{DirectoryError, RuntimeDirectory};
 use crate::sys::shared_memory::SharedMemory;

@@ -202,7 +202,7 @@ fn jump_unless(code: u16, operand: u32, skip: u8) -> Instruction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port_sharing::process::Identity;
+    use crate::port_sharing::process_identity::Identity;
     use crate::port_sharing::registry_table::{Entry, Listener};
 
     /// Runs a program on a packet. Returns its result and the number of executed instructions.

@@ -163,7 +163,7 @@ impl Datagrams {
     fn is_for(&self, sent: &Sent, member: usize) -> bool {
         let state = &self.members[member];
         let addressed = match sent.to {
-            Receiver::Member(other) => other == member,
+            Receiver::GroupMember(other) => other == member,
             Receiver::Group(group) => state.groups.contains(&group),
             Receiver::None => false,
         };

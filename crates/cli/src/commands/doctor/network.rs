@@ -10,7 +10,7 @@ use rocinante::{Access, Context, OpenOptions, Request, Status};
 use std::os::fd::AsFd;
 use wire::Route;
 
-use super::Finding;
+use super::Check;
 use crate::free_loopback_address;
 use crate::shortcut_use::ShortcutUse;
 
@@ -22,17 +22,17 @@ fn receiver() -> anyhow::Result<Receiver> {
 }
 
 /// The recommended receive buffer, for packets that arrive faster than they are handled.
-pub(super) fn receive_buffer() -> Finding {
+pub(super) fn receive_buffer() -> Check {
     let check = "receive buffer";
     let receiver = match receiver() {
         Ok(receiver) => receiver,
-        Err(error) => return Finding::fail(check, error.to_string(), "bring loopback up first"),
+        Err(error) => return Check::fail(check, error.to_string(), "bring loopback up first"),
     };
     // The kernel reports twice the requested size.
     let granted = receiver.buffer() / 2 / 1024;
     match receiver.shortage() {
-        None => Finding::ok(check, format!("{granted} KiB for each address")),
-        Some(shortage) => Finding::warn(
+        None => Check::ok(check, format!("{granted} KiB for each address")),
+        Some(shortage) => Check::warn(
             check,
             format!("{granted} KiB for each address; windows adapt, so it is slower but works"),
             shortage.to_string(),
@@ -41,19 +41,19 @@ pub(super) fn receive_buffer() -> Finding {
 }
 
 /// Whether the kernel segments and coalesces batches of packets (GSO, GRO).
-pub(super) fn segmentation() -> Finding {
+pub(super) fn segmentation() -> Check {
     let check = "GSO and GRO";
     match largest_batch() {
-        Ok(BATCH) => Finding::ok(
+        Ok(BATCH) => Check::ok(
             check,
             format!("{BATCH} packets sent and received in one system call"),
         ),
-        Ok(joined) => Finding::warn(
+        Ok(joined) => Check::warn(
             check,
             format!("of {BATCH} packets sent in one system call, {joined} were received in one"),
             "bandwidth will be about a third; use Linux 5.0 or later without a UDP filter on lo",
         ),
-        Err(error) => Finding::fail(
+        Err(error) => Check::fail(
             check,
             error.to_string(),
             "bring loopback up with `ip link set lo up`, or check whether a firewall blocks UDP on it",
@@ -81,13 +81,13 @@ fn largest_batch() -> anyhow::Result<usize> {
 }
 
 /// A message over a reliable connection, through the whole stack.
-pub(super) fn ping() -> Finding {
+pub(super) fn ping() -> Check {
     match round_trip() {
-        Ok((address, took)) => Finding::ok(
+        Ok((address, took)) => Check::ok(
             "RDMA ping",
             format!("64 bytes to {address} and back in {} µs", took.as_micros()),
         ),
-        Err(error) => Finding::fail(
+        Err(error) => Check::fail(
             "RDMA ping",
             format!("{error:#}"),
             "correct what failed above; if nothing did, please report this",
@@ -133,6 +133,6 @@ pub(super) fn round_trip_at(context: &Context) -> anyhow::Result<Duration> {
 }
 
 /// How packets between queue pairs of this machine travel.
-pub(super) fn local_packets() -> Finding {
-    Finding::ok("local packets", ShortcutUse::now().text())
+pub(super) fn local_packets() -> Check {
+    Check::ok("local packets", ShortcutUse::now().text())
 }

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use ::system::{Device, Tree};
 use net::interface;
 
-use super::Finding;
+use super::Check;
 use crate::find_device;
 
 /// A machine to check.
@@ -24,12 +24,12 @@ struct Machine {
 }
 
 /// Checks the system's devices, if the environment does not exclude them.
-pub(super) fn of_machine() -> Vec<Finding> {
+pub(super) fn of_machine() -> Vec<Check> {
     let devices = match find_device::of_system() {
         Ok(devices) => devices,
         Err(error) => {
             let advice = "correct ROCI_DEVICES, or load the driver";
-            return vec![Finding::fail("RDMA device", error.to_string(), advice)];
+            return vec![Check::fail("RDMA device", error.to_string(), advice)];
         }
     };
     if devices.is_empty() && find_device::excludes_system() {
@@ -48,12 +48,12 @@ pub(super) fn of_machine() -> Vec<Finding> {
     })
 }
 
-fn check(machine: &Machine) -> Vec<Finding> {
+fn check(machine: &Machine) -> Vec<Check> {
     let mut findings = drivers::missing_modules(machine);
     if machine.devices.is_empty() {
         if findings.is_empty() {
             let text = "the system has none; software devices need none";
-            findings.push(Finding::ok("RDMA devices", text));
+            findings.push(Check::ok("RDMA devices", text));
         }
         return findings;
     }

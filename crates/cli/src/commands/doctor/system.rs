@@ -13,20 +13,20 @@ use net::watcher::Watcher;
 use rocinante::{Context, OpenOptions};
 use wire::ROCE_PORT;
 
-use super::Finding;
+use super::Check;
 use crate::commands::run;
 use crate::find_device;
 use crate::output::count;
 
 /// The libraries for programs that `roci run` starts. Other commands work without them.
-pub(super) fn libraries() -> Finding {
+pub(super) fn libraries() -> Check {
     const CHECK: &str = "libraries";
     match run::find_libraries() {
-        Ok(directory) => Finding::ok(
+        Ok(directory) => Check::ok(
             CHECK,
             format!("`roci run` uses those in {}", directory.display()),
         ),
-        Err(error) => Finding::warn(
+        Err(error) => Check::warn(
             CHECK,
             error.to_string(),
             "`roci run` and `roci env` fail without them",
@@ -35,14 +35,14 @@ pub(super) fn libraries() -> Finding {
 }
 
 /// The devices and their MTUs.
-pub(super) fn devices() -> Vec<Finding> {
+pub(super) fn devices() -> Vec<Check> {
     match find_device::all() {
-        Err(error) => vec![Finding::fail(
+        Err(error) => vec![Check::fail(
             "devices",
             error.to_string(),
             "without devices nothing else works; correct this first",
         )],
-        Ok(devices) if devices.is_empty() => vec![Finding::fail(
+        Ok(devices) if devices.is_empty() => vec![Check::fail(
             "devices",
             "no interface is up and has an address",
             "bring loopback up with `ip link set lo up`",
@@ -51,7 +51,7 @@ pub(super) fn devices() -> Vec<Finding> {
     }
 }
 
-fn describe(device: &Device) -> Finding {
+fn describe(device: &Device) -> Check {
     let interface = device
         .interface
         .as_ref()
@@ -65,13 +65,13 @@ fn describe(device: &Device) -> Finding {
     );
     if device.state == LinkState::Down {
         let advice = format!("nothing is connected to {interface}; check the cable or the peer");
-        return Finding::warn("device", text, advice);
+        return Check::warn("device", text, advice);
     }
-    Finding::ok("device", text)
+    Check::ok("device", text)
 }
 
 /// UDP port 4791 at every address of every device.
-pub(super) fn ports() -> Vec<Finding> {
+pub(super) fn ports() -> Vec<Check> {
     let devices = find_device::all().unwrap_or_default();
     let addresses: Vec<IpAddr> = devices
         .iter()
@@ -82,7 +82,7 @@ pub(super) fn ports() -> Vec<Finding> {
         .filter_map(|&address| Some((address, bind(address).err()?)))
         .collect();
     let free = addresses.len() - held.len();
-    let mut findings: Vec<Finding> = held
+    let mut findings: Vec<Check> = held
         .iter()
         .map(|(at, error)| held_port(*at, error))
         .collect();
@@ -91,7 +91,7 @@ pub(super) fn ports() -> Vec<Finding> {
             "UDP {ROCE_PORT} is free on {}",
             count(free, "address", "addresses")
         );
-        findings.push(Finding::ok("port", text));
+        findings.push(Check::ok("port", text));
     }
     findings
 }
@@ -101,34 +101,34 @@ fn bind(address: IpAddr) -> Result<Receiver, SocketError> {
 }
 
 /// Whether a port that is in use can be shared.
-fn held_port(address: IpAddr, error: &SocketError) -> Finding {
+fn held_port(address: IpAddr, error: &SocketError) -> Check {
     if Context::open(&address.to_string()).is_ok() {
         let text = format!("UDP {ROCE_PORT} on {address} is shared with other processes of yours");
-        return Finding::ok("port", text);
+        return Check::ok("port", text);
     }
     let advice =
         "end the process that holds the port, or use another address, such as one of 127.0.0.0/8";
-    Finding::fail("port", error.to_string(), advice)
+    Check::fail("port", error.to_string(), advice)
 }
 
 /// The kernel's Soft-RoCE uses the port at all addresses.
-pub(super) fn kernel_module() -> Finding {
+pub(super) fn kernel_module() -> Check {
     if !Path::new("/sys/module/rdma_rxe").exists() {
-        return Finding::ok(
+        return Check::ok(
             "rdma_rxe",
             "the kernel's Soft-RoCE is not loaded, so it holds no port",
         );
     }
     let text = "the kernel's Soft-RoCE is loaded, and holds the port while it has a link";
     let advice = "if the port is taken, run `sudo rdma link delete NAME`, or `sudo rmmod rdma_rxe`";
-    Finding::warn("rdma_rxe", text, advice)
+    Check::warn("rdma_rxe", text, advice)
 }
 
 /// The runtime directory, where processes that share an address find each other.
-pub(super) fn runtime_directory() -> Finding {
+pub(super) fn runtime_directory() -> Check {
     let check = "runtime directory";
     match RuntimeDirectory::of_user() {
-        Err(error) => Finding::fail(
+        Err(error) => Check::fail(
             check,
             error.to_string(),
             "no device can be opened without it; set XDG_RUNTIME_DIR to a directory of your own",
@@ -139,8 +139,8 @@ pub(super) fn runtime_directory() -> Finding {
             let written = fs::write(&probe, []).and_then(|()| fs::remove_file(&probe));
             let found = format!("{} is yours alone and can be written", path.display());
             match written {
-                Ok(()) => Finding::ok(check, found),
-                Err(error) => Finding::fail(
+                Ok(()) => Check::ok(check, found),
+                Err(error) => Check::fail(
                     check,
                     format!("{} can't be written: {error}", path.display()),
                     "free some space, or set XDG_RUNTIME_DIR to a directory of your own",
@@ -151,31 +151,31 @@ pub(super) fn runtime_directory() -> Finding {
 }
 
 /// What the system forbids, and what happens instead.
-pub(super) fn restrictions() -> Vec<Finding> {
+pub(super) fn restrictions() -> Vec<Check> {
     let check = "sandbox";
     let restrictions = Restriction::ALL
         .into_iter()
         .filter(|restriction| restriction_check::exists(*restriction));
     let findings: Vec<_> = restrictions
-        .map(|restriction| Finding::warn(check, restriction.consequence(), restriction.advice()))
+        .map(|restriction| Check::warn(check, restriction.consequence(), restriction.advice()))
         .collect();
     if findings.is_empty() {
-        vec![Finding::ok(check, "nothing that devices use is forbidden")]
+        vec![Check::ok(check, "nothing that devices use is forbidden")]
     } else {
         findings
     }
 }
 
 /// Whether peers are notified when a process dies.
-pub(super) fn watcher() -> Finding {
+pub(super) fn watcher() -> Check {
     let check = "end of process";
     if !OpenOptions::from_env().watcher {
         let text = "peers are not notified when a process dies: ROCI_WATCHER is 0";
-        return Finding::ok(check, text);
+        return Check::ok(check, text);
     }
     match Watcher::of_process() {
-        Ok(_) => Finding::ok(check, "peers are notified when a process dies"),
-        Err(error) => Finding::warn(
+        Ok(_) => Check::ok(check, "peers are notified when a process dies"),
+        Err(error) => Check::warn(
             check,
             format!("peers are not notified when a process dies: {error}"),
             "disconnect before a program ends, or its peers wait forever",

@@ -1,12 +1,12 @@
 //! Modules, firmware and versions.
 
-use super::{Finding, Machine};
+use super::{Check, Machine};
 
 /// Cards whose RDMA part is not loaded.
-pub(super) fn missing_modules(machine: &Machine) -> Vec<Finding> {
+pub(super) fn missing_modules(machine: &Machine) -> Vec<Check> {
     let missing = machine.tree.missing_modules().into_iter();
     let finding = |(slot, module): (String, &str)| {
-        Finding::warn(
+        Check::warn(
             "RDMA module",
             format!(
                 "the card at {slot} can do RDMA, but has no RDMA device: {module} is not loaded"
@@ -18,8 +18,8 @@ pub(super) fn missing_modules(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Parts of one driver with different versions, as after half an update; and equal cards with different firmware.
-pub(super) fn versions(machine: &Machine) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = MODULE_PAIRS
+pub(super) fn versions(machine: &Machine) -> Vec<Check> {
+    let mut findings: Vec<Check> = MODULE_PAIRS
         .iter()
         .filter_map(|pair| different_versions(machine, *pair))
         .collect();
@@ -36,12 +36,12 @@ const MODULE_PAIRS: [[&str; 2]; 4] = [
 ];
 
 /// Only modules that were not built with the kernel have a version of their own.
-fn different_versions(machine: &Machine, pair: [&str; 2]) -> Option<Finding> {
+fn different_versions(machine: &Machine, pair: [&str; 2]) -> Option<Check> {
     let version = |module: &str| machine.tree.text(format!("sys/module/{module}/version"));
     let [card, rdma] = pair;
     let (of_card, of_rdma) = (version(card)?, version(rdma)?);
     (of_card != of_rdma).then(|| {
-        Finding::warn(
+        Check::warn(
             "RDMA driver",
             format!("{card} has the version {of_card}, and {rdma} has {of_rdma}"),
             "install both from one package, and load them again or restart the machine",
@@ -49,13 +49,13 @@ fn different_versions(machine: &Machine, pair: [&str; 2]) -> Option<Finding> {
     })
 }
 
-fn different_firmware(machine: &Machine) -> Option<Finding> {
+fn different_firmware(machine: &Machine) -> Option<Check> {
     let cards = machine.devices.iter().filter(|it| !it.board.is_empty());
     let mut pairs = cards
         .clone()
         .flat_map(|a| cards.clone().map(move |b| (a, b)));
     let (one, other) = pairs.find(|(a, b)| a.board == b.board && a.firmware != b.firmware)?;
-    Some(Finding::warn(
+    Some(Check::warn(
         "firmware",
         format!(
             "{} has the firmware {}, and {}, an equal card, has {}",

@@ -2,7 +2,7 @@
 
 use ::system::{Device, GidType, LinkLayer, NodeType, Port, PortState};
 
-use super::{Finding, Machine};
+use super::{Check, Machine};
 
 /// The RoCE ports that can carry packets.
 fn roce_ports(machine: &Machine) -> impl Iterator<Item = (&Device, &Port)> {
@@ -15,12 +15,12 @@ fn roce_ports(machine: &Machine) -> impl Iterator<Item = (&Device, &Port)> {
 }
 
 /// Addresses of a port's interface without a RoCEv2 GID.
-pub(super) fn missing(machine: &Machine) -> Vec<Finding> {
+pub(super) fn missing(machine: &Machine) -> Vec<Check> {
     let of_port = |(device, port): (&Device, &Port)| missing_at(machine, device, port);
     roce_ports(machine).flat_map(of_port).collect()
 }
 
-fn missing_at(machine: &Machine, device: &Device, port: &Port) -> Vec<Finding> {
+fn missing_at(machine: &Machine, device: &Device, port: &Port) -> Vec<Check> {
     let (name, number) = (&device.name, port.number);
     if port.gids.is_empty() {
         let text = format!("port {number} of {name} has no GID, so no peer can reach it");
@@ -28,14 +28,14 @@ fn missing_at(machine: &Machine, device: &Device, port: &Port) -> Vec<Finding> {
             Some(interface) => format!("give {interface} an address, and bring it up"),
             None => "give the interface of the card an address, and bring it up".to_owned(),
         };
-        return vec![Finding::fail("GID", text, advice)];
+        return vec![Check::fail("GID", text, advice)];
     }
     if port
         .gids
         .iter()
         .all(|entry| entry.gid_type == GidType::RoceV1)
     {
-        return vec![Finding::warn(
+        return vec![Check::warn(
             "GID",
             format!(
                 "port {number} of {name} has only RoCE v1: routers do not forward it, and most peers use v2"
@@ -54,7 +54,7 @@ fn missing_at(machine: &Machine, device: &Device, port: &Port) -> Vec<Finding> {
     addresses
         .filter(|(_, address)| !has_gid(*address))
         .map(|(interface, address)| {
-            Finding::warn(
+            Check::warn(
                 "GID",
                 format!("{address} of {interface} has no RoCE v2 GID at port {number} of {name}"),
                 format!("remove the address and add it again, so that the kernel adds the GID; `roci gids {name}` shows the table"),
@@ -64,7 +64,7 @@ fn missing_at(machine: &Machine, device: &Device, port: &Port) -> Vec<Finding> {
 }
 
 /// Devices whose connections by `rdma_cm` use RoCE v1.
-pub(super) fn old_version(machine: &Machine) -> Vec<Finding> {
+pub(super) fn old_version(machine: &Machine) -> Vec<Check> {
     let finding = |(device, port): (&Device, &Port)| {
         let (name, number) = (&device.name, port.number);
         let directory = format!("sys/kernel/config/rdma_cm/{name}/ports/{number}");
@@ -72,7 +72,7 @@ pub(super) fn old_version(machine: &Machine) -> Vec<Finding> {
             .tree
             .text(format!("{directory}/default_roce_mode"))?;
         (mode != "RoCE v2").then(|| {
-            Finding::warn(
+            Check::warn(
                 "RoCE version",
                 format!(
                     "rdma_cm uses {mode} at port {number} of {name}, and most peers use RoCE v2"

@@ -1,6 +1,6 @@
 //! How much memory may be registered.
 
-use super::{Finding, Machine};
+use super::{Check, Machine};
 
 /// What a program of moderate size registers, in bytes.
 const ENOUGH: u64 = 64 << 20;
@@ -9,17 +9,17 @@ const ENOUGH: u64 = 64 << 20;
 const CAP_IPC_LOCK: u32 = 14;
 
 /// Registered memory is locked, and the limit of locked memory is often small.
-pub(super) fn locked_memory(machine: &Machine) -> Finding {
+pub(super) fn locked_memory(machine: &Machine) -> Check {
     const CHECK: &str = "locked memory";
     if is_privileged(machine) {
-        return Finding::ok(CHECK, "this process may register any amount of memory");
+        return Check::ok(CHECK, "this process may register any amount of memory");
     }
     match limit(machine) {
-        None => Finding::ok(CHECK, "there is no limit for registered memory"),
+        None => Check::ok(CHECK, "there is no limit for registered memory"),
         Some(limit) if limit >= ENOUGH => {
-            Finding::ok(CHECK, format!("{} MiB may be registered", limit >> 20))
+            Check::ok(CHECK, format!("{} MiB may be registered", limit >> 20))
         }
-        Some(limit) => Finding::warn(
+        Some(limit) => Check::warn(
             CHECK,
             format!(
                 "only {} KiB may be registered at system devices; more fails with `Cannot allocate memory`",

@@ -4,10 +4,10 @@ use ::system::{Device, LinkLayer, NodeType, Port, PortState};
 use rocinante::{Context, DeviceChoice, OpenOptions, PathMtu};
 
 use super::super::network::round_trip_at;
-use super::{Finding, Machine};
+use super::{Check, Machine};
 
 /// Opens each RoCE device that can carry packets, and uses it.
-pub(super) fn checks(machine: &Machine) -> Vec<Finding> {
+pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     // The libraries know only the devices of the running system.
     if !machine.tree.is_of_running_system() {
         return Vec::new();
@@ -25,7 +25,7 @@ pub(super) fn checks(machine: &Machine) -> Vec<Finding> {
         .collect()
 }
 
-fn check(device: &Device, port: &Port) -> Vec<Finding> {
+fn check(device: &Device, port: &Port) -> Vec<Check> {
     let options = OpenOptions {
         devices: DeviceChoice::System,
         ..OpenOptions::default()
@@ -35,19 +35,19 @@ fn check(device: &Device, port: &Port) -> Vec<Finding> {
         Ok(context) => context,
         Err(error) => {
             let advice = "Rust programs can't use the device until this is corrected";
-            return vec![Finding::warn("open device", error.to_string(), advice)];
+            return vec![Check::warn("open device", error.to_string(), advice)];
         }
     };
     let mismatch = mtu_mismatch(device, port, context.active_mtu());
     let ping = match round_trip_at(&context) {
-        Ok(took) => Finding::ok(
+        Ok(took) => Check::ok(
             "RDMA ping",
             format!(
                 "64 bytes from {name} to itself and back in {} µs",
                 took.as_micros()
             ),
         ),
-        Err(error) => Finding::fail(
+        Err(error) => Check::fail(
             "RDMA ping",
             format!("{name}: {error:#}"),
             "correct what failed above; `dmesg` may say more about the device",
@@ -57,7 +57,7 @@ fn check(device: &Device, port: &Port) -> Vec<Finding> {
 }
 
 /// A port whose packets are longer than its interface carries loses them; with shorter ones it is slower.
-fn mtu_mismatch(device: &Device, port: &Port, active: PathMtu) -> Option<Finding> {
+fn mtu_mismatch(device: &Device, port: &Port, active: PathMtu) -> Option<Check> {
     let (interface, mtu) = (port.interface.as_ref()?, port.interface_mtu?);
     let fitting = port.largest_path_mtu()?;
     if active == fitting {
@@ -69,7 +69,7 @@ fn mtu_mismatch(device: &Device, port: &Port, active: PathMtu) -> Option<Finding
     } else {
         "it is slower than necessary"
     };
-    Some(Finding::warn(
+    Some(Check::warn(
         "path MTU",
         format!(
             "port {number} of {name} uses a path MTU of {active}, and {interface}, with an MTU of {mtu}, has room for \

@@ -6,22 +6,22 @@ use std::path::Path;
 
 use ::system::Device;
 
-use super::{Finding, Machine};
+use super::{Check, Machine};
 
 const CHECK: &str = "device file";
 
 /// The character devices through which programs use the devices.
-pub(super) fn character_devices(machine: &Machine) -> Vec<Finding> {
+pub(super) fn character_devices(machine: &Machine) -> Vec<Check> {
     let devices = machine.devices.iter();
     devices
         .filter_map(|it| character_device(machine, it))
         .collect()
 }
 
-fn character_device(machine: &Machine, device: &Device) -> Option<Finding> {
+fn character_device(machine: &Machine, device: &Device) -> Option<Check> {
     let name = &device.name;
     let Some(file) = &device.character_device else {
-        return Some(Finding::fail(
+        return Some(Check::fail(
             CHECK,
             format!("programs can't use {name}: ib_uverbs is not loaded"),
             "load it with `sudo modprobe ib_uverbs`",
@@ -30,12 +30,12 @@ fn character_device(machine: &Machine, device: &Device) -> Option<Finding> {
     let file = format!("dev/infiniband/{file}");
     match open(&machine.tree.path(&file)) {
         Ok(()) => None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Finding::fail(
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Check::fail(
             CHECK,
             format!("/{file} is missing, so programs here can't use {name}"),
             "pass the device files to the container: `docker run --device=/dev/infiniband`; outside of one, udev makes them",
         )),
-        Err(error) => Some(Finding::fail(
+        Err(error) => Some(Check::fail(
             CHECK,
             format!("/{file} can't be opened: {error}"),
             permission_advice(machine),
@@ -61,10 +61,10 @@ fn open(path: &Path) -> io::Result<()> {
 }
 
 /// What `rdma_cm` needs.
-pub(super) fn connection_manager(machine: &Machine) -> Finding {
+pub(super) fn connection_manager(machine: &Machine) -> Check {
     const CHECK: &str = "rdma_cm";
     if !machine.tree.has("sys/class/misc/rdma_cm") {
-        return Finding::warn(
+        return Check::warn(
             CHECK,
             "connections by rdma_cm fail at system devices: rdma_ucm is not loaded",
             "load it with `sudo modprobe rdma_ucm`",
@@ -72,8 +72,8 @@ pub(super) fn connection_manager(machine: &Machine) -> Finding {
     }
     let file = "dev/infiniband/rdma_cm";
     match open(&machine.tree.path(file)) {
-        Ok(()) => Finding::ok(CHECK, "programs can connect by rdma_cm at system devices"),
-        Err(error) => Finding::warn(
+        Ok(()) => Check::ok(CHECK, "programs can connect by rdma_cm at system devices"),
+        Err(error) => Check::warn(
             CHECK,
             format!("connections by rdma_cm fail at system devices: /{file}: {error}"),
             "pass the file to the container, with `docker run --device=/dev/infiniband`, or give your user access to it",

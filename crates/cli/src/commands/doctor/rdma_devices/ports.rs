@@ -2,11 +2,11 @@
 
 use ::system::{Device, LinkLayer, NodeType, Port, PortState};
 
-use super::{Finding, Machine};
+use super::{Check, Machine};
 use crate::output::count;
 
 /// Each device and its ports.
-pub(super) fn describe(machine: &Machine) -> Vec<Finding> {
+pub(super) fn describe(machine: &Machine) -> Vec<Check> {
     ports(machine)
         .map(|(device, port)| describe_port(device, port))
         .collect()
@@ -17,7 +17,7 @@ fn ports(machine: &Machine) -> impl Iterator<Item = (&Device, &Port)> {
     devices.flat_map(|device| device.ports.iter().map(move |port| (device, port)))
 }
 
-fn describe_port(device: &Device, port: &Port) -> Finding {
+fn describe_port(device: &Device, port: &Port) -> Check {
     const CHECK: &str = "RDMA device";
     let (name, kind, number) = (&device.name, &device.kind, port.number);
     let interface = port.interface.as_deref().unwrap_or("no interface");
@@ -27,7 +27,7 @@ fn describe_port(device: &Device, port: &Port) -> Finding {
         port.rate
     );
     let advice = match (port.state, port.link_layer) {
-        (PortState::Active, _) => return Finding::ok(CHECK, text),
+        (PortState::Active, _) => return Check::ok(CHECK, text),
         (PortState::Initializing | PortState::Armed, LinkLayer::InfiniBand) => {
             "no subnet manager has configured the port; start one (`opensm`) in the fabric"
                 .to_owned()
@@ -38,7 +38,7 @@ fn describe_port(device: &Device, port: &Port) -> Finding {
         _ => "check the cable, the switch and the interface".to_owned(),
     };
     let (state, _) = port.state.verbs_name();
-    Finding::warn(
+    Check::warn(
         CHECK,
         format!("{text}, {state} ({})", port.physical_state),
         advice,
@@ -46,14 +46,14 @@ fn describe_port(device: &Device, port: &Port) -> Finding {
 }
 
 /// Interfaces whose packets have no room for a useful path MTU.
-pub(super) fn mtu(machine: &Machine) -> Vec<Finding> {
+pub(super) fn mtu(machine: &Machine) -> Vec<Check> {
     let finding = |(device, port): (&Device, &Port)| {
         let (name, number) = (&device.name, port.number);
         let (interface, mtu) = (port.interface.as_ref()?, port.interface_mtu?);
         let is_roce =
             device.node_type == NodeType::ChannelAdapter && port.link_layer == LinkLayer::Ethernet;
         (is_roce && port.largest_path_mtu().is_none()).then(|| {
-            Finding::fail(
+            Check::fail(
                 "path MTU",
                 format!("{interface} has an MTU of {mtu}: no packet of port {number} of {name} fits"),
                 format!("raise it with `ip link set {interface} mtu 1500`, or 4200 for the largest path MTU"),
@@ -74,7 +74,7 @@ const CONGESTION: [&str; 3] = [
 ];
 
 /// What the hardware counted, if it tells.
-pub(super) fn congestion(machine: &Machine) -> Vec<Finding> {
+pub(super) fn congestion(machine: &Machine) -> Vec<Check> {
     let finding = |(device, port): (&Device, &Port)| {
         let sum = |names: &[&str]| {
             let counters = names.iter();
@@ -90,9 +90,9 @@ pub(super) fn congestion(machine: &Machine) -> Vec<Finding> {
         };
         let text = format!("port {number} of {name}: {lost} packets out of sequence, {congestion}");
         Some(if lost == 0 {
-            Finding::ok("lost packets", text)
+            Check::ok("lost packets", text)
         } else {
-            Finding::warn(
+            Check::warn(
                 "lost packets",
                 text,
                 "packets were lost since the counters began: check priority flow control (PFC) and ECN of switches and NICs",

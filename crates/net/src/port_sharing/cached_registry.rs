@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::process::Identity;
+use super::process_identity::Identity;
 use super::registry::{Registry, RegistryError, Stamp};
 use super::registry_table::Table;
 
