@@ -188,23 +188,36 @@ impl Source {
     }
 }
 
-/// How many requests of peers are half-open, in total and per source.
-#[derive(Debug, Default)]
+/// How many requests of peers are half-open, in total and per source, and how many may be.
+#[derive(Debug)]
 pub(crate) struct HalfOpen {
     all: usize,
     by_source: BTreeMap<Source, usize>,
+    max: usize,
+    max_per_source: usize,
 }
 
 impl HalfOpen {
-    pub(crate) fn has_room(&self, source: Source, max: usize, max_per_source: usize) -> bool {
-        let from_source = self.by_source.get(&source).copied().unwrap_or_default();
-        self.all < max && from_source < max_per_source
+    pub(crate) fn new(max: usize, max_per_source: usize) -> Self {
+        Self {
+            all: 0,
+            by_source: BTreeMap::new(),
+            max,
+            max_per_source,
+        }
+    }
+
+    pub(crate) fn has_room(&self, source: Source) -> bool {
+        self.all < self.max && self.from(source) < self.max_per_source
     }
 
     /// Whether more than half of the requests that are allowed exist.
-    pub(crate) fn is_crowded(&self, source: Source, max: usize, max_per_source: usize) -> bool {
-        let from_source = self.by_source.get(&source).copied().unwrap_or_default();
-        self.all > max / 2 || from_source > max_per_source / 2
+    pub(crate) fn is_crowded(&self, source: Source) -> bool {
+        self.all > self.max / 2 || self.from(source) > self.max_per_source / 2
+    }
+
+    fn from(&self, source: Source) -> usize {
+        self.by_source.get(&source).copied().unwrap_or_default()
     }
 
     pub(crate) fn add(&mut self, source: Source) {

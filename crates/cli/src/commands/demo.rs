@@ -3,7 +3,7 @@
 mod peer;
 
 use std::io::BufReader;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -96,7 +96,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let opened = match &options.device {
         Some(name) => open_named(name, &options.capture)?,
         None => open(&options.capture, |options| {
-            free_loopback_address::open(None, options)
+            let (_, context) = free_loopback_address::open(None, options)?;
+            Ok(context)
         })?,
     };
     let mut demo = Demo::start(&opened, options.device.as_ref())?;
@@ -137,11 +138,7 @@ fn open_named(name: &str, capture: &Path) -> anyhow::Result<OpenedDevice> {
             capture: None,
         });
     }
-    open(capture, |options| {
-        let context = Context::open_with(name, options)?;
-        let address = address_of(&context).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-        Ok((address, context))
-    })
+    open(capture, |options| Context::open_with(name, options))
 }
 
 fn is_system(device: &Device) -> bool {
@@ -161,7 +158,7 @@ fn address_of(context: &Context) -> anyhow::Result<IpAddr> {
 /// Opens one of our devices, with a capture in the requested file or in a writable directory.
 fn open(
     capture: &Path,
-    open: impl Fn(&OpenOptions) -> Result<(IpAddr, Context), OpenError>,
+    open: impl Fn(&OpenOptions) -> Result<Context, OpenError>,
 ) -> anyhow::Result<OpenedDevice> {
     let mut paths = paths(capture).into_iter().peekable();
     loop {
@@ -173,9 +170,9 @@ fn open(
         match open(&options) {
             Err(OpenError::Capture(_)) if paths.peek().is_some() => {}
             opened => {
-                let (address, context) = opened?;
+                let context = opened?;
                 return Ok(OpenedDevice {
-                    address,
+                    address: address_of(&context)?,
                     context,
                     capture: Some(path),
                 });

@@ -88,14 +88,8 @@ impl Manager {
 
     /// How long a request may stay unconfirmed that is accepted now.
     fn longest_half_open_time(&mut self, id: Id) -> Duration {
-        let (max, max_per_source) = (
-            self.config.max_half_open,
-            self.config.max_half_open_per_source,
-        );
         let source = self.known(id).half_open;
-        let is_crowded =
-            source.is_some_and(|source| self.half_open.is_crowded(source, max, max_per_source));
-        if is_crowded {
+        if source.is_some_and(|source| self.half_open.is_crowded(source)) {
             timing::CROWDED_HALF_OPEN_TIME
         } else {
             timing::MAX_HALF_OPEN_TIME
@@ -369,12 +363,8 @@ impl Manager {
             self.counters.too_many_ids += 1;
             return None;
         }
-        let (max, max_per_source) = (
-            self.config.max_half_open,
-            self.config.max_half_open_per_source,
-        );
         let source = Source::of(header.source);
-        if !self.half_open.has_room(source, max, max_per_source) {
+        if !self.half_open.has_room(source) {
             self.counters.half_open_full += 1;
             return None;
         }

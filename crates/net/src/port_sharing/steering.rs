@@ -113,11 +113,6 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
 
 /// Finds the member that listens for the service of a request.
 fn listeners(table: &Table, fallback: u32, room: usize) -> Vec<Instruction> {
-    let services = table.listeners.iter().filter_map(|listener| {
-        let member = table.member(listener.block)?;
-        let index = member.socket_index.filter(|_| !member.withdrawn)?;
-        Some((listener.service as u32, index))
-    });
     let begin = [
         plain(LOAD_LENGTH, 0),
         Instruction {
@@ -128,12 +123,17 @@ fn listeners(table: &Table, fallback: u32, room: usize) -> Vec<Instruction> {
         plain(LOAD_WORD, SERVICE),
     ];
     let most = room.saturating_sub(begin.len() + 1) / 2;
-    let known = services
-        .take(most.min(MAX_SERVICES))
-        .flat_map(|(service, index)| [jump_equal(service, 1), plain(RETURN, index)]);
     if most == 0 {
         return vec![plain(RETURN, fallback)];
     }
+    let services = table.listeners.iter().filter_map(|listener| {
+        let member = table.member(listener.block)?;
+        let index = member.socket_index.filter(|_| !member.withdrawn)?;
+        Some((listener.service as u32, index))
+    });
+    let known = services
+        .take(most.min(MAX_SERVICES))
+        .flat_map(|(service, index)| [jump_equal(service, 1), plain(RETURN, index)]);
     let end = [plain(RETURN, fallback)];
     begin.into_iter().chain(known).chain(end).collect()
 }

@@ -175,10 +175,12 @@ impl QueuePair {
     /// Posts a send request. Inline data is copied before it returns.
     pub fn post_send(&self, request: &SendRequest) -> Result<(), SystemRefusal> {
         match (&self.datagrams, &request.work) {
-            (Some(datagrams), _) => datagrams.requests.send(request.id, |number| {
+            (Some(datagrams), _) => {
+                // Before the lock of the requests: the first send to an address asks the kernel for a handle.
                 let target = self.datagram_target(datagrams, request.destination.as_ref())?;
-                self.post(request, number, Some(target), None)
-            }),
+                let post = |number| self.post(request, number, Some(target), None);
+                datagrams.requests.send(request.id, post)
+            }
             (
                 None,
                 Work::BindWindow {
