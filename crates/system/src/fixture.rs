@@ -1,11 +1,45 @@
-//! Trees for tests, in temporary directories: devices as the kernel shows them.
+//! Machines for tests: trees in temporary directories, with devices as the kernel shows them, and a library in place of the
+//! system's.
 
+use std::ffi::{CStr, CString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::Tree;
+use crate::{Device, Tree};
+
+/// A library that takes the place of the system's libibverbs and librdmacm in this process, and its devices.
+struct StandIn {
+    library: CString,
+    devices: Vec<Device>,
+}
+
+static STAND_IN: OnceLock<StandIn> = OnceLock::new();
+
+/// Uses this library in place of the system's libibverbs and librdmacm, and these devices in place of those that the kernel shows, from now
+/// until the process ends. It may be the library of this project. Later calls have no effect, and so has the first one if a library of the system is
+/// loaded already.
+///
+/// # Panics
+///
+/// If the path has a zero byte.
+pub fn use_library(library: &Path, devices: Vec<Device>) {
+    STAND_IN.get_or_init(|| StandIn {
+        library: CString::new(library.as_os_str().as_bytes()).expect("a path of a file"),
+        devices,
+    });
+}
+
+pub(crate) fn stand_in_library() -> Option<&'static CStr> {
+    STAND_IN.get().map(|it| it.library.as_c_str())
+}
+
+pub(crate) fn stand_in_devices() -> Option<&'static [Device]> {
+    STAND_IN.get().map(|it| &it.devices[..])
+}
 
 /// A directory with the files of a machine, removed when it is dropped.
 #[derive(Debug)]

@@ -37,6 +37,17 @@ pub(crate) struct Name {
     pub(crate) package: &'static str,
 }
 
+impl Name {
+    /// The file of a library that tests use in place of the system's, under this name.
+    pub(crate) fn stand_in(self) -> Option<Self> {
+        #[cfg(any(test, feature = "fixture"))]
+        let file = crate::fixture::stand_in_library();
+        #[cfg(not(any(test, feature = "fixture")))]
+        let file = None;
+        file.map(|file| Self { file, ..self })
+    }
+}
+
 /// A loaded library. It is never unloaded: providers keep threads and pointers into it.
 pub(crate) struct Handle(*mut c_void);
 

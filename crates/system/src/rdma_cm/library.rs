@@ -39,7 +39,7 @@ functions! {
 pub(super) fn functions() -> Result<&'static Functions, LibraryError> {
     static LOADED: OnceLock<Result<Functions, LibraryError>> = OnceLock::new();
     LOADED
-        .get_or_init(|| load(NAME))
+        .get_or_init(|| load(NAME.stand_in().unwrap_or(NAME)))
         .as_ref()
         .map_err(Clone::clone)
 }

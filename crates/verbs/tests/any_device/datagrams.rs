@@ -5,7 +5,8 @@ use rocinante::{
     MemoryRegion, ProtectionDomain, QueueKey, Request, Status,
 };
 
-use crate::{ALL, TIMEOUT, open, pattern};
+use crate::device::open;
+use crate::{ALL, TIMEOUT, pattern};
 
 /// The bytes in front of each datagram.
 const HEADER: usize = 40;

@@ -8,7 +8,8 @@ use rocinante::{
     Status, WindowKind,
 };
 
-use crate::{ALL, Pair, SIZE, TIMEOUT, open, pattern, system_device};
+use crate::device::{open, system_device};
+use crate::{ALL, Pair, SIZE, TIMEOUT, pattern};
 
 /// Two connected queue pairs of one device.
 fn connect(
