@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
 
-use engine::observation::{PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
-use engine::{Completion, CompletionQueue, Id, Observation, Segment, Status, Work};
+use engine::observation::{Peer, PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
+use engine::{CompletedWork, Completion, CompletionQueue, Id, Observation, Segment, Status, Work};
 use wire::{Key, Qpn};
 
 use crate::device_profile::Profile;
@@ -93,8 +93,7 @@ impl<S: Clone> Step<'_, S> {
                 *domains = domains.saturating_sub(1);
             }
             Observation::Registered { region, memory, .. } => {
-                let (id, call) = (self.id, self.call.clone());
-                self.device().register(id, region, memory, call);
+                self.register(region, memory);
             }
             Observation::Deregistered { key, changed } => self.deregister(key, changed),
             Observation::CompletionQueue(queue, capacity) => {
@@ -314,6 +313,7 @@ impl<S: Clone> Step<'_, S> {
                     serial,
                     ended: false,
                     overwritten_by: None,
+                    written_through: None,
                 }
             })
             .collect();
@@ -543,7 +543,8 @@ impl<S: Clone> Step<'_, S> {
                 index.and_then(|index| receives.remove(index))
             }
         };
-        if completion.status == Status::Success
+        // An RDMA WRITE with immediate data stores nothing into the receive that it consumes.
+        if (completion.status, completion.work) == (Status::Success, CompletedWork::Receive)
             && let Some(receive) = &ended
         {
             self.check_received(completion, receive);
@@ -572,6 +573,7 @@ impl<S: Clone> Step<'_, S> {
             });
             other.map(|(other, common)| (other.request.clone(), other.call.clone(), common))
         });
+        self.check_written(completion, receive);
         let Some((request, call, common)) = conflict else {
             return;
         };
@@ -585,6 +587,33 @@ impl<S: Clone> Step<'_, S> {
         let about = qp(completion.queue_pair);
         let calls = vec![(format!("the request: {request}"), call)];
         self.find(Rule::OverlappingRequests, about, what, calls);
+    }
+
+    /// Checks that no peer had written the memory of a message between the post of its receive and its arrival.
+    fn check_written(&mut self, completion: &Completion, receive: &Receive) {
+        let local = &self.checker.local;
+        let mut left = u64::from(completion.length);
+        let written = receive.uses.iter().find_map(|key| {
+            let used = local.get(key)?;
+            let end = used.range.end.min(used.range.start.saturating_add(left));
+            left -= end - used.range.start;
+            let (through, written) = used.written_through.as_ref()?;
+            let common = common(written, &(used.range.start..end))?;
+            Some((*through, common, used.call.clone()))
+        });
+        let Some((through, common, call)) = written else {
+            return;
+        };
+        let about = qp(completion.queue_pair);
+        let what = format!(
+            "A message for the receive (wr_id {:#x}) of {about} was stored into {}, which an RDMA WRITE through {} had \
+             written after the receive was posted.",
+            receive.id,
+            bytes(&common),
+            qp(through)
+        );
+        let calls = vec![("the post of the receive".to_owned(), call)];
+        self.find(Rule::SharedTarget, about, what, calls);
     }
 
     fn poll(&mut self, queue: Id<CompletionQueue>, completion: &Completion) {
@@ -618,15 +647,16 @@ impl<S: Clone> Step<'_, S> {
         if is_receive {
             self.learn_of_ended((self.id, number));
             if let Some(peer) = peer {
-                self.learn_from(peer);
+                self.learn_from(peer.address, |_| false);
             }
         } else {
             (self.checker.remote).forget_before((self.id, number), first);
         }
     }
 
-    /// A message of a peer may say that it has seen the effect of requests which have ended.
-    fn learn_from(&mut self, peer: IpAddr) {
+    /// A message of a peer may say that it has seen the effect of requests which have ended, except those of the queue
+    /// pairs that `cannot_tell` names.
+    fn learn_from(&mut self, peer: IpAddr, cannot_tell: impl Fn(QueuePairId) -> bool) {
         let devices = &self.checker.devices;
         let has_ended = |(device, number): QueuePairId, serial: u64| {
             let device = devices.get(&device);
@@ -634,16 +664,57 @@ impl<S: Clone> Step<'_, S> {
             queue_pair.is_none_or(|it| serial < it.ended_before())
         };
         let remote = &mut self.checker.remote;
-        remote.forget_at(peer, |it| has_ended(it.queue_pair, it.serial));
+        remote.forget_at(peer, |it| {
+            !cannot_tell(it.queue_pair) && has_ended(it.queue_pair, it.serial)
+        });
         let of_peer = |(device, number): &QueuePairId| {
             let device = devices.get(device);
             let queue_pair = device.and_then(|device| device.queue_pairs.get(number));
-            queue_pair.is_some_and(|it| it.peer == Some(peer))
+            queue_pair.is_some_and(|it| it.peer.is_some_and(|it| it.address == peer))
         };
         let known: Vec<_> = (self.checker.with_ended.iter().copied())
-            .filter(of_peer)
+            .filter(|it| of_peer(it) && !cannot_tell(*it))
             .collect();
         known.into_iter().for_each(|it| self.learn_of_ended(it));
+    }
+
+    /// A peer has written memory. If the peer is in this process, its WRITE says nothing about the requests of its own
+    /// end: they are the requests that send such WRITEs.
+    fn learn_from_write(&mut self, number: Qpn) {
+        let here = self.id;
+        let Some(queue_pair) = self.queue_pair(number) else {
+            return;
+        };
+        let sizes = queue_pair.sizes;
+        let Some(peer) = queue_pair.peer else { return };
+        let sender = self.sender_in_process(number, peer);
+        let end = sender.map(|(id, completions)| {
+            let is_other_end = (id.0, completions) != (here, sizes.send_completions);
+            let of_end = self.checker.devices.get(&id.0).filter(|_| is_other_end);
+            let of_end = of_end.into_iter().flat_map(|device| &device.queue_pairs);
+            let of_end = of_end.filter(|(_, it)| it.sizes.send_completions == completions);
+            let mut all: BTreeSet<_> = of_end.map(|(number, _)| (id.0, *number)).collect();
+            all.insert(id);
+            all
+        });
+        let end = end.unwrap_or_default();
+        self.learn_from(peer.address, |it| end.contains(&it));
+    }
+
+    /// The peer of a queue pair, and where its send requests complete, if it belongs to this process.
+    fn sender_in_process(
+        &self,
+        number: Qpn,
+        peer: Peer,
+    ) -> Option<(QueuePairId, Id<CompletionQueue>)> {
+        self.checker.devices.iter().find_map(|(device, it)| {
+            let sender = it.queue_pairs.get(&peer.queue_pair)?;
+            let its_peer = sender.peer?;
+            let is_peer = its_peer.queue_pair == number
+                && its_peer.address == peer.own
+                && its_peer.own == peer.address;
+            is_peer.then_some(((*device, peer.queue_pair), sender.sizes.send_completions))
+        })
     }
 
     /// The program can know that the requests of a queue pair which have ended were executed.
@@ -661,10 +732,9 @@ impl<S: Clone> Step<'_, S> {
         let (space, range) = self.device().place_of(access);
         if access.kind != RemoteAccessKind::Read {
             self.checker.local.note_stored(space, &range);
-            if let Some(peer) = self.queue_pair(access.queue_pair).and_then(|it| it.peer) {
-                // The program may wait for a value in its memory.
-                self.learn_from(peer);
-            }
+            (self.checker.local).note_written(space, &range, access.queue_pair);
+            // The program may wait for a value in its memory.
+            self.learn_from_write(access.queue_pair);
         }
         self.check_arrivals(access, space, &range);
         self.check_buffers(access, space, &range);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use wire::Key;
+use wire::{Key, Qpn};
 
 use crate::request_name::{QueuePairId, RequestName, common};
 
@@ -52,6 +52,8 @@ pub(crate) struct LocalUse<S> {
     pub(crate) ended: bool,
     /// The id of a receive of the same queue pair whose message was stored into it while the request was outstanding.
     pub(crate) overwritten_by: Option<u64>,
+    /// The queue pair through which a peer last wrote into it while it waited for a message, and where.
+    pub(crate) written_through: Option<(Qpn, Range<u64>)>,
     /// Whether the device stored other data into it, so that a change says nothing about the program.
     pub(crate) overwritten: bool,
 }
@@ -109,7 +111,7 @@ impl<S> LocalUses<S> {
         queue_pair: Option<QueuePairId>,
         receive: u64,
     ) {
-        self.for_each_sent(space, range, |it| {
+        self.for_each(Purpose::Send, space, range, |it| {
             if it.request.queue_pair == queue_pair && !it.ended {
                 it.overwritten_by = Some(receive);
             } else {
@@ -120,11 +122,19 @@ impl<S> LocalUses<S> {
 
     /// Notes that the device stores something into memory that requests send.
     pub(crate) fn note_stored(&mut self, space: Space, range: &Range<u64>) {
-        self.for_each_sent(space, range, |it| it.overwritten = true);
+        self.for_each(Purpose::Send, space, range, |it| it.overwritten = true);
     }
 
-    fn for_each_sent(
+    /// Notes that a peer wrote into memory that waits for messages.
+    pub(crate) fn note_written(&mut self, space: Space, range: &Range<u64>, through: Qpn) {
+        self.for_each(Purpose::Receive, space, range, |it| {
+            it.written_through = Some((through, range.clone()));
+        });
+    }
+
+    fn for_each(
         &mut self,
+        purpose: Purpose,
         space: Space,
         range: &Range<u64>,
         mut note: impl FnMut(&mut LocalUse<S>),
@@ -132,7 +142,7 @@ impl<S> LocalUses<S> {
         let lowest = range.start.saturating_sub(self.longest);
         let near = (self.uses).range_mut((space, lowest, 0)..(space, range.end, 0));
         for (_, it) in near {
-            if it.purpose == Purpose::Send && common(&it.range, range).is_some() {
+            if it.purpose == purpose && common(&it.range, range).is_some() {
                 note(it);
             }
         }

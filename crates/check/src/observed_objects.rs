@@ -1,11 +1,10 @@
 //! The objects of one device, as far as the rules need them.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
 use std::ops::Range;
 
 use engine::SharedReceiveQueue;
-use engine::observation::{QueuePairSizes, RemoteAccess, RemoteAccessKind};
+use engine::observation::{Peer, QueuePairSizes, RemoteAccess, RemoteAccessKind};
 use engine::{AsyncEvent, Completion, CompletionQueue, Id, QueuePairType, Registration};
 use wire::{Key, Qpn};
 
@@ -56,7 +55,9 @@ struct Place {
 pub(crate) struct Former<S> {
     key: Key,
     pub(crate) range: Range<u64>,
-    /// The deregistration.
+    /// Whether its region has other memory now.
+    pub(crate) moved: bool,
+    /// The deregistration or re-registration.
     pub(crate) call: S,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct QueueCapacity<S> {
 #[derive(Debug)]
 pub(crate) struct QueuePair<S> {
     pub(crate) sizes: QueuePairSizes,
-    pub(crate) peer: Option<IpAddr>,
+    pub(crate) peer: Option<Peer>,
     /// Send requests whose completions the program has not polled, oldest first.
     pub(crate) sends: VecDeque<Send<S>>,
     /// The number of the oldest of them.
@@ -154,9 +155,11 @@ impl<S> Device<S> {
         };
         self.places.insert(region.local_key, place);
         self.places.insert(region.remote_key, place);
-        // The key may have been used before.
-        self.former.retain(|former| former.key != region.remote_key);
         let key = region.local_key;
+        if !self.regions.contains_key(&key) {
+            // The key may have been used before.
+            self.former.retain(|former| former.key != region.remote_key);
+        }
         let registration = region;
         self.regions.insert(key, Region { registration, call });
     }
@@ -167,19 +170,39 @@ impl<S> Device<S> {
         };
         self.places.remove(&registration.local_key);
         self.places.remove(&registration.remote_key);
+        self.add_former(&registration, false, call);
+    }
+
+    /// A region gets another place. Peers may still use the old addresses.
+    pub(crate) fn forget_place(&mut self, before: &Registration, call: S) {
+        self.add_former(before, true, call);
+    }
+
+    fn add_former(&mut self, before: &Registration, moved: bool, call: S) {
         if self.former.len() >= MAX_FORMER_KEYS {
             self.former.pop_front();
         }
         self.former.push_back(Former {
-            key: registration.remote_key,
-            range: registration.address..registration.address.saturating_add(registration.length),
+            key: before.remote_key,
+            range: before.address..before.address.saturating_add(before.length),
+            moved,
             call,
         });
     }
 
-    /// The memory that had an R_Key before it was deregistered.
-    pub(crate) fn former(&self, key: Key) -> Option<&Former<S>> {
-        self.former.iter().find(|former| former.key == key)
+    /// The memory that had an R_Key at the place of an access before it was deregistered or moved.
+    pub(crate) fn former(&self, access: &RemoteAccess) -> Option<&Former<S>> {
+        let end = access.address.saturating_add(access.length.into());
+        let contains = |range: &Range<u64>| range.start <= access.address && end <= range.end;
+        let mut present = self.regions.values().map(|it| it.registration);
+        let is_present = present.any(|it| {
+            it.remote_key == access.key
+                && contains(&(it.address..it.address.saturating_add(it.length)))
+        });
+        let is_there = |former: &&Former<S>| {
+            former.key == access.key && !is_present && (!former.moved || contains(&former.range))
+        };
+        self.former.iter().rev().find(is_there)
     }
 
     /// Where `range` of a region is, if this device knows the key.

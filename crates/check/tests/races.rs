@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use check::{Checker, DeviceId, Finding, Rule};
-use engine::observation::{PostedSend, RemoteAccess, RemoteAccessKind};
+use engine::observation::{Peer, PostedSend, RemoteAccess, RemoteAccessKind};
 use engine::{
     CompletedWork, Completion, CompletionQueue, Config, Device, Id, Observation, QueuePairInit,
     QueuePairType, RemoteMemory, Segments, Status, Work,
@@ -11,6 +11,7 @@ use engine::{
 use wire::{Key, Qpn};
 
 const DEVICE: DeviceId = DeviceId(0);
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 const KEY: Key = Key::new(0x1234);
 
@@ -41,7 +42,7 @@ impl Program {
             program.observe(observation);
         }
         for number in queue_pairs {
-            program.observe(Observation::Connected(number, PEER));
+            program.observe(Observation::Connected(number, connection(number)));
         }
         program
     }
@@ -114,6 +115,15 @@ impl Program {
         };
         let rules = self.observe(Observation::Polled(self.completions, completion));
         assert!(rules.is_empty());
+    }
+}
+
+/// Each queue pair has a peer of its own.
+fn connection(number: Qpn) -> Peer {
+    Peer {
+        own: OWN,
+        address: PEER,
+        queue_pair: Qpn::new(number.value() ^ 0x80_0000),
     }
 }
 

@@ -49,8 +49,8 @@ pub enum Observation {
     SharedReceiveQueueDestroyed(Id<SharedReceiveQueue>),
     /// A queue pair was created.
     QueuePair(Qpn, QueuePairSizes),
-    /// A queue pair was connected with a peer at this address.
-    Connected(Qpn, IpAddr),
+    /// A queue pair was connected with a peer.
+    Connected(Qpn, Peer),
     /// A queue pair may have this many reads and atomics outstanding, in either direction.
     ReadDepth(Qpn, u8),
     /// A queue pair entered the error state.
@@ -127,6 +127,17 @@ pub struct QueuePairSizes {
     pub max_receive_segments: u32,
     /// The maximum number of inline bytes in a send request.
     pub max_inline: u32,
+}
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The address of this end.
+    pub own: IpAddr,
+    /// The address of the peer.
+    pub address: IpAddr,
+    /// The peer's queue pair.
+    pub queue_pair: Qpn,
 }
 
 /// What was lost when a queue pair was destroyed or reset.

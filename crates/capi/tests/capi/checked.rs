@@ -97,6 +97,8 @@ finds! {
     replace_early: "memory-unmapped";
     give_back_early: "memory-unmapped";
     deregister_at_once: "region-in-use";
+    move_early: "key-after-deregistration";
+    move_at_once: "region-in-use";
     write_by_two_keys: "remote-race";
     forget_completions: "send-queue-not-polled";
     ignore_event: "event-not-fetched";

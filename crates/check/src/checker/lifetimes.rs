@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use engine::observation::{Discarded, RemoteAccess};
-use engine::{AsyncEvent, Completion, MappingChange};
+use engine::{AsyncEvent, Completion, MappingChange, Registration};
 use wire::{Key, Qpn, RnrTimer};
 
 use super::{Checker, Step, kind_name};
@@ -72,12 +72,49 @@ fn leak<S: Clone>(id: DeviceId, closed: &Device<S>) -> Option<Finding<S>> {
 }
 
 impl<S: Clone> Step<'_, S> {
-    pub(crate) fn deregister(&mut self, key: Key, changed: Option<(u64, MappingChange)>) {
+    /// Memory was registered, or a region changed. A region that has another place has the same keys.
+    pub(crate) fn register(&mut self, region: Registration, memory: Option<u64>) {
+        let (id, call) = (self.id, self.call.clone());
+        let before = self.device().regions.get(&region.local_key);
+        let before = before.map(|it| it.registration);
+        let has_moved =
+            |it: &Registration| (it.address, it.length) != (region.address, region.length);
+        if let Some(before) = before.filter(has_moved) {
+            self.check_unused(region.local_key, "moved");
+            self.device().forget_place(&before, call.clone());
+        }
+        self.device().register(id, region, memory, call);
+    }
+
+    /// Checks that no request uses a region, as far as the program knows.
+    fn check_unused(&mut self, key: Key, how: &str) {
+        let Some((request, range, call)) = self.request_using(key) else {
+            return;
+        };
         let about = format!("region {:#x}", key.value());
+        let what = format!(
+            "The memory of {about} was {how} before the program polled the completion of {request}, which uses {}.",
+            bytes(&range)
+        );
+        let mut calls = self.calls_of_region(key, how);
+        calls.push((format!("the request: {request}"), call));
+        self.find(Rule::RegionInUse, about, what, calls);
+    }
+
+    /// The present call, which ends the use of a region, and its registration.
+    fn calls_of_region(&mut self, key: Key, how: &str) -> Vec<(String, S)> {
         let registered = self.device().regions.get(&key);
         let registered = registered.map(|it| ("the registration".to_owned(), it.call.clone()));
-        let mut calls = vec![("the deregistration".to_owned(), self.call.clone())];
-        calls.extend(registered);
+        let name = match how {
+            "moved" => "the re-registration",
+            _ => "the deregistration",
+        };
+        let now = (name.to_owned(), self.call.clone());
+        [now].into_iter().chain(registered).collect()
+    }
+
+    pub(crate) fn deregister(&mut self, key: Key, changed: Option<(u64, MappingChange)>) {
+        let about = format!("region {:#x}", key.value());
         if let Some((address, change)) = changed {
             let how = match change {
                 MappingChange::Unmapped => "was unmapped or protected",
@@ -88,17 +125,10 @@ impl<S: Clone> Step<'_, S> {
             };
             let what =
                 format!("The memory of {about} {how} at {address:#x} before it was deregistered.");
-            self.find(Rule::MemoryUnmapped, about.clone(), what, calls.clone());
+            let calls = self.calls_of_region(key, "deregistered");
+            self.find(Rule::MemoryUnmapped, about, what, calls);
         }
-        if let Some((request, range, call)) = self.request_using(key) {
-            let what = format!(
-                "The memory of {about} was deregistered before the program polled the completion of {request}, which uses \
-                 {}.",
-                bytes(&range)
-            );
-            calls.push((format!("the request: {request}"), call));
-            self.find(Rule::RegionInUse, about, what, calls);
-        }
+        self.check_unused(key, "deregistered");
         let call = self.call.clone();
         self.device().deregister(key, call);
     }
@@ -126,19 +156,30 @@ impl<S: Clone> Step<'_, S> {
     }
 
     pub(crate) fn access_rejected(&mut self, access: &RemoteAccess) {
-        let former = self.device().former(access.key);
-        let Some((range, call)) = former.map(|it| (it.range.clone(), it.call.clone())) else {
+        let former = self.device().former(access);
+        let former = former.map(|it| (it.range.clone(), it.moved, it.call.clone()));
+        let Some((range, moved, call)) = former else {
             return;
         };
         let number = access.queue_pair;
         let what = format!(
-            "{} through {} used R_Key {:#x} after its memory, {}, was deregistered.",
+            "{} through {} used R_Key {:#x} after its memory, {}, was {}.",
             kind_name(access.kind),
             qp(number),
             access.key.value(),
-            bytes(&range)
+            bytes(&range),
+            if moved {
+                "replaced by other memory"
+            } else {
+                "deregistered"
+            }
         );
-        let calls = vec![("the deregistration".to_owned(), call)];
+        let name = if moved {
+            "the re-registration"
+        } else {
+            "the deregistration"
+        };
+        let calls = vec![(name.to_owned(), call)];
         self.find(Rule::KeyAfterDeregistration, qp(number), what, calls);
     }
 

@@ -4,7 +4,7 @@ use super::{PeerRoute, QueuePair};
 use crate::address::GidTable;
 use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
-use crate::observation::{Discarded, Observation};
+use crate::observation::{Discarded, Observation, Peer};
 use crate::state::{self, Attribute, Attributes, ModifyError, State};
 
 impl QueuePair {
@@ -25,7 +25,11 @@ impl QueuePair {
         self.attributes = merged;
         self.link = link;
         if let (Some(_), Some(link)) = (attributes.path, link) {
-            let peer = link.route.flow.destination;
+            let peer = Peer {
+                own: link.route.flow.source,
+                address: link.route.flow.destination,
+                queue_pair: link.peer,
+            };
             device
                 .observations
                 .note(|| Observation::Connected(self.number, peer));

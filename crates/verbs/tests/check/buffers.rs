@@ -22,6 +22,11 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("unsignaled changed", unsignaled_changed),
     ("receive posted again", receive_posted_again),
     ("send of unpolled read", send_of_unpolled_read),
+    ("message over write", message_over_write),
+    (
+        "immediate for receive of send",
+        immediate_for_receive_of_send,
+    ),
     ("read into unpolled write", read_into_unpolled_write),
 ];
 
@@ -276,4 +281,41 @@ fn read_into_unpolled_write(wrong: bool) {
         pair.left.success();
     }
     pair.left.success();
+}
+
+/// A peer writes into memory that waits for a message. The right program waits for it elsewhere.
+fn message_over_write(wrong: bool) {
+    let pair = pair();
+    let room = pair
+        .right
+        .memory
+        .slice(if wrong { 0..100 } else { 200..300 });
+    pair.from_right.post_receive(1, [room]).expect("room");
+    let request = Request::write(pair.right.memory.remote(50));
+    let data = pair.left.memory.slice(0..100);
+    pair.from_left.post_send(request.data(data)).expect("room");
+    pair.left.success();
+    send_outstanding(&pair, 0..100);
+    pair.left.success();
+    pair.right.success();
+}
+
+/// A message for a receive stores into the memory of a SEND; a WRITE with immediate data consumes the receive only.
+fn immediate_for_receive_of_send(wrong: bool) {
+    let pair = pair();
+    let (here, there) = connect(&pair.left, &pair.right);
+    exchange(&there, &pair.right, &here, &pair.left);
+    send_outstanding(&pair, 0..100);
+    let room = pair.left.memory.slice(0..100);
+    here.post_receive(2, [room]).expect("room");
+    let data = pair.right.memory.slice(300..400);
+    let request = if wrong {
+        Request::send()
+    } else {
+        Request::write_with_immediate(pair.left.memory.remote(500), [0; 4])
+    };
+    there.post_send(request.data(data)).expect("room");
+    pair.right.success();
+    pair.left.success();
+    finish_send(&pair);
 }

@@ -9,6 +9,7 @@ mod queues;
 mod races;
 #[path = "../support/mod.rs"]
 mod support;
+mod unreliable;
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -30,6 +31,7 @@ fn program() {
         objects::PROGRAMS,
         queues::PROGRAMS,
         races::PROGRAMS,
+        unreliable::PROGRAMS,
     ]
     .concat();
     let (_, run) = programs
@@ -142,6 +144,16 @@ finds! {
     a_write_with_the_key_of_deregistered_memory: "write late" "key-after-deregistration";
     a_read_with_the_key_of_deregistered_memory: "read late" "key-after-deregistration";
     a_message_before_the_first_receive: "early" "no-receive-yet";
+    a_buffer_of_an_unreliable_write_that_is_changed: "unreliable write changed" "buffer-changed";
+    a_buffer_that_is_changed_after_another_unreliable_write: "unreliable first write changed" "buffer-changed";
+    a_buffer_of_an_unreliable_send_that_is_changed: "unreliable send changed" "buffer-changed";
+    two_writes_of_which_one_is_unreliable: "unreliable writes" "remote-race";
+    an_unreliable_write_and_a_read: "unreliable write and read" "remote-race";
+    a_read_into_the_memory_of_an_unreliable_write: "read into unreliable write" "overlapping-requests";
+    memory_of_an_unreliable_write_that_is_deregistered: "unreliable write deregistered" "region-in-use";
+    a_buffer_that_is_changed_with_both_ends_at_one_address: "reliable write changed at one address" "buffer-changed";
+    a_message_into_memory_that_a_peer_wrote: "message over write" "shared-target";
+    a_message_into_a_receive_with_the_memory_of_a_send: "immediate for receive of send" "overlapping-requests";
     objects_that_are_forgotten: "leak" "leak";
 }
 

@@ -175,6 +175,43 @@ static void deregister_early(void)
 		CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+/* Gives a region other memory and keeps its keys. */
+static void move_region(struct ibv_mr *mr, char *to)
+{
+	int flags = IBV_REREG_MR_CHANGE_TRANSLATION;
+	CHECK(ibv_rereg_mr(mr, flags, mr->pd, to, 64, EVERYTHING) == 0);
+}
+
+/* The peer uses the addresses that the region had before. */
+static void move_early(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(right.pd, right.memory, 64, EVERYTHING);
+	CHECK(mr != NULL);
+	if (wrong)
+		move_region(mr, right.memory + 256);
+	SAME(write_through(mr->rkey, right.memory), wrong ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+	if (wrong)
+		fetch_event();
+	else
+		move_region(mr, right.memory + 256);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void move_at_once(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(left.pd, left.memory, 64, EVERYTHING);
+	CHECK(mr != NULL);
+	struct ibv_sge sge = { .addr = (uintptr_t)left.memory, .length = 64, .lkey = mr->lkey };
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+	post(left.qp, &wr);
+	if (wrong)
+		move_region(mr, left.memory + 256);
+	wait_for(left.cq);
+	if (!wrong)
+		move_region(mr, left.memory + 256);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
 /* A block of this size is a mapping of its own, which `free` unmaps. */
 static void free_early(void)
 {
@@ -321,6 +358,8 @@ static const struct {
 	{ "replace_early", replace_early },
 	{ "give_back_early", give_back_early },
 	{ "deregister_at_once", deregister_at_once },
+	{ "move_early", move_early },
+	{ "move_at_once", move_at_once },
 	{ "write_by_two_keys", write_by_two_keys },
 	{ "forget_completions", forget_completions },
 	{ "ignore_event", ignore_event },
