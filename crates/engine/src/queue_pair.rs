@@ -259,9 +259,10 @@ impl QueuePair {
         matches!(self.init.kind, QueuePairType::Uc | QueuePairType::Ud)
     }
 
-    /// Whether the peer acknowledges packets and none is in flight, so that it probably waits for the next ones.
+    /// Whether the peer acknowledges packets and none is in flight, so that it probably waits for the next ones. The
+    /// rest of a read, or one of several reads, is not what it waits for: its beginning was sent before.
     pub(crate) fn is_at_rest(&self) -> bool {
-        !self.is_paced() && self.requester.in_flight() == 0
+        !self.is_paced() && self.requester.in_flight() == 0 && !self.responder.is_streaming()
     }
 
     /// Adds packets to one send until it is full.

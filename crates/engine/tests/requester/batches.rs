@@ -1,7 +1,7 @@
 //! Batches: packets of one send, which the kernel divides into segments of one size.
 
 use engine::{BatchLimits, Config, SendRequest, Status, Work};
-use wire::{IcrcChecker, IcrcGenerator, Qpn, Route};
+use wire::{IcrcChecker, IcrcGenerator, Qpn, Reth, Route};
 
 use crate::conversation::*;
 
@@ -78,6 +78,22 @@ fn first_batch_to_a_peer_that_waits_is_half_as_long() {
     assert_eq!(sizes(&mut peer), [31, 33], "it wakes up during the second");
     peer.posts(message());
     assert_eq!(sizes(&mut peer), [62, 2], "it is still awake");
+}
+
+#[test]
+fn reads_are_answered_in_full_batches_after_the_beginning_of_the_first() {
+    let (mut peer, memory) = with_limits(BatchLimits::default());
+    let read = |peer: &mut Conversation, number: u32| {
+        let reth = Reth::new(memory.address(0), memory.key(), 64 << 10);
+        peer.sends(at(0), read_request(PSN + 64 * number, reth));
+    };
+    read(&mut peer, 0);
+    // The first packet has an AETH, and so has the last. A middle packet may follow the first.
+    assert_eq!(sizes(&mut peer), [2, 61, 1]);
+    read(&mut peer, 1);
+    read(&mut peer, 2);
+    // The last packet of one read and the first of the next have one size.
+    assert_eq!(sizes(&mut peer), [2, 61, 3, 61, 1]);
 }
 
 #[test]

@@ -118,6 +118,20 @@ impl Responder {
         self.responses.len() == 1 && matches!(self.responses[0].content, Content::Acknowledge)
     }
 
+    /// Whether data of reads is being sent: the beginning of the first one was sent, or several wait.
+    pub(in crate::queue_pair) fn is_streaming(&self) -> bool {
+        let mut reads = self
+            .responses
+            .iter()
+            .filter_map(|response| match response.content {
+                Content::Read(reading) => Some(reading.started),
+                _ => None,
+            });
+        reads
+            .next()
+            .is_some_and(|started| started || reads.next().is_some())
+    }
+
     pub(super) fn count_message(&mut self) {
         self.completed = (self.completed + 1) & 0xff_ffff;
     }
