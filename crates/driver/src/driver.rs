@@ -27,6 +27,7 @@ use crate::cm_events::Subscriber;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reporter};
 use crate::lane::poll_yield::Yielding;
+use crate::lane::spin_history::SpinHistory;
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
 use crate::lane::{Awaited, Lane, Locked};
@@ -155,6 +156,8 @@ impl Driver {
             armed: AtomicU64::new(0),
             thread_stands_by: AtomicBool::new(false),
             yielding: Yielding::default(),
+            message_spins: SpinHistory::default(),
+            ring_spins: SpinHistory::default(),
             sleepers: AtomicUsize::new(0),
             thread_sleeps_until: AtomicU64::new(u64::MAX),
             thread_parked: AtomicBool::new(false),

@@ -2,6 +2,7 @@
 //! the lock.
 
 pub(crate) mod poll_yield;
+pub(crate) mod spin_history;
 pub(crate) mod state;
 pub(crate) mod thread;
 
@@ -19,6 +20,7 @@ use wire::Qpn;
 use crate::clock::now;
 use crate::diagnostics::Reporter;
 use crate::lane::poll_yield::Yielding;
+use crate::lane::spin_history::SpinHistory;
 use crate::lane::state::LaneState;
 use crate::lanes::Common;
 use crate::service_reservations::Services;
@@ -89,6 +91,10 @@ pub(crate) struct Lane {
     /// Whether completions were taken, or receives posted, without the lock since the counters were published.
     pub(crate) changed_without_lock: Arc<AtomicBool>,
     pub(crate) yielding: Yielding,
+    /// Spins for the rest of a message.
+    pub(crate) message_spins: SpinHistory,
+    /// Spins for a reply through shared memory.
+    pub(crate) ring_spins: SpinHistory,
     /// How many application threads sleep on the sockets.
     pub(crate) sleepers: AtomicUsize,
     /// How many threads, of the application and the lane's own, sleep on the sockets now. Increased under the lock.
@@ -364,12 +370,16 @@ impl Lane {
     ) -> (Locked<'s>, Instant) {
         let begin = now();
         let mut last_arrival = begin;
+        let mut patience = None;
         loop {
             let now = now();
-            if !state.is_in_message(awaited)
-                || now > last_arrival + MESSAGE_SPIN_TIME
-                || now > begin + MAX_MESSAGE_SPIN_TIME
-            {
+            let is_complete = !state.is_in_message(awaited);
+            let is_late = patience.is_some_and(|patience| now > last_arrival + patience)
+                || now > begin + MAX_MESSAGE_SPIN_TIME;
+            if is_complete || is_late {
+                if patience == Some(MESSAGE_SPIN_TIME) {
+                    self.message_spins.note(is_complete);
+                }
                 state.end_message();
                 return (state, now);
             }
@@ -377,6 +387,7 @@ impl Lane {
                 last_arrival = now;
                 continue;
             }
+            patience.get_or_insert_with(|| spin_time(&self.message_spins, MESSAGE_SPIN_TIME));
             drop(state);
             std::hint::spin_loop();
             state = self.lock();
@@ -387,15 +398,22 @@ impl Lane {
     /// a thread is asleep. Returns whether the awaited object is ready.
     fn poll_shortcuts(&self, awaited: &Awaited<'_>) -> bool {
         let mut state = self.lock();
-        let until = now() + SHORTCUT_SPIN_TIME;
+        if !state.has_shortcuts() {
+            return awaited.is_ready(&mut state);
+        }
+        let spin_time = spin_time(&self.ring_spins, SHORTCUT_SPIN_TIME);
+        let until = now() + spin_time;
         while state.has_shortcuts() {
             let now = now();
-            if state.poll_shortcuts(now, awaited) {
+            let is_ready = state.poll_shortcuts(now, awaited);
+            if is_ready {
                 self.schedule_unsent(&state, now);
-                return true;
             }
-            if now >= until {
-                break;
+            if is_ready || now >= until {
+                if !spin_time.is_zero() {
+                    self.ring_spins.note(is_ready);
+                }
+                return is_ready;
             }
             drop(state);
             std::hint::spin_loop();
@@ -420,6 +438,15 @@ impl Lane {
             poll_sources.add_to(&mut interests);
         }
         wait(&interests, timeout).map(Ready::was_interrupted)
+    }
+}
+
+/// How long to spin this time.
+fn spin_time(history: &SpinHistory, longest: Duration) -> Duration {
+    if history.is_worthwhile() {
+        longest
+    } else {
+        Duration::ZERO
     }
 }
 

@@ -12,7 +12,7 @@ use net::poll::{Interest, wait};
 use wire::{Gid, Key, Psn, Qpn};
 
 use crate::clock::now;
-use crate::{Driver, Notifier, OpenOptions};
+use crate::{Driver, Notifier, OpenOptions, Shortcut};
 
 /// An open device with a queue pair.
 pub(crate) struct End {
@@ -131,6 +131,19 @@ impl End {
         write.flags = SendFlags::empty();
         let posted = |device: &mut Device| device.post_send(self.number, write);
         self.driver.call(posted).expect("room");
+    }
+
+    /// An end with a thread and one without, connected through sockets.
+    pub(crate) fn pair_without_rings([left, right]: [&str; 2]) -> (Self, Self) {
+        let options = OpenOptions {
+            shortcut: Shortcut::Never,
+            ..OpenOptions::default()
+        };
+        let here = Driver::open(left, &options).expect("a loopback address");
+        let (here, there) = (Self::of(here), Self::without_thread(right));
+        here.connect(&there);
+        there.connect(&here);
+        (here, there)
     }
 
     /// An end with a thread and one without, connected, with a ring in each direction.

@@ -57,6 +57,8 @@ pub(crate) struct LaneState {
     dense: bool,
     /// Whether the first packets of a message have arrived, and its last has not.
     in_message: bool,
+    /// Whether a queue was armed and no poll has left packets in the sockets since.
+    armed: bool,
     /// Whether packets were polled for, and no sleep was prepared since.
     polled_sockets: bool,
     outbox: Vec<u8>,
@@ -152,6 +154,7 @@ impl LaneState {
             small_inbox: Inbox::new(1),
             dense: false,
             in_message: false,
+            armed: false,
             polled_sockets: false,
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
@@ -552,6 +555,7 @@ impl LaneState {
     /// where no packet wakes it.
     pub(crate) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
         self.host.device_mut().arm(queue, notify);
+        self.armed = true;
         let channel = self.common.channel(queue);
         channel.is_some_and(|(notifier, _)| notifier.needs_the_thread())
     }
