@@ -88,7 +88,7 @@ fn run_server(common: &Common) -> anyhow::Result<()> {
     // One channel carries the events of all its ids. It has a file descriptor.
     let channel = EventChannel::new()?;
     let listener = channel.create_id(PortSpace::Tcp);
-    listener.choose(&context)?;
+    listener.choose(&context);
     let address = listener.bind((Ipv4Addr::UNSPECIFIED, common.port).into())?;
     listener.listen(1)?;
     println!("server  listens on port {}", address.port());
@@ -125,7 +125,7 @@ fn run_client(common: &Common, server: IpAddr, first: u32, second: u32) -> anyho
     let context = common.device.open("cm_sum-client.pcapng", Some(server))?;
     let channel = EventChannel::new()?;
     let id = channel.create_id(PortSpace::Tcp);
-    id.choose(&context)?;
+    id.choose(&context);
     // Find the local device and address, then the path. Each result is an event.
     id.resolve_address(None, SocketAddr::new(server, common.port), TIMEOUT)?;
     expect(&channel, &EventKind::AddressResolved)?;

@@ -87,6 +87,14 @@ pub enum EventKind {
     },
 }
 
+impl EventKind {
+    /// A request to a listener of another connection manager, which has no id here.
+    pub const fn request_elsewhere(request: Request) -> Self {
+        let listener = Id(u64::MAX);
+        Self::ConnectRequest { listener, request }
+    }
+}
+
 /// What a peer requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {

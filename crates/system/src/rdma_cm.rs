@@ -1,24 +1,29 @@
 //! The system's connection manager: ids of librdmacm with owners.
 //!
-//! All ids of the process share one event channel. A thread takes its events, hands each to the id that it is about, and wakes the
-//! threads and tasks that wait there. When a connection ends, the thread moves its queue pair to the error state: librdmacm does that only
+//! All ids of the process share one event channel. A thread takes its events, and hands each to the receiver of the id that it is
+//! about. When a connection ends, the thread moves its queue pair to the error state: librdmacm does that only
 //! for queue pairs that it made itself, and these are made by [`verbs`](crate::verbs).
 
 mod address;
+mod delivery;
 mod dispatcher;
 mod event;
-mod event_queue;
 mod id;
 mod library;
 mod task_timers;
 
+use std::task::Waker;
+use std::time::Instant;
+
 use engine::SystemRefusal;
 
+pub use delivery::Receiver;
 pub use event::{Event, Parameters, PeerParameters};
-pub use id::Id;
+pub use id::{Id, IdOption};
 pub use task_timers::TimerKey;
 
 use crate::loader::LibraryError;
+use dispatcher::Dispatcher;
 
 /// Why no id can be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,4 +35,21 @@ pub enum CreateError {
     /// A function failed.
     #[error("{0}; is the module rdma_ucm loaded, and can /dev/infiniband/rdma_cm be read?")]
     Refused(#[from] SystemRefusal),
+}
+
+/// Wakes a task at a time.
+pub fn set_task_timer(at: Instant, waker: &Waker) -> Result<TimerKey, CreateError> {
+    let dispatcher = Dispatcher::running()?;
+    let (key, is_first) = dispatcher.task_timers.set(at, waker);
+    if is_first {
+        dispatcher.wake_thread();
+    }
+    Ok(key)
+}
+
+/// Removes a timer, if it is not due yet.
+pub fn cancel_task_timer(key: TimerKey) {
+    if let Ok(dispatcher) = Dispatcher::running() {
+        dispatcher.task_timers.cancel(key);
+    }
 }

@@ -7,7 +7,6 @@
 mod connection_id;
 mod connector;
 mod listener;
-mod system_id;
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -24,8 +23,8 @@ pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
+use crate::rdma_cm::{CmError, EventKind, Failure};
 use connection_id::{ConnectionId, Event};
-use driver::rdma_cm::{CmError, EventKind, Failure};
 
 /// A connection with its queue pair, ready to post.
 ///

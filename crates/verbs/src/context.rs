@@ -9,8 +9,8 @@ use engine::{AsyncEvent, Counters, SystemRefusal};
 use net::interface::Device;
 use wire::{Gid, PathMtu};
 
+use crate::rdma_cm::CmId;
 use crate::system_device::{self, SystemDevice};
-use driver::rdma_cm::CmId;
 use driver::{DeviceChoice, Driver, OpenError, OpenOptions};
 use system::Tree;
 
@@ -84,7 +84,7 @@ impl Context {
     /// The device of an id of the connection manager, once it is known.
     #[must_use]
     pub fn from_id(id: &CmId) -> Option<Self> {
-        id.driver().map(Self::from)
+        id.context().ok()
     }
 
     /// The device's name.

@@ -1,5 +1,8 @@
 //! Connections with the interface of `rdma_cm`: ids, event channels, and an event for every step.
 //!
+//! An id is at a software device or at one of the system. [`CmId::choose`] decides it, and without that `ROCI_DEVICES` does. Ids of
+//! both kinds can have one channel.
+//!
 //! [`Listener`](crate::Listener) and [`Connector`](crate::Connector) are easier to use and are
 //! built on this module. Here the application performs every step itself, as `librdmacm` and
 //! event-driven programs need it:
@@ -27,4 +30,17 @@
 //! # }
 //! ```
 
-pub use driver::rdma_cm::*;
+mod channel;
+mod cm_id;
+mod system_id;
+
+pub use channel::{Event, EventChannel};
+#[cfg(feature = "async")]
+pub use channel::{EventUntil, NextEvent};
+pub use cm_id::CmId;
+pub use driver::rdma_cm::{
+    BindError, CallError, CmError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Parameters,
+    PathAttributes, PeerParameters, PortSpace, RejectReason, Request, ServiceFound, ServiceStatus,
+    ServiceType, State, Token, TooManyIds, Unreachable, address_of, listed_devices, private_data,
+    reachable_devices,
+};

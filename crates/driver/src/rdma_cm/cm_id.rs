@@ -145,6 +145,11 @@ impl CmId {
         self.push_event(&self.inner(), kind);
     }
 
+    /// Adds an event that another connection manager reports about it to its channel.
+    pub fn report(&self, kind: EventKind) {
+        self.push_event(&self.inner(), kind);
+    }
+
     /// Delivers its events to another channel from now on, including those that were not taken yet.
     pub fn migrate(&self, channel: &EventChannel) {
         let mut inner = self.inner();

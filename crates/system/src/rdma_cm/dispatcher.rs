@@ -15,8 +15,8 @@ use engine::SystemRefusal;
 
 use super::CreateError;
 use super::address::address_in;
+use super::delivery::{Binding, Delivery};
 use super::event::{Event, peer_parameters};
-use super::event_queue::{Binding, EventQueue};
 use super::id::Id;
 use super::library::{Functions, functions};
 use super::task_timers::TaskTimers;
@@ -31,8 +31,8 @@ pub(super) struct Dispatcher {
     channel: NonNull<rdma_event_channel>,
     /// An eventfd that ends the sleep of the thread.
     waker: OwnedFd,
-    /// The queues of all ids, by the address of the id.
-    queues: Mutex<HashMap<usize, Arc<EventQueue>>>,
+    /// Where the events of all ids go, by the address of the id.
+    deliveries: Mutex<HashMap<usize, Arc<Delivery>>>,
     /// Held during each call that reads or writes the structure of an id, because librdmacm also writes it when it takes an event.
     /// No such call waits.
     calls: Mutex<()>,
@@ -86,7 +86,7 @@ impl Dispatcher {
             channel: NonNull::new(channel)
                 .ok_or_else(|| last_error("rdma_create_event_channel"))?,
             waker,
-            queues: Mutex::default(),
+            deliveries: Mutex::default(),
             calls: Mutex::default(),
             task_timers: TaskTimers::default(),
         };
@@ -111,8 +111,10 @@ impl Dispatcher {
         unsafe { (*self.channel.as_ptr()).fd }
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<usize, Arc<EventQueue>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deliveries(&self) -> MutexGuard<'_, HashMap<usize, Arc<Delivery>>> {
+        self.deliveries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps others from using the structures of ids.
@@ -120,20 +122,21 @@ impl Dispatcher {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands the events of an id to a new queue from now on.
-    pub(super) fn add(&self, id: NonNull<rdma_cm_id>) -> Arc<EventQueue> {
-        let queue = Arc::new(EventQueue::default());
-        self.queues().insert(id.addr().get(), Arc::clone(&queue));
-        queue
+    /// Delivers the events of an id from now on.
+    pub(super) fn add(&self, id: NonNull<rdma_cm_id>) -> Arc<Delivery> {
+        let delivery = Arc::new(Delivery::default());
+        self.deliveries()
+            .insert(id.addr().get(), Arc::clone(&delivery));
+        delivery
     }
 
     /// Forgets an id, before it is destroyed.
     pub(super) fn remove(&self, id: NonNull<rdma_cm_id>) {
-        self.queues().remove(&id.addr().get());
+        self.deliveries().remove(&id.addr().get());
     }
 
-    fn queue_of(&self, id: *mut rdma_cm_id) -> Option<Arc<EventQueue>> {
-        self.queues().get(&id.addr()).map(Arc::clone)
+    fn delivery_of(&self, id: *mut rdma_cm_id) -> Option<Arc<Delivery>> {
+        self.deliveries().get(&id.addr()).map(Arc::clone)
     }
 
     /// Makes the thread look at the timers again.
@@ -195,18 +198,18 @@ impl Dispatcher {
             abi::RDMA_CM_EVENT_CONNECT_REQUEST => found.listen_id,
             _ => found.id,
         };
-        let queue = self.queue_of(owner);
+        let delivery = self.delivery_of(owner);
         // SAFETY: it is not acknowledged yet, and the lock is held.
-        let happened = unsafe { self.read(&found, queue.as_deref()) };
+        let happened = unsafe { self.read(&found, delivery.as_deref()) };
         // SAFETY: it was taken, is acknowledged once, and all that is needed of it is copied.
         unsafe { (self.functions.rdma_ack_cm_event)(event.as_ptr()) };
         drop(calls);
-        // Without a queue the id is being destroyed, and a request to it is dropped, which rejects it.
-        if let Some(queue) = queue {
-            if matches!(happened, Event::Disconnected { .. }) {
-                queue.fail_queue_pair();
+        // Without a delivery the id is being destroyed, and a request to it is dropped, which rejects it.
+        if let Some(delivery) = delivery {
+            if matches!(happened, Event::Disconnected { .. }) && delivery.confirms_end() {
+                delivery.fail_queue_pair();
             }
-            queue.push(happened);
+            delivery.deliver(happened);
         }
         true
     }
@@ -215,16 +218,16 @@ impl Dispatcher {
     ///
     /// # Safety
     /// It must not be acknowledged yet, so that its id exists, and the lock of the calls must be held.
-    unsafe fn read(self: &Arc<Self>, found: &rdma_cm_event, queue: Option<&EventQueue>) -> Event {
+    unsafe fn read(self: &Arc<Self>, found: &rdma_cm_event, delivery: Option<&Delivery>) -> Event {
         // librdmacm reports errors of the system as negative numbers, and reasons of the peer as positive ones.
         let error = found.status.saturating_abs();
         // SAFETY: by the caller's promise, for each event that has parameters.
         let parameters = || unsafe { peer_parameters(found) };
         match found.event {
             abi::RDMA_CM_EVENT_ADDR_RESOLVED => {
-                if let (Some(queue), Some(id)) = (queue, NonNull::new(found.id)) {
+                if let (Some(delivery), Some(id)) = (delivery, NonNull::new(found.id)) {
                     // SAFETY: the id exists until the event is acknowledged, and the lock is held.
-                    queue.set_binding(unsafe { binding_of(id) });
+                    delivery.set_binding(unsafe { binding_of(id) });
                 }
                 Event::AddressResolved
             }
@@ -246,12 +249,16 @@ impl Dispatcher {
             abi::RDMA_CM_EVENT_ESTABLISHED => Event::Established,
             abi::RDMA_CM_EVENT_DISCONNECTED => {
                 // The kernel confirms the end to the peer only when it is asked to. If this end began it, the call fails, and that is fine.
-                // SAFETY: the id exists until the event is acknowledged.
-                unsafe { (self.functions.rdma_disconnect)(found.id) };
+                if delivery.is_some_and(Delivery::confirms_end) {
+                    // SAFETY: the id exists until the event is acknowledged.
+                    unsafe { (self.functions.rdma_disconnect)(found.id) };
+                }
                 let timed_out = found.status != 0;
                 Event::Disconnected { timed_out }
             }
             abi::RDMA_CM_EVENT_DEVICE_REMOVAL => Event::DeviceRemoval,
+            abi::RDMA_CM_EVENT_ADDR_CHANGE => Event::AddressChange,
+            abi::RDMA_CM_EVENT_TIMEWAIT_EXIT => Event::TimewaitExit,
             other => Event::Other(other),
         }
     }

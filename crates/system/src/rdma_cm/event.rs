@@ -37,13 +37,17 @@ pub enum Event {
     },
     /// The client has confirmed the connection.
     Established,
-    /// The connection has ended, and its queue pair is in the error state.
+    /// The connection has ended. If its id confirms that at once, its queue pair is in the error state.
     Disconnected {
         /// Whether the peer did not answer.
         timed_out: bool,
     },
     /// The device is gone.
     DeviceRemoval,
+    /// The local address moved to another interface.
+    AddressChange,
+    /// No packet of the connection can arrive any more.
+    TimewaitExit,
     /// Another event, by its number in `rdma_cma.h`.
     Other(u32),
 }
@@ -70,6 +74,10 @@ pub struct PeerParameters {
 /// What one end of a connection says to the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters<'a> {
+    /// The queue pair.
+    pub queue_pair: Qpn,
+    /// Whether it has a shared receive queue.
+    pub shared_receive_queue: bool,
     /// The private data.
     pub private_data: &'a [u8],
     /// How many reads and atomics of the peer may be outstanding.
@@ -84,7 +92,7 @@ pub struct Parameters<'a> {
 
 impl Parameters<'_> {
     /// As C has them. They point at the private data. `None` if that is too long for the length's field.
-    pub(super) fn to_c(self, queue_pair: Qpn) -> Option<rdma_conn_param> {
+    pub(super) fn to_c(self) -> Option<rdma_conn_param> {
         Some(rdma_conn_param {
             private_data: match self.private_data {
                 [] => ptr::null(),
@@ -95,7 +103,8 @@ impl Parameters<'_> {
             initiator_depth: self.initiator_depth,
             retry_count: self.retry_count,
             rnr_retry_count: self.rnr_retry_count,
-            qp_num: queue_pair.value(),
+            srq: u8::from(self.shared_receive_queue),
+            qp_num: self.queue_pair.value(),
             ..rdma_conn_param::default()
         })
     }

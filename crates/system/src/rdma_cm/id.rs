@@ -4,25 +4,40 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use abi::{ibv_qp_attr, rdma_cm_id};
 use engine::{Attributes, State, SystemRefusal};
+use wire::{AckTimeout, Qpn};
 
 use super::CreateError;
 use super::address::CAddress;
+use super::delivery::{Delivery, Receiver};
 use super::dispatcher::{Dispatcher, binding_of};
-use super::event::{Event, Parameters};
-use super::event_queue::EventQueue;
-use super::task_timers::TimerKey;
+use super::event::Parameters;
 use crate::verbs::{QueuePair, attributes_from, last_error};
+
+/// The level of the options of an id (`RDMA_OPTION_ID`).
+const OPTION_OF_ID: c_int = 0;
+
+/// An option of an id.
+#[derive(Clone, Copy, Debug)]
+pub enum IdOption {
+    /// The traffic class of all that it sends.
+    TrafficClass(u8),
+    /// Whether ids that do not listen may share a port.
+    ReuseAddress(bool),
+    /// Whether a listener at all addresses accepts its own address family only.
+    FamilyOnly(bool),
+    /// The acknowledge timeout of its queue pair.
+    AckTimeout(AckTimeout),
+}
 
 /// An id of the connection manager, for reliable connections. Dropping it ends its connection.
 #[derive(Debug)]
 pub struct Id {
     raw: NonNull<rdma_cm_id>,
-    queue: Arc<EventQueue>,
+    delivery: Arc<Delivery>,
     dispatcher: Arc<Dispatcher>,
 }
 
@@ -51,7 +66,7 @@ impl Id {
         let raw = NonNull::new(raw).filter(|_| result == 0);
         let raw = raw.ok_or_else(|| last_error("rdma_create_id"))?;
         Ok(Self {
-            queue: dispatcher.add(raw),
+            delivery: dispatcher.add(raw),
             raw,
             dispatcher,
         })
@@ -65,12 +80,12 @@ impl Id {
         dispatcher: &Arc<Dispatcher>,
         raw: NonNull<rdma_cm_id>,
     ) -> Self {
-        let queue = dispatcher.add(raw);
+        let delivery = dispatcher.add(raw);
         // SAFETY: by the caller's promise.
-        queue.set_binding(unsafe { binding_of(raw) });
+        delivery.set_binding(unsafe { binding_of(raw) });
         Self {
             raw,
-            queue,
+            delivery,
             dispatcher: Arc::clone(dispatcher),
         }
     }
@@ -109,8 +124,29 @@ impl Id {
             // SAFETY: the id exists, and the address has the length that its family has.
             let result = unsafe { bind(id, address.as_mut_ptr()) };
             // SAFETY: the id exists, and `call` holds the lock.
-            self.queue.set_binding(unsafe { binding_of(self.raw) });
+            self.delivery.set_binding(unsafe { binding_of(self.raw) });
             result
+        })
+    }
+
+    /// Sets an option.
+    pub fn set_option(&self, option: IdOption) -> Result<(), SystemRefusal> {
+        let set = self.dispatcher.functions.rdma_set_option;
+        let (name, byte, flag): (_, Option<u8>, c_int) = match option {
+            IdOption::TrafficClass(class) => (0, Some(class), 0),
+            IdOption::ReuseAddress(reuse) => (1, None, reuse.into()),
+            IdOption::FamilyOnly(only) => (2, None, only.into()),
+            IdOption::AckTimeout(timeout) => (3, Some(timeout.code()), 0),
+        };
+        let (mut byte, mut flag, is_byte) = (byte.unwrap_or(0), flag, byte.is_some());
+        let (value, length) = if is_byte {
+            ((&raw mut byte).cast(), size_of::<u8>())
+        } else {
+            ((&raw mut flag).cast(), size_of::<c_int>())
+        };
+        self.call("rdma_set_option", |id| {
+            // SAFETY: the id exists, and the value has the length that the option has.
+            unsafe { set(id, OPTION_OF_ID, name, value, length) }
         })
     }
 
@@ -149,36 +185,30 @@ impl Id {
         })
     }
 
-    /// Asks the server for a connection of this queue pair.
-    pub fn connect(
-        &self,
-        queue_pair: &Arc<QueuePair>,
-        parameters: Parameters<'_>,
-    ) -> Result<(), SystemRefusal> {
+    /// Asks the server for a connection of a queue pair.
+    pub fn connect(&self, parameters: Parameters<'_>) -> Result<(), SystemRefusal> {
         let connect = self.dispatcher.functions.rdma_connect;
         let call = "rdma_connect";
-        let mut wanted = parameters
-            .to_c(queue_pair.number())
-            .ok_or_else(|| too_long(call))?;
-        self.queue.set_queue_pair(Arc::downgrade(queue_pair));
+        let mut wanted = parameters.to_c().ok_or_else(|| too_long(call))?;
+        self.note_queue_pair(parameters.queue_pair);
         // SAFETY: the id exists and has a device. The private data lives until the call returns.
         self.call_at_device(call, |id| unsafe { connect(id, &raw mut wanted) })
     }
 
-    /// Accepts the request of a client, with this queue pair.
-    pub fn accept(
-        &self,
-        queue_pair: &Arc<QueuePair>,
-        parameters: Parameters<'_>,
-    ) -> Result<(), SystemRefusal> {
+    /// Accepts the request of a client, with a queue pair.
+    pub fn accept(&self, parameters: Parameters<'_>) -> Result<(), SystemRefusal> {
         let accept = self.dispatcher.functions.rdma_accept;
         let call = "rdma_accept";
-        let mut wanted = parameters
-            .to_c(queue_pair.number())
-            .ok_or_else(|| too_long(call))?;
-        self.queue.set_queue_pair(Arc::downgrade(queue_pair));
+        let mut wanted = parameters.to_c().ok_or_else(|| too_long(call))?;
+        self.note_queue_pair(parameters.queue_pair);
         // SAFETY: as in `connect`.
         self.call_at_device(call, |id| unsafe { accept(id, &raw mut wanted) })
+    }
+
+    /// Notes which queue pair fails when the connection ends. One of another process or device is the program's affair.
+    fn note_queue_pair(&self, number: Qpn) {
+        let found = self.device().map(|device| QueuePair::find(&device, number));
+        self.delivery.set_queue_pair(found.unwrap_or_default());
     }
 
     /// Rejects the request of a client.
@@ -201,7 +231,7 @@ impl Id {
 
     /// Ends the connection. Outstanding requests are flushed.
     pub fn disconnect(&self) -> Result<(), SystemRefusal> {
-        self.queue.fail_queue_pair();
+        self.delivery.fail_queue_pair();
         let disconnect = self.dispatcher.functions.rdma_disconnect;
         // SAFETY: the id exists and has a device.
         self.call_at_device("rdma_disconnect", |id| unsafe { disconnect(id) })
@@ -224,46 +254,28 @@ impl Id {
 
     /// The name of its device, once it has one.
     pub fn device(&self) -> Option<String> {
-        self.queue.binding().device
+        self.delivery.binding().device
     }
 
     /// The local address, once it has one.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.queue.binding().local
+        self.delivery.binding().local
     }
 
     /// The address of the peer, once it is resolved.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.queue.binding().peer
+        self.delivery.binding().peer
     }
 
-    /// The next event, if there is one.
-    pub fn poll(&self) -> Option<Event> {
-        self.queue.poll()
+    /// Hands its events to a receiver, also those that have happened already.
+    pub fn deliver_to(&self, receiver: Receiver) {
+        self.delivery.set_receiver(receiver);
     }
 
-    /// The next event. Waits for it until the deadline, if there is one.
-    pub fn wait_until(&self, deadline: Option<Instant>) -> Option<Event> {
-        self.queue.wait_until(deadline)
-    }
-
-    /// The next event. Without one, the task is woken when there is one.
-    pub fn poll_task(&self, waker: &Waker) -> Option<Event> {
-        self.queue.poll_task(waker)
-    }
-
-    /// Wakes a task at a time.
-    pub fn set_task_timer(&self, at: Instant, waker: &Waker) -> TimerKey {
-        let (key, is_first) = self.dispatcher.task_timers.set(at, waker);
-        if is_first {
-            self.dispatcher.wake_thread();
-        }
-        key
-    }
-
-    /// Removes a timer, if it is not due yet.
-    pub fn cancel_task_timer(&self, key: TimerKey) {
-        self.dispatcher.task_timers.cancel(key);
+    /// Sets whether the end of its connection is confirmed to the peer at once, and fails its queue pair. Otherwise
+    /// [`disconnect`](Self::disconnect) does both.
+    pub fn confirm_end(&self, at_once: bool) {
+        self.delivery.set_confirms_end(at_once);
     }
 }
 

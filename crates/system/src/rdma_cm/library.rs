@@ -30,6 +30,7 @@ functions! {
     rdma_reject(*mut rdma_cm_id, *const c_void, u8) -> c_int;
     rdma_establish(*mut rdma_cm_id) -> c_int;
     rdma_disconnect(*mut rdma_cm_id) -> c_int;
+    rdma_set_option(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
     rdma_init_qp_attr(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
     rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
     rdma_ack_cm_event(*mut rdma_cm_event) -> c_int;

@@ -1,9 +1,10 @@
 //! Queue pairs: RC, UC and UD.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use abi::{
     AtomicTarget, BindWindow, DatagramTarget, RdmaTarget, WorkTarget, ibv_gid, ibv_mr, ibv_mw_bind,
@@ -76,7 +77,10 @@ unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// Creates a queue pair.
-    pub fn create(domain: &Arc<Domain>, init: &QueuePairInit<'_>) -> Result<Self, SystemRefusal> {
+    pub fn create(
+        domain: &Arc<Domain>,
+        init: &QueuePairInit<'_>,
+    ) -> Result<Arc<Self>, SystemRefusal> {
         let kind = match init.kind {
             QueuePairType::Rc => abi::IBV_QPT_RC,
             QueuePairType::Uc => abi::IBV_QPT_UC,
@@ -110,7 +114,7 @@ impl QueuePair {
         let raw = NonNull::new(raw).ok_or_else(|| last_error("ibv_create_qp"))?;
         // SAFETY: the queue pair exists, and its number does not change.
         let number = unsafe { (*raw.as_ptr()).qp_num };
-        let created = Self {
+        let created = Arc::new(Self {
             raw,
             number: Qpn::new(number),
             domain: Arc::clone(domain),
@@ -121,13 +125,25 @@ impl QueuePair {
             ],
             shared_receives: init.shared_receives.map(Arc::clone),
             datagrams: (init.kind == QueuePairType::Ud).then(Datagrams::default),
-        };
+        });
+        queue_pairs().insert(created.key(), Arc::downgrade(&created));
         if let Some(datagrams) = &created.datagrams {
             for queue in &created.completions {
                 queue.add_datagrams(created.number, &datagrams.requests, domain);
             }
         }
         Ok(created)
+    }
+
+    /// The queue pair of this process with a number, at a device; none if there is no such queue pair.
+    pub(crate) fn find(device: &str, number: Qpn) -> Weak<Self> {
+        let key = (device.to_owned(), number);
+        queue_pairs().get(&key).cloned().unwrap_or_default()
+    }
+
+    /// Its key in [`queue_pairs`].
+    fn key(&self) -> (String, Qpn) {
+        (self.domain.context.name().to_owned(), self.number)
     }
 
     /// Its number.
@@ -345,6 +361,14 @@ impl QueuePair {
     }
 }
 
+/// The queue pairs of this process, by device and number. The connection manager is told numbers only.
+type QueuePairs = HashMap<(String, Qpn), Weak<QueuePair>>;
+
+fn queue_pairs() -> MutexGuard<'static, QueuePairs> {
+    static QUEUE_PAIRS: LazyLock<Mutex<QueuePairs>> = LazyLock::new(Mutex::default);
+    QUEUE_PAIRS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The target of a request that has none.
 const NOWHERE: WorkTarget = WorkTarget {
     rdma: RdmaTarget {
@@ -367,6 +391,8 @@ const NO_WINDOW: BindWindow = BindWindow {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        // First, because a new queue pair may get its number.
+        queue_pairs().remove(&self.key());
         // SAFETY: it exists, and is destroyed once.
         unsafe { (self.domain.context.functions.ibv_destroy_qp)(self.raw.as_ptr()) };
         if let Some(datagrams) = &self.datagrams {

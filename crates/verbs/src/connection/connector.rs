@@ -9,8 +9,8 @@ use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePairBuilder};
+use crate::rdma_cm::{EventKind, PeerParameters};
 use driver::clock::now;
-use driver::rdma_cm::{EventKind, PeerParameters};
 
 /// How long resolving an address or a route may take. The kernel answers at once.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -112,7 +112,7 @@ impl Resolution {
         source: Option<SocketAddr>,
         peer: SocketAddr,
     ) -> Result<Self, ConnectError> {
-        let id = ConnectionId::create(device)?;
+        let id = ConnectionId::create(device);
         id.resolve_address(source, peer, RESOLVE_TIMEOUT)?;
         Ok(Self { id, peer })
     }

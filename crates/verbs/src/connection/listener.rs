@@ -10,11 +10,11 @@ use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
+use crate::rdma_cm::{CmError, CmId, EventKind, PeerParameters};
 use driver::clock::now;
-use driver::rdma_cm::{CmError, CmId, EventKind, PeerParameters};
 
 /// How many requests may wait until the application accepts them.
-const BACKLOG: u16 = 1024;
+const BACKLOG: usize = 1024;
 
 /// How long a client may take to confirm the connection by default. The server retransmits its reply after
 /// 1.5, 3, 4 and 8 seconds, so four replies may be lost.
@@ -39,7 +39,7 @@ impl Listener {
     }
 
     fn bind_id(device: Option<&Context>, address: SocketAddr) -> Result<Self, ConnectError> {
-        let id = ConnectionId::create(device)?;
+        let id = ConnectionId::create(device);
         let local = id.bind(address)?;
         id.listen(BACKLOG)?;
         Ok(Self { id, local })
@@ -94,10 +94,10 @@ impl Listener {
         }
     }
 
-    /// The id behind it. `None` at devices of the system.
+    /// The id behind it.
     #[must_use]
-    pub fn id(&self) -> Option<&CmId> {
-        self.id.software()
+    pub fn id(&self) -> &CmId {
+        self.id.id()
     }
 }
 
@@ -230,7 +230,7 @@ impl PreparedAccept {
             .initiator_depth
             .min(peer_parameters.initiator_depth);
         let queue_pair = request.id.make_ready(prepared)?;
-        request.id.accept(&queue_pair, &parameters)?;
+        request.id.accept(&parameters)?;
         Ok((request, queue_pair))
     }
 }

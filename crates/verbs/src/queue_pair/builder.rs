@@ -193,7 +193,7 @@ impl QueuePairBuilder {
             max_segments: self.sizes.segments,
             max_inline: self.sizes.inline,
         };
-        Ok(Arc::new(verbs::QueuePair::create(domain, &init)?))
+        Ok(verbs::QueuePair::create(domain, &init)?)
     }
 }
 

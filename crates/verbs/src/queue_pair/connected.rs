@@ -1,10 +1,7 @@
 //! Connected queue pairs.
 
-use std::fmt;
-use std::sync::Arc;
-
 use engine::{Attributes, ModifyError, PostError, Segment, State};
-use system::verbs;
+use std::fmt;
 use wire::Qpn;
 
 use super::{Endpoint, Handle};
@@ -21,11 +18,6 @@ impl QueuePair {
     #[must_use]
     pub fn number(&self) -> Qpn {
         self.handle.number
-    }
-
-    /// The system's queue pair, if it belongs to a device of the system.
-    pub(crate) fn system(&self) -> Option<&Arc<verbs::QueuePair>> {
-        self.handle.system()
     }
 
     /// The peer's endpoint.

@@ -1,14 +1,11 @@
 //! Queue pairs without a peer.
 
-use std::sync::Arc;
-
 use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State};
 
 use super::{ConnectOptions, Endpoint, Handle, QueuePair};
 use crate::context::Context;
 use crate::error::{ConnectError, SetupError};
-use driver::rdma_cm::{CmId, Parameters};
-use system::verbs;
+use crate::rdma_cm::{CmId, Parameters};
 
 /// A queue pair that has a number and takes receives, but is not connected yet.
 ///
@@ -69,16 +66,15 @@ impl PreparedQueuePair {
     /// Connects it to the peer of an id: before a request is accepted, or after the response to one. A peer may offer
     /// more reads and atomics than the device supports; then the device's limit applies.
     pub fn connect_by(self, id: &CmId) -> Result<QueuePair, ConnectError> {
+        if id.is_of_system() {
+            self.move_to_port(&id.init_attributes()?)?;
+        }
         let (receive, send) = (id.receive_attributes()?, id.send_attributes()?);
         Ok(self.connect_with(receive, send)?)
     }
 
     /// Connects it with the attributes for Ready to Receive and Ready to Send that the connection manager says.
-    pub(crate) fn connect_with(
-        self,
-        receive: Attributes,
-        send: Attributes,
-    ) -> Result<QueuePair, SetupError> {
+    fn connect_with(self, receive: Attributes, send: Attributes) -> Result<QueuePair, SetupError> {
         let max_reads = self.handle.max_reads();
         let limited = |reads: Option<u8>| reads.map(|reads| reads.min(max_reads));
         let receive = Attributes {
@@ -109,7 +105,7 @@ impl PreparedQueuePair {
     }
 
     /// Moves it to the port and partition that the connection manager says.
-    pub(crate) fn move_to_port(&self, init: &Attributes) -> Result<(), SetupError> {
+    fn move_to_port(&self, init: &Attributes) -> Result<(), SetupError> {
         self.handle.modify(&Attributes {
             state: Some(State::Initialized),
             port: init.port,
@@ -118,11 +114,6 @@ impl PreparedQueuePair {
             ..Attributes::default()
         })?;
         Ok(())
-    }
-
-    /// The system's queue pair, if it belongs to a device of the system.
-    pub(crate) fn system(&self) -> Option<&Arc<verbs::QueuePair>> {
-        self.handle.system()
     }
 
     /// Whether it belongs to this device.

@@ -1,6 +1,7 @@
 //! Connections by the connection manager, and tasks.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -102,6 +103,7 @@ fn a_client_and_a_server_exchange_private_data_and_messages() {
     let listener = listen(&context);
     let address = listener.local_address();
     assert_ne!(address.port(), 0);
+    let (answered, has_answered) = mpsc::channel();
     let server = thread::spawn(move || {
         let request = listener.wait_for(TIMEOUT).expect("a request");
         assert!(request.private_data().starts_with(b"who I am"));
@@ -115,6 +117,7 @@ fn a_client_and_a_server_exchange_private_data_and_messages() {
         let back = Request::send().inline(b"received");
         side.connection.post_send(back).expect("room");
         side.completes(Status::Success);
+        answered.send(()).expect("a client");
         assert!(side.connection.wait_disconnected(TIMEOUT));
     });
     let client = connect(&context, address, b"who I am").expect("a server");
@@ -137,6 +140,8 @@ fn a_client_and_a_server_exchange_private_data_and_messages() {
     let received = both.iter().find(|it| it.work == CompletedWork::Receive);
     assert_eq!(received.map(|it| it.length), Some(8));
     assert_eq!(client.memory.to_vec(..8), b"received");
+    // The end of the connection would flush a send that is delivered but not acknowledged yet.
+    has_answered.recv_timeout(TIMEOUT).expect("an answer");
     drop(client);
     server.join().expect("no panic");
 }
@@ -283,7 +288,7 @@ fn an_address_stands_for_a_device_of_the_kind_that_is_chosen() {
     let connector = resolve().expect("a route");
     let is_system = matches!(connector.context().device().kind, DeviceKind::System { .. });
     assert_eq!(is_system, system_device().is_some());
-    assert_eq!(listener.id().is_none(), is_system);
+    assert_eq!(listener.id().driver().is_none(), is_system);
     let server = listener.local_address();
     let by_route = Connector::resolve(server).expect("a route");
     let kinds = [&connector, &by_route].map(|it| it.context().device().kind.clone());
@@ -296,7 +301,7 @@ fn an_address_stands_for_a_device_of_the_kind_that_is_chosen() {
 }
 
 /// Polls a future in this thread until it is ready.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     use std::pin::pin;
     use std::sync::Arc;
     use std::task::{Context, Poll, Wake, Waker};

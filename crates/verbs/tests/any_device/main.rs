@@ -7,6 +7,7 @@
 mod connections;
 mod datagrams;
 mod device;
+mod ids;
 mod queues_and_windows;
 
 use std::thread;

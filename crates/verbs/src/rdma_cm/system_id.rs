@@ -1,23 +1,19 @@
 //! Ids of the system's connection manager, in the terms of ours.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use driver::OpenError;
 use driver::rdma_cm::{
     BindError, CallError, CmError, EventKind, Failure, Parameters, PeerParameters, RejectReason,
-    Unreachable, private_data as limits,
+    Request, Unreachable, private_data as limits,
 };
-use engine::State;
+use engine::{Attributes, State};
 use net::interface::{SystemChoice, source_towards};
-use system::{rdma_cm, verbs};
+use system::rdma_cm;
 use wire::cm::PrivateDataTooLong;
 
-use super::connection_id::{ConnectionId, Event};
 use crate::context::Context;
-use crate::error::ConnectError;
-use crate::queue_pair::{PreparedQueuePair, QueuePair};
 
 /// The numbers of the system errors that have a meaning here.
 const NO_DEVICE: i32 = 19;
@@ -34,26 +30,22 @@ pub(super) struct SystemId {
 
 /// The devices of the system that an id may use.
 #[derive(Clone, Debug)]
-enum Devices {
+pub(super) enum Devices {
     One(Context),
     Any(SystemChoice),
 }
 
 impl SystemId {
-    /// Creates an id at one device.
-    pub(super) fn at_device(context: &Context) -> Result<Self, ConnectError> {
-        Self::create(Devices::One(context.clone()))
-    }
-
-    /// Creates an id at the device that an address leads to.
-    pub(super) fn at_devices(choice: SystemChoice) -> Result<Self, ConnectError> {
-        Self::create(Devices::Any(choice))
-    }
-
-    fn create(devices: Devices) -> Result<Self, ConnectError> {
+    /// Creates an id.
+    pub(super) fn create(devices: Devices) -> Result<Self, CmError> {
         let id = rdma_cm::Id::create();
         let id = id.map_err(|error| CmError::SystemManager(error.into()))?;
         Ok(Self { id, devices })
+    }
+
+    /// The id of a request to a listener that may use these devices.
+    pub(super) fn of_request(id: rdma_cm::Id, devices: Devices) -> Self {
+        Self { id, devices }
     }
 
     pub(super) fn bind(&self, address: SocketAddr) -> Result<SocketAddr, CmError> {
@@ -72,8 +64,8 @@ impl SystemId {
         self.id.local_address().ok_or(CmError::NotBound)
     }
 
-    pub(super) fn listen(&self, backlog: u16) -> Result<(), CmError> {
-        Ok(self.id.listen(backlog)?)
+    pub(super) fn listen(&self, backlog: usize) -> Result<(), CmError> {
+        Ok(self.id.listen(u16::try_from(backlog).unwrap_or(u16::MAX))?)
     }
 
     pub(super) fn resolve_address(
@@ -114,34 +106,14 @@ impl SystemId {
         self.id.peer_address()
     }
 
-    pub(super) fn connect(
-        &self,
-        queue_pair: &Arc<verbs::QueuePair>,
-        parameters: &Parameters<'_>,
-    ) -> Result<(), CmError> {
+    pub(super) fn connect(&self, parameters: &Parameters<'_>) -> Result<(), CmError> {
         check_length(parameters.private_data, limits::REQUEST)?;
-        Ok(self.id.connect(queue_pair, parameters_of(parameters))?)
+        Ok(self.id.connect(parameters_of(parameters))?)
     }
 
-    pub(super) fn accept(
-        &self,
-        queue_pair: &Arc<verbs::QueuePair>,
-        parameters: &Parameters<'_>,
-    ) -> Result<(), CmError> {
+    pub(super) fn accept(&self, parameters: &Parameters<'_>) -> Result<(), CmError> {
         check_length(parameters.private_data, limits::REPLY)?;
-        Ok(self.id.accept(queue_pair, parameters_of(parameters))?)
-    }
-
-    /// Connects a queue pair to the peer.
-    pub(super) fn make_ready(
-        &self,
-        prepared: PreparedQueuePair,
-    ) -> Result<QueuePair, ConnectError> {
-        let attributes = |state| self.id.attributes(state).map_err(CmError::from);
-        prepared.move_to_port(&attributes(State::Initialized)?)?;
-        let receive = attributes(State::ReadyToReceive)?;
-        let send = attributes(State::ReadyToSend)?;
-        Ok(prepared.connect_with(receive, send)?)
+        Ok(self.id.accept(parameters_of(parameters))?)
     }
 
     pub(super) fn reject(&self, private_data: &[u8]) -> Result<(), CmError> {
@@ -157,78 +129,54 @@ impl SystemId {
         Ok(self.id.disconnect()?)
     }
 
-    pub(super) fn poll(&self) -> Option<Event> {
-        self.id.poll().map(|event| self.event_of(event))
+    pub(super) fn attributes(&self, state: State) -> Result<Attributes, CmError> {
+        Ok(self.id.attributes(state)?)
     }
 
-    pub(super) fn wait_until(&self, deadline: Option<Instant>) -> Option<Event> {
-        let event = self.id.wait_until(deadline);
-        event.map(|event| self.event_of(event))
+    pub(super) fn set_option(&self, option: rdma_cm::IdOption) -> Result<(), CmError> {
+        Ok(self.id.set_option(option)?)
     }
 
-    /// The next event, as soon as there is one.
-    #[cfg(feature = "async")]
-    pub(super) async fn next(&self) -> Event {
-        use std::task::Poll;
-        let event = std::future::poll_fn(|task| match self.id.poll_task(task.waker()) {
-            Some(event) => Poll::Ready(event),
-            None => Poll::Pending,
-        });
-        self.event_of(event.await)
+    pub(super) fn deliver_to(&self, receiver: rdma_cm::Receiver) {
+        self.id.deliver_to(receiver);
     }
 
-    /// The next event; `None` if there is none before the deadline.
-    #[cfg(feature = "async")]
-    pub(super) async fn next_until(&self, deadline: Option<Instant>) -> Option<Event> {
-        use std::task::Poll;
-        let mut timer = TaskTimer {
-            id: &self.id,
-            key: None,
-        };
-        let event = std::future::poll_fn(|task| {
-            if let Some(event) = self.id.poll_task(task.waker()) {
-                return Poll::Ready(Some(event));
-            }
-            match deadline {
-                Some(deadline) if deadline <= driver::clock::now() => return Poll::Ready(None),
-                Some(deadline) => timer.set(deadline, task.waker()),
-                None => {}
-            }
-            Poll::Pending
-        });
-        event.await.map(|event| self.event_of(event))
+    pub(super) fn confirm_end(&self, at_once: bool) {
+        self.id.confirm_end(at_once);
     }
+}
 
-    /// An event in the terms of our connection manager.
-    fn event_of(&self, event: rdma_cm::Event) -> Event {
-        use rdma_cm::Event as Of;
-        Event::Other(match event {
-            Of::Request(id, parameters) => {
-                let devices = self.devices.clone();
-                let id = ConnectionId::System(Self { id, devices });
-                return Event::Request(id, peer_parameters(parameters));
-            }
-            Of::AddressResolved => EventKind::AddressResolved,
-            Of::AddressError(number) => EventKind::AddressError(failure(number)),
-            Of::RouteResolved => EventKind::RouteResolved,
-            Of::RouteError(number) => EventKind::RouteError(failure(number)),
-            Of::Response(parameters) => EventKind::ConnectResponse(peer_parameters(parameters)),
-            Of::ConnectError(number) => EventKind::ConnectError(failure(number)),
-            Of::Unreachable => EventKind::Unreachable(Unreachable::TimedOut),
-            Of::Rejected {
-                reason,
-                private_data,
-            } => EventKind::Rejected {
-                reason: RejectReason::from_code(reason),
-                private_data,
-            },
-            Of::Established => EventKind::Established,
-            Of::Disconnected { timed_out } => EventKind::Disconnected { timed_out },
-            Of::DeviceRemoval => EventKind::DeviceRemoval,
-            // Nobody waits for other events.
-            _ => EventKind::TimewaitExit,
-        })
-    }
+/// An event in the terms of our connection manager, if it has one for it; and the new id, if it is a request.
+pub(super) fn kind_of(event: rdma_cm::Event) -> (Option<EventKind>, Option<rdma_cm::Id>) {
+    use rdma_cm::Event as Of;
+    let kind = match event {
+        Of::Request(id, parameters) => {
+            let request = Request::Connection(peer_parameters(parameters));
+            return (Some(EventKind::request_elsewhere(request)), Some(id));
+        }
+        Of::AddressResolved => EventKind::AddressResolved,
+        Of::AddressError(number) => EventKind::AddressError(failure(number)),
+        Of::RouteResolved => EventKind::RouteResolved,
+        Of::RouteError(number) => EventKind::RouteError(failure(number)),
+        Of::Response(parameters) => EventKind::ConnectResponse(peer_parameters(parameters)),
+        Of::ConnectError(number) => EventKind::ConnectError(failure(number)),
+        Of::Unreachable => EventKind::Unreachable(Unreachable::TimedOut),
+        Of::Rejected {
+            reason,
+            private_data,
+        } => EventKind::Rejected {
+            reason: RejectReason::from_code(reason),
+            private_data,
+        },
+        Of::Established => EventKind::Established,
+        Of::Disconnected { timed_out } => EventKind::Disconnected { timed_out },
+        Of::DeviceRemoval => EventKind::DeviceRemoval,
+        Of::AddressChange => EventKind::AddressChange,
+        Of::TimewaitExit => EventKind::TimewaitExit,
+        // The rest is about multicast groups, which ids of the system are not asked to join.
+        _ => return (None, None),
+    };
+    (Some(kind), None)
 }
 
 impl Devices {
@@ -267,34 +215,6 @@ impl Devices {
     }
 }
 
-/// Wakes a task at a deadline, unless it is dropped before.
-#[cfg(feature = "async")]
-struct TaskTimer<'i> {
-    id: &'i rdma_cm::Id,
-    key: Option<rdma_cm::TimerKey>,
-}
-
-#[cfg(feature = "async")]
-impl TaskTimer<'_> {
-    fn set(&mut self, deadline: Instant, waker: &std::task::Waker) {
-        self.cancel();
-        self.key = Some(self.id.set_task_timer(deadline, waker));
-    }
-
-    fn cancel(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.id.cancel_task_timer(key);
-        }
-    }
-}
-
-#[cfg(feature = "async")]
-impl Drop for TaskTimer<'_> {
-    fn drop(&mut self) {
-        self.cancel();
-    }
-}
-
 fn failure(number: i32) -> Failure {
     match number {
         TIMED_OUT => Failure::TimedOut,
@@ -315,6 +235,8 @@ fn check_length(private_data: &[u8], max: usize) -> Result<(), CmError> {
 
 fn parameters_of<'d>(parameters: &Parameters<'d>) -> rdma_cm::Parameters<'d> {
     rdma_cm::Parameters {
+        queue_pair: parameters.qpn,
+        shared_receive_queue: parameters.shared_receive_queue,
         private_data: parameters.private_data,
         responder_resources: parameters.responder_resources,
         initiator_depth: parameters.initiator_depth,

@@ -1,0 +1,135 @@
+//! Where the events of one id go.
+
+use std::fmt;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::event::Event;
+use crate::verbs::QueuePair;
+
+/// Takes the events of an id, in the thread of the dispatcher. It must not wait.
+pub type Receiver = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// The receiver of the events of an id, and what the dispatcher needs of the id.
+#[derive(Default)]
+pub(super) struct Delivery {
+    inner: Mutex<Inner>,
+    /// Whether the end of a connection is confirmed to the peer at once, and fails its queue pair.
+    confirms_end: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inner {
+    receiver: Option<Receiver>,
+    /// The events until there is a receiver.
+    held: Vec<Event>,
+    queue_pair: Weak<QueuePair>,
+    binding: Binding,
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("binding", &self.binding())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where an id is, once it is bound or its address is resolved. The structure of C is read only while nobody writes it, and copied
+/// to here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Binding {
+    pub(super) device: Option<String>,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+}
+
+impl Delivery {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands an event to the receiver, or holds it until there is one.
+    pub(super) fn deliver(&self, event: Event) {
+        let receiver = {
+            let mut inner = self.lock();
+            match &inner.receiver {
+                Some(receiver) => Arc::clone(receiver),
+                None => return inner.held.push(event),
+            }
+        };
+        receiver(event);
+    }
+
+    /// Sets the receiver of all events that are not delivered yet.
+    pub(super) fn set_receiver(&self, receiver: Receiver) {
+        loop {
+            let mut inner = self.lock();
+            if inner.held.is_empty() {
+                inner.receiver = Some(receiver);
+                return;
+            }
+            let held = mem::take(&mut inner.held);
+            drop(inner);
+            // Events that arrive meanwhile are held, and come after these.
+            held.into_iter().for_each(&*receiver);
+        }
+    }
+
+    pub(super) fn confirms_end(&self) -> bool {
+        self.confirms_end.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_confirms_end(&self, confirms: bool) {
+        self.confirms_end.store(confirms, Ordering::Relaxed);
+    }
+
+    /// Sets the queue pair of the connection.
+    pub(super) fn set_queue_pair(&self, queue_pair: Weak<QueuePair>) {
+        self.lock().queue_pair = queue_pair;
+    }
+
+    /// Moves the queue pair of the connection to the error state, if both exist.
+    pub(super) fn fail_queue_pair(&self) {
+        let queue_pair = self.lock().queue_pair.upgrade();
+        if let Some(queue_pair) = queue_pair {
+            // A device that refuses is gone, or the queue pair has failed before.
+            let _ = queue_pair.move_to_error();
+        }
+    }
+
+    pub(super) fn binding(&self) -> Binding {
+        self.lock().binding.clone()
+    }
+
+    pub(super) fn set_binding(&self, binding: Binding) {
+        self.lock().binding = binding;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn events_are_held_in_order_until_there_is_a_receiver() {
+        let delivery = Delivery::default();
+        delivery.deliver(Event::AddressResolved);
+        delivery.deliver(Event::RouteResolved);
+        let (sender, received) = mpsc::channel();
+        delivery.set_receiver(Arc::new(move |event| {
+            let _ = sender.send(format!("{event:?}"));
+        }));
+        delivery.deliver(Event::Established);
+        drop(delivery);
+        let received: Vec<_> = received.into_iter().collect();
+        assert_eq!(
+            received,
+            ["AddressResolved", "RouteResolved", "Established"]
+        );
+    }
+}
