@@ -24,6 +24,10 @@ pub const IBV_DEVICE_MEM_WINDOW: u32 = 1 << 17;
 pub const IBV_DEVICE_XRC: u32 = 1 << 20;
 pub const IBV_DEVICE_MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+/// Bits of `device_cap_flags_ex` that verbs.h does not name; `ib_user_verbs.h` of the kernel has them since 6.2.
+pub const IB_UVERBS_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+pub const IB_UVERBS_DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
+pub const IB_UVERBS_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 pub const IBV_DEVICE_RESIZE_MAX_WR: u32 = 1;
 pub const IBV_ATOMIC_HCA: u32 = 1;
 

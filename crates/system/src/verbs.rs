@@ -12,6 +12,8 @@ mod convert;
 mod datagram_requests;
 mod descriptor;
 mod error;
+mod extended;
+mod extended_requests;
 mod library;
 mod protection_domain;
 mod queue_pair;

@@ -36,6 +36,11 @@ const CAPABILITIES: u32 = abi::IBV_DEVICE_RESIZE_MAX_WR
     | abi::IBV_DEVICE_MEM_MGT_EXTENSIONS
     | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
+/// Those that only extended queries report.
+const FURTHER_CAPABILITIES: u64 = abi::IB_UVERBS_DEVICE_FLUSH_GLOBAL
+    | abi::IB_UVERBS_DEVICE_FLUSH_PERSISTENT
+    | abi::IB_UVERBS_DEVICE_ATOMIC_WRITE;
+
 entry! {
     export fn ibv_query_device(
         context: &Context,
@@ -327,7 +332,7 @@ fn extended_attributes(context: &OpenDevice) -> abi::ibv_device_attr_ex {
         completion_timestamp_mask: u64::MAX,
         // In kHz: the clock counts nanoseconds.
         hca_core_clock: 1_000_000,
-        device_cap_flags_ex: u64::from(CAPABILITIES),
+        device_cap_flags_ex: u64::from(CAPABILITIES) | FURTHER_CAPABILITIES,
         max_dm_size: MAX_DEVICE_MEMORY,
         xrc_odp_caps: PAGEABLE_RELIABLE,
         phys_port_cnt_ex: u32::from(PORT),

@@ -21,6 +21,8 @@ pub struct Context {
     pub(super) raw: NonNull<ibv_context>,
     pub(super) functions: &'static Functions,
     name: String,
+    /// The bits of `device_cap_flags_ex`.
+    pub(super) capabilities: u64,
 }
 
 // SAFETY: the functions of libibverbs may be called from any thread, also at the same time.
@@ -122,14 +124,16 @@ impl Context {
             .ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
         // SAFETY: the device is in the list, which lives until the end of this function.
         let raw = unsafe { (functions.ibv_open_device)(device.as_ptr()) };
-        let context = Arc::new(Self {
+        let mut context = Self {
             raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_open_device"))?,
             functions,
             name: name.to_owned(),
-        });
+            capabilities: 0,
+        };
         // Of two threads that see an event, one takes it, and the other must not block.
         set_nonblocking(context.event_descriptor())?;
-        Ok(context)
+        context.capabilities = context.query_capabilities();
+        Ok(Arc::new(context))
     }
 
     /// The descriptor of asynchronous events.

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use abi::{
     ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
-    ibv_device_attr, ibv_gid, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
-    ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_device_attr, ibv_gid, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
 
 use crate::loader::{Handle, LibraryError, Name, functions};
@@ -47,6 +47,7 @@ functions! {
     ibv_destroy_qp(*mut ibv_qp) -> c_int;
     ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
     ibv_query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
+    ibv_qp_to_qp_ex(*mut ibv_qp) -> *mut ibv_qp_ex;
     ibv_attach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int;
     ibv_detach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int;
     ibv_create_srq(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;

@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use abi::{
     AtomicTarget, BindWindow, DatagramTarget, RdmaTarget, WorkTarget, ibv_gid, ibv_mr, ibv_mw_bind,
-    ibv_mw_bind_info, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_send_wr, ibv_sge,
+    ibv_mw_bind_info, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_send_wr, ibv_sge,
 };
 use engine::{
     Attribute, Attributes, Binding, Destination, Payload, QueuePairType, ReceiveRequest,
@@ -24,6 +25,8 @@ use super::convert::{
 };
 use super::datagram_requests::DatagramRequests;
 use super::error::{error_number, last_error};
+use super::extended::operation;
+use super::extended_requests::{ExtendedRequests, lacks};
 use super::protection_domain::Domain;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::window::{Window, bind_info};
@@ -61,6 +64,8 @@ pub struct QueuePair {
     shared_receives: Option<Arc<SharedReceiveQueue>>,
     /// What a datagram queue pair also has.
     datagrams: Option<Datagrams>,
+    /// What a reliable queue pair also has, if the device has it.
+    extended: Option<ExtendedRequests>,
 }
 
 #[derive(Debug, Default)]
@@ -109,9 +114,19 @@ impl QueuePair {
             ..ibv_qp_init_attr::default()
         };
         let functions = domain.context.functions;
-        // SAFETY: domain and queues exist, and the new queue pair keeps them alive.
-        let raw = unsafe { (functions.ibv_create_qp)(domain.raw.as_ptr(), &raw mut wanted) };
-        let raw = NonNull::new(raw).ok_or_else(|| last_error("ibv_create_qp"))?;
+        let extended = (init.kind == QueuePairType::Rc).then(|| create_extended(domain, &wanted));
+        let (raw, operations) = match extended.flatten() {
+            Some(created) => created,
+            None => {
+                // SAFETY: domain and queues exist, and the new queue pair keeps them alive.
+                let raw =
+                    unsafe { (functions.ibv_create_qp)(domain.raw.as_ptr(), &raw mut wanted) };
+                (
+                    NonNull::new(raw).ok_or_else(|| last_error("ibv_create_qp"))?,
+                    0,
+                )
+            }
+        };
         // SAFETY: the queue pair exists, and its number does not change.
         let number = unsafe { (*raw.as_ptr()).qp_num };
         let created = Arc::new(Self {
@@ -125,6 +140,7 @@ impl QueuePair {
             ],
             shared_receives: init.shared_receives.map(Arc::clone),
             datagrams: (init.kind == QueuePairType::Ud).then(Datagrams::default),
+            extended: ExtendedRequests::of(functions, raw, operations),
         });
         queue_pairs().insert(created.key(), Arc::downgrade(&created));
         if let Some(datagrams) = &created.datagrams {
@@ -207,6 +223,10 @@ impl QueuePair {
             ) => {
                 let window = self.domain.window(*window)?;
                 self.bind(request, &window, *key, binding)
+            }
+            (None, work @ (Work::AtomicWrite(_) | Work::Flush { .. })) => {
+                let extended = self.extended.as_ref().ok_or_else(|| lacks(work))?;
+                extended.post(&self.domain, request)
             }
             (None, _) => self.post(request, request.id, None, None),
         }
@@ -361,6 +381,27 @@ impl QueuePair {
     }
 }
 
+/// Creates a queue pair with all operations beyond `ibv_post_send` that the device has, which are also returned. `None` if it has none, or the
+/// provider refuses: then an ordinary queue pair is tried, whose error counts.
+fn create_extended(domain: &Domain, wanted: &ibv_qp_init_attr) -> Option<(NonNull<ibv_qp>, u64)> {
+    let operations = domain.context.send_operations();
+    let create = operation!(domain.context, create_qp_ex).filter(|_| operations != 0)?;
+    let mut wanted = ibv_qp_init_attr_ex {
+        send_cq: wanted.send_cq,
+        recv_cq: wanted.recv_cq,
+        srq: wanted.srq,
+        cap: wanted.cap,
+        qp_type: wanted.qp_type,
+        comp_mask: abi::IBV_QP_INIT_ATTR_PD | abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        pd: domain.raw.as_ptr(),
+        send_ops_flags: operations,
+        ..ibv_qp_init_attr_ex::default()
+    };
+    // SAFETY: domain and queues exist, and the new queue pair keeps them alive.
+    let raw = unsafe { create(domain.context.raw.as_ptr(), &raw mut wanted) };
+    Some((NonNull::new(raw)?, operations))
+}
+
 /// The queue pairs of this process, by device and number. The connection manager is told numbers only.
 type QueuePairs = HashMap<(String, Qpn), Weak<QueuePair>>;
 
@@ -473,8 +514,7 @@ fn set_work(wanted: &mut ibv_send_wr, work: &Work) -> Result<(), SystemRefusal> 
             wanted.imm_data = key.value().to_ne_bytes();
             abi::IBV_WR_LOCAL_INV
         }
-        Work::AtomicWrite(_) => return Err(SystemRefusal::NotOffered("atomic writes")),
-        Work::Flush { .. } => return Err(SystemRefusal::NotOffered("flushes")),
+        Work::AtomicWrite(_) | Work::Flush { .. } => return Err(lacks(work)),
         Work::BindWindow { .. } => abi::IBV_WR_BIND_MW,
     };
     Ok(())

@@ -35,6 +35,9 @@ const KNOWN: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_ATOMIC)
     .union(Access::WINDOW_BIND);
 
+/// The rights of peers at devices with FLUSH.
+const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
+
 impl Region {
     /// Registers a buffer.
     pub fn register(
@@ -42,14 +45,21 @@ impl Region {
         buffer: &Arc<Buffer>,
         access: Access,
     ) -> Result<Self, SystemRefusal> {
-        let unknown = access.difference(KNOWN.union(Access::RELAXED_ORDERING));
+        let known = match domain.context.has_flush() {
+            true => KNOWN.union(FLUSH),
+            false if access.intersects(FLUSH) => {
+                return Err(SystemRefusal::Lacks("memory that can be flushed"));
+            }
+            false => KNOWN,
+        };
+        let unknown = access.difference(known.union(Access::RELAXED_ORDERING));
         if !unknown.is_empty() {
             return Err(SystemRefusal::NotOffered(
-                "zero-based, on-demand and flushable regions",
+                "zero-based and on-demand regions",
             ));
         }
         let start: *mut c_void = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
-        let flags = access.intersection(KNOWN).bits().cast_signed();
+        let flags = access.intersection(known).bits().cast_signed();
         // SAFETY: the domain is live, and the buffer stays allocated and in place until the memory is deregistered, because
         // the region owns it. The device writes it at any moment, and all other accesses to a `Buffer` are atomic.
         let raw = unsafe {

@@ -61,7 +61,7 @@ impl RegisteredBuffers {
     }
 
     /// Reads the beginning of a segment. Returns whether it is registered.
-    fn read(&self, segment: &Segment, into: &mut [u8]) -> bool {
+    pub(super) fn read(&self, segment: &Segment, into: &mut [u8]) -> bool {
         let found = self.lock().get(&segment.key).map(|it| it.buffer.upgrade());
         let Some(Some(buffer)) = found else {
             return false;

@@ -8,6 +8,7 @@ mod connections;
 mod datagrams;
 mod device;
 mod ids;
+mod persistence;
 mod queues_and_windows;
 
 use std::thread;
