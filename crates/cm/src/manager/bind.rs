@@ -17,11 +17,6 @@ impl Manager {
         self.addresses.insert(address);
     }
 
-    /// Removes a local address: no id can be bound to it any more.
-    pub fn remove_address(&mut self, address: IpAddr) {
-        self.addresses.remove(&address);
-    }
-
     /// The address moved to another interface: reports it to all ids that are bound to it.
     pub fn address_changed(&mut self, address: IpAddr) {
         for id in self.bound_to(|ip| ip == address) {

@@ -399,13 +399,3 @@ fn device_removal_ends_its_ids_without_messages() {
     assert_eq!(reply.local_qpn, OUR_QPN);
     assert!(!conversation.manager.notify_established(Qpn::new(5)));
 }
-
-#[test]
-fn removed_address_cannot_be_bound() {
-    let mut conversation = Conversation::new();
-    conversation.manager.remove_address(US);
-    let id = tcp(&mut conversation);
-    let address = SocketAddr::new(US, PORT);
-    let bound = conversation.manager.bind(id, address);
-    assert_eq!(bound, Err(BindError::AddressNotAvailable(address)));
-}
