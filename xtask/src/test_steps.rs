@@ -19,12 +19,13 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 22] = [
+pub(crate) const STEP_NAMES: [&str; 23] = [
     "style",
     "format",
     "bans",
     "clippy",
     "tests",
+    "models",
     "linkers",
     "targets",
     "oldest-rust",
@@ -94,6 +95,11 @@ fn source_steps(pace: Pace) -> Vec<Step> {
             "tests",
             "every test and every example in the docs passes",
             tests(pace),
+        ),
+        Step::new(
+            "models",
+            "threads that share memory without a lock are right in every order of their steps",
+            models(),
         ),
         Step::new(
             "linkers",
@@ -193,6 +199,18 @@ fn tests(pace: Pace) -> Work {
         Pace::Quick => all.env("PROPTEST_CASES", "32"),
         Pace::Full => all,
     };
+    Work::Commands(vec![command])
+}
+
+/// With its own target directory: the flag makes cargo build the dependencies again. Unoptimised, because the build
+/// takes most of the time.
+fn models() -> Work {
+    let packages = "-p rocinante-engine -p rocinante-net -p rocinante-driver";
+    let command = format!("test --lib --target-dir target/models {packages} -- model_checks");
+    let command = CommandLine::cargo(&command)
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("RUSTFLAGS", "--cfg loom");
     Work::Commands(vec![command])
 }
 

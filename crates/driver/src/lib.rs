@@ -36,6 +36,7 @@ pub mod simulation;
 mod simulation;
 mod sockets;
 mod statistics;
+mod sync;
 #[cfg(feature = "tracing")]
 mod trace;
 mod waiting;

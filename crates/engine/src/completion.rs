@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::Mutex;
 use wire::{Gid, Key, Qpn};
 
 use crate::slab::Id;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// The result of a work request.
 ///
@@ -381,18 +379,21 @@ impl Entries {
     }
 }
 
+#[cfg(all(test, loom))]
+mod model_checks;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::slab::Table;
 
-    fn queue(capacity: u32) -> CompletionQueue {
+    pub(super) fn queue(capacity: u32) -> CompletionQueue {
         let mut table = Table::<CompletionQueue>::with_capacity(1);
         let id = table.insert_with(|id| CompletionQueue::new(id, capacity));
         id.and_then(|id| table.remove(id)).expect("room for one")
     }
 
-    fn completion(status: Status) -> Completion {
+    pub(super) fn completion(status: Status) -> Completion {
         Completion {
             id: 1,
             status,

@@ -34,6 +34,7 @@ mod receive_queue;
 mod shared_objects;
 mod slab;
 mod state;
+mod sync;
 mod system_refusal;
 mod work_request;
 

@@ -24,6 +24,7 @@ pub mod restriction_check;
 pub mod restrictions;
 pub mod signal;
 pub mod socket;
+mod sync;
 pub mod watcher;
 
 #[allow(unsafe_code, reason = "system calls")]

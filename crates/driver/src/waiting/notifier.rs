@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use net::poll::{PollSet, Signal};
+use net::poll::PollSet;
 
+use crate::sync::{Mutex, MutexGuard, Signal};
 use crate::waiting::deferred_wakeups::{self, Wake};
 use crate::waiting::wait_set::WaitSet;
 
@@ -318,6 +319,9 @@ impl Descriptor {
     }
 }
 
+#[cfg(all(test, loom))]
+mod model_checks;
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -326,7 +330,7 @@ mod tests {
 
     use super::*;
 
-    fn readable(descriptor: BorrowedFd<'_>) -> bool {
+    pub(super) fn readable(descriptor: BorrowedFd<'_>) -> bool {
         let ready = wait(&[Interest::readable(descriptor)], Some(Duration::ZERO));
         !ready.expect("a descriptor").is_empty()
     }

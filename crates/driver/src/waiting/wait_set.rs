@@ -1,12 +1,13 @@
 //! Threads and tasks that wait for the same object.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError};
 use std::task;
 use std::time::{Duration, Instant};
 
-use net::poll::{Interest, Waker};
+use net::poll::Interest;
 
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, StaticMutex, StaticMutexGuard, Waker};
 use crate::waiting::deferred_wakeups;
 
 /// Threads and tasks that wait for the same object. All of them are woken, and each checks again.
@@ -49,9 +50,16 @@ pub(crate) struct Sleeper<'s> {
 ///
 /// They are not thread-local: a thread-local variable would need a destructor to close the descriptor, and glibc ends
 /// a process that has no memory to register one.
-struct Spares(Mutex<[Option<Arc<Wakeup>>; Spares::LIMIT]>);
+struct Spares(StaticMutex<[Option<Arc<Wakeup>>; Spares::LIMIT]>);
 
+#[cfg(not(all(test, loom)))]
 static SPARES: Spares = Spares::new();
+
+// Each run of a model check starts without spares.
+#[cfg(all(test, loom))]
+loom::lazy_static! {
+    static ref SPARES: Spares = Spares::new();
+}
 
 /// How many threads of this process sleep without a descriptor: the fork generation in the high 32 bits, the number
 /// in the low ones. They are one variable, so that the child of a fork does not count threads that only the parent has.
@@ -148,7 +156,7 @@ impl Spares {
     const LIMIT: usize = 32;
 
     const fn new() -> Self {
-        Self(Mutex::new([const { None }; Self::LIMIT]))
+        Self(StaticMutex::new([const { None }; Self::LIMIT]))
     }
 
     /// A wake-up of this fork generation, if there is one. Those of an ancestor are dropped.
@@ -170,7 +178,7 @@ impl Spares {
     }
 
     /// Does not wait: in the child of a fork the lock may be held forever, by a thread that only the parent has.
-    fn try_lock(&self) -> Option<MutexGuard<'_, [Option<Arc<Wakeup>>; Self::LIMIT]>> {
+    fn try_lock(&self) -> Option<StaticMutexGuard<'_, [Option<Arc<Wakeup>>; Self::LIMIT]>> {
         self.0.try_lock().ok()
     }
 }
@@ -262,13 +270,16 @@ impl Drop for Sleeper<'_> {
     }
 }
 
+#[cfg(all(test, loom))]
+mod model_checks;
+
 #[cfg(test)]
 mod tests {
     use net::poll::wait;
 
     use super::*;
 
-    fn is_readable(sleeper: &Sleeper<'_>) -> bool {
+    pub(super) fn is_readable(sleeper: &Sleeper<'_>) -> bool {
         let interest = sleeper.interest().expect("a descriptor");
         let ready = wait(&[interest], Some(Duration::ZERO));
         !ready.expect("a descriptor").is_empty()

@@ -8,15 +8,26 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::sync::{AtomicU64, Ordering, fence};
+#[cfg(not(all(test, loom)))]
 use crate::sys::shared_memory::SharedMemory;
+#[cfg(all(test, loom))]
+use model_checks::SharedMemory;
 
-/// The capacity in bytes: the windows of several queue pairs.
-const CAPACITY: u64 = 8 << 20;
+/// The capacity in bytes: the windows of several queue pairs. The model checks fill a ring of three lines.
+const CAPACITY: u64 = if cfg!(all(test, loom)) {
+    3 * LINE
+} else {
+    8 << 20
+};
 
 /// While the reader keeps up, only this many bytes are used, so that they stay in the CPU caches.
-const CACHED_CAPACITY: u64 = 256 << 10;
+const CACHED_CAPACITY: u64 = if cfg!(all(test, loom)) {
+    2 * LINE
+} else {
+    256 << 10
+};
 
 /// A reader that is less than this many bytes behind keeps up.
 const MAX_BACKLOG: u64 = CACHED_CAPACITY / 2;
@@ -109,12 +120,16 @@ impl Writer {
     /// Creates a ring.
     pub(super) fn create() -> io::Result<Self> {
         let (memory, file) = SharedMemory::create(LENGTH)?;
-        Ok(Self {
+        Ok(Self::over(memory, Some(file)))
+    }
+
+    fn over(memory: SharedMemory, file: Option<File>) -> Self {
+        Self {
             ring: Ring(memory),
-            file: Some(file),
+            file,
             tail: 0,
             head: 0,
-        })
+        }
     }
 
     pub(super) fn file(&self) -> Option<&File> {
@@ -239,14 +254,18 @@ pub(super) struct Reader {
 impl Reader {
     /// Opens a ring that a writer has created.
     pub(super) fn open(file: &File) -> io::Result<Self> {
-        let ring = Ring(SharedMemory::open(file, LENGTH)?);
+        Ok(Self::over(SharedMemory::open(file, LENGTH)?))
+    }
+
+    fn over(memory: SharedMemory) -> Self {
+        let ring = Ring(memory);
         ring.open();
-        Ok(Self {
+        Self {
             ring,
             head: 0,
             tail: 0,
             sleeps: false,
-        })
+        }
     }
 
     /// Whether there is something to read.
@@ -346,7 +365,10 @@ const fn offset_of(count: u64) -> usize {
     DATA_OFFSET + (count % CAPACITY) as usize
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model_checks;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
