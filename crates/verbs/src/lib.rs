@@ -258,6 +258,7 @@ mod shared_receive_queue;
 pub mod sim;
 mod system_device;
 mod xrc;
+mod xrc_domain;
 
 pub use completion_channel::{CompletionChannel, QueueToken};
 pub use completion_queue::CompletionQueue;
@@ -276,9 +277,8 @@ pub use queue_pair::{
 };
 pub use request::Request;
 pub use shared_receive_queue::SharedReceiveQueue;
-pub use xrc::{
-    PreparedXrcInitiator, PreparedXrcTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
-};
+pub use xrc::{PreparedXrcInitiator, PreparedXrcTarget, XrcInitiator, XrcReceiveQueue, XrcTarget};
+pub use xrc_domain::XrcDomain;
 
 pub use driver::{
     CheckOptions, DeviceChoice, Driver, OpenError, OpenOptions, Profile, Shortcut, device,

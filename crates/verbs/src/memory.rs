@@ -29,7 +29,13 @@ pub struct MemoryRegion {
     buffer: Arc<Buffer>,
     registration: Registration,
     /// The registration at a device of the system.
-    system: Option<verbs::Region>,
+    system: Option<SystemMemory>,
+}
+
+/// Memory that is registered at a device of the system.
+enum SystemMemory {
+    Host { _region: verbs::Region },
+    Device(verbs::DeviceMemory),
 }
 
 impl ProtectionDomain {
@@ -49,6 +55,16 @@ impl ProtectionDomain {
         length: usize,
         access: Access,
     ) -> Result<MemoryRegion, MemoryError> {
+        if let Some(system) = self.system() {
+            let memory = verbs::DeviceMemory::allocate(system, length, access)?;
+            return Ok(MemoryRegion {
+                domain: self.clone(),
+                // The process has none of its bytes.
+                buffer: Buffer::try_zeroed(0).ok_or(MemoryError::Exhausted)?,
+                registration: memory.registration(),
+                system: Some(SystemMemory::Device(memory)),
+            });
+        }
         let (driver, id) = self.software("regions of device memory")?;
         let (buffer, registration) =
             driver.call(|device| device.register_device_memory(id, length, access))?;
@@ -94,7 +110,7 @@ impl MemoryRegion {
                 domain: domain.clone(),
                 buffer,
                 registration: region.registration(),
-                system: Some(region),
+                system: Some(SystemMemory::Host { _region: region }),
             });
         }
         let (driver, id) = domain.software("regions")?;
@@ -112,13 +128,13 @@ impl MemoryRegion {
     /// Its size in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.buffer.len()
+        self.registration.length as usize
     }
 
     /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
+        self.len() == 0
     }
 
     /// A part of the region, for work requests: `memory.slice(..8)`.
@@ -158,17 +174,25 @@ impl MemoryRegion {
     /// # Panics
     /// If they exceed the region.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        if self.system.is_none() {
-            self.domain.driver().note_memory_read();
+        match &self.system {
+            None => self.domain.driver().note_memory_read(),
+            Some(SystemMemory::Host { .. }) => {}
+            Some(SystemMemory::Device(memory)) => return memory.read(offset, into),
         }
         self.buffer.read(offset, into);
     }
 
     /// Copies bytes into it, as [`read`](Self::read) copies them out.
     ///
+    /// Device memory of the system is written in words of four bytes: if the range begins or ends within one, the other bytes of the
+    /// word are read and written again.
+    ///
     /// # Panics
     /// If they exceed the region.
     pub fn write(&self, offset: usize, from: &[u8]) {
+        if let Some(SystemMemory::Device(memory)) = &self.system {
+            return memory.write(offset, from);
+        }
         self.buffer.write(offset, from);
     }
 

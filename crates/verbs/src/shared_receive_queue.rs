@@ -33,7 +33,7 @@ impl ProtectionDomain {
     ) -> Result<SharedReceiveQueue, ObjectError> {
         if let Some(domain) = self.system() {
             let queue = verbs::SharedReceiveQueue::create(domain, capacity, max_segments)?;
-            return Ok(SharedReceiveQueue::of(self, Object::System(queue)));
+            return Ok(SharedReceiveQueue::of_system(self, queue));
         }
         let (_, domain) = self.software("shared receive queues")?;
         let init = SharedReceiveInit {
@@ -56,6 +56,13 @@ impl SharedReceiveQueue {
         Ok(Self::of(domain, Object::Software(queue)))
     }
 
+    pub(crate) fn of_system(
+        domain: &ProtectionDomain,
+        queue: Arc<verbs::SharedReceiveQueue>,
+    ) -> Self {
+        Self::of(domain, Object::System(queue))
+    }
+
     fn of(domain: &ProtectionDomain, object: Object) -> Self {
         let domain = domain.clone();
         Self(Arc::new(Owner { domain, object }))
@@ -63,9 +70,13 @@ impl SharedReceiveQueue {
 
     /// Its number for peers, if it is for XRC.
     pub(crate) fn number(&self) -> Option<Srqn> {
-        let id = self.id()?;
-        let driver = self.0.domain.driver();
-        driver.call_without_transmit(|device| device.shared_receive_queue(id)?.number())
+        match &self.0.object {
+            Object::Software(queue) => {
+                let (driver, id) = (self.0.domain.driver(), queue.id());
+                driver.call_without_transmit(|device| device.shared_receive_queue(id)?.number())
+            }
+            Object::System(queue) => queue.number(),
+        }
     }
 
     /// Posts a receive.

@@ -3,57 +3,17 @@
 //! Each request of the initiator names the shared receive queue of its message. The target has no queue of
 //! its own.
 
-use std::fmt;
-use std::sync::Arc;
-
-use engine::{Id, ModifyError, ObjectError, PostError, QueuePairType, Segment, SharedReceiveInit};
+use engine::{ModifyError, ObjectError, PostError, QueuePairType, Segment, SharedReceiveInit};
+use system::verbs;
 use wire::Srqn;
 
 use crate::completion_queue::CompletionQueue;
-use crate::context::Context;
 use crate::error::SetupError;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{Endpoint, Handle, PreparedQueuePair, QueuePairBuilder};
 use crate::request::Request;
 use crate::shared_receive_queue::SharedReceiveQueue;
-
-/// An XRC domain: shared receive queues and the targets that use them. Cheap to clone.
-#[derive(Clone)]
-pub struct XrcDomain(Arc<OpenDomain>);
-
-struct OpenDomain {
-    context: Context,
-    id: Id<engine::XrcDomain>,
-}
-
-impl Context {
-    /// Opens an XRC domain.
-    pub fn open_xrc_domain(&self) -> Result<XrcDomain, ObjectError> {
-        let driver = self.software("XRC domains")?;
-        let id = driver.call(engine::Device::open_xrc_domain)?;
-        Ok(XrcDomain(Arc::new(OpenDomain {
-            context: self.clone(),
-            id,
-        })))
-    }
-}
-
-impl fmt::Debug for XrcDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("XrcDomain")
-            .field(&self.0.id.index())
-            .finish()
-    }
-}
-
-impl Drop for OpenDomain {
-    fn drop(&mut self) {
-        let id = self.id;
-        if let Some(driver) = self.context.driver() {
-            let _ = driver.call(|device| device.close_xrc_domain(id));
-        }
-    }
-}
+use crate::xrc_domain::XrcDomain;
 
 /// A shared receive queue that peers address by its number.
 #[derive(Debug)]
@@ -74,15 +34,30 @@ impl ProtectionDomain {
         capacity: u32,
         max_segments: u32,
     ) -> Result<XrcReceiveQueue, ObjectError> {
-        let (_, domain) = self.software("XRC receive queues")?;
-        let completion_queue = completions.id().ok_or(ObjectError::Unknown)?;
-        let init = SharedReceiveInit {
-            domain,
-            capacity,
-            max_segments,
-            xrc: Some((xrc_domain.0.id, completion_queue)),
+        let queue = match (self.system(), xrc_domain.system(), completions.system()) {
+            (Some(domain), Some(xrc_domain), Some(completions)) => {
+                let queue = verbs::SharedReceiveQueue::create_for_xrc(
+                    domain,
+                    xrc_domain,
+                    completions,
+                    capacity,
+                    max_segments,
+                )?;
+                SharedReceiveQueue::of_system(self, queue)
+            }
+            _ => {
+                let (_, domain) =
+                    self.software("XRC receive queues with objects of our devices")?;
+                let xrc = xrc_domain.id().zip(completions.id());
+                let init = SharedReceiveInit {
+                    domain,
+                    capacity,
+                    max_segments,
+                    xrc: Some(xrc.ok_or(ObjectError::Unknown)?),
+                };
+                SharedReceiveQueue::create(self, init)?
+            }
         };
-        let queue = SharedReceiveQueue::create(self, init)?;
         let number = queue.number().ok_or(ObjectError::Unknown)?;
         Ok(XrcReceiveQueue {
             queue,
@@ -141,9 +116,7 @@ impl QueuePairBuilder {
 
     /// Creates the target of an extended reliable connection.
     pub fn create_xrc_target(self, domain: &XrcDomain) -> Result<PreparedXrcTarget, SetupError> {
-        let prepared = self
-            .xrc_domain(domain.0.id)
-            .prepare(QueuePairType::XrcTarget)?;
+        let prepared = self.xrc_domain(domain).prepare(QueuePairType::XrcTarget)?;
         Ok(PreparedXrcTarget {
             prepared,
             domain: domain.clone(),

@@ -29,6 +29,17 @@ pub(crate) fn last_error(call: &'static str) -> SystemRefusal {
     SystemRefusal::Call { call, number }
 }
 
+/// As [`last_error`], or what the device lacks, if it has no such call.
+pub(crate) fn last_error_or_lack(call: &'static str, lack: &'static str) -> SystemRefusal {
+    match last_error(call) {
+        SystemRefusal::Call {
+            number: libc::EOPNOTSUPP | libc::ENOSYS,
+            ..
+        } => SystemRefusal::Lacks(lack),
+        refusal => refusal,
+    }
+}
+
 /// A call that returned an error number; some return its negative.
 pub(crate) fn error_number(call: &'static str, number: i32) -> SystemRefusal {
     let number = number.abs();

@@ -1,4 +1,4 @@
-//! Queue pairs: RC, UC and UD.
+//! Queue pairs: RC, UC, UD and XRC.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -16,7 +16,7 @@ use engine::{
     SendRequest, State, SystemRefusal, Work,
 };
 use smallvec::SmallVec;
-use wire::{Gid, Key, Qpn};
+use wire::{Gid, Key, Qpn, Srqn};
 
 use super::address_handles::AddressHandles;
 use super::completion_queue::CompletionQueue;
@@ -24,22 +24,25 @@ use super::convert::{
     FIRST_PORT, Segments, attributes_of, post_receive_with, segment_of, state_of,
 };
 use super::datagram_requests::DatagramRequests;
-use super::error::{error_number, last_error};
+use super::error::{error_number, last_error, last_error_or_lack};
 use super::extended::operation;
 use super::extended_requests::{ExtendedRequests, lacks};
 use super::protection_domain::Domain;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::window::{Window, bind_info};
+use super::xrc_domain::{LACKS, XrcDomain};
 
 /// What a queue pair is made of.
 #[derive(Debug)]
 pub struct QueuePairInit<'a> {
-    /// RC, UC or UD.
+    /// Its type.
     pub kind: QueuePairType,
     /// Where completions of sends go.
     pub send_completions: &'a Arc<CompletionQueue>,
     /// Where completions of receives go.
     pub receive_completions: &'a Arc<CompletionQueue>,
+    /// The domain of the target of an extended reliable connection.
+    pub xrc_domain: Option<&'a Arc<XrcDomain>>,
     /// Where receives are taken from, if not from its own queue.
     pub shared_receives: Option<&'a Arc<SharedReceiveQueue>>,
     /// How many send requests may be outstanding.
@@ -62,6 +65,7 @@ pub struct QueuePair {
     port: AtomicU8,
     completions: [Arc<CompletionQueue>; 2],
     shared_receives: Option<Arc<SharedReceiveQueue>>,
+    _xrc_domain: Option<Arc<XrcDomain>>,
     /// What a datagram queue pair also has.
     datagrams: Option<Datagrams>,
     /// What a reliable queue pair also has, if the device has it.
@@ -86,45 +90,23 @@ impl QueuePair {
         domain: &Arc<Domain>,
         init: &QueuePairInit<'_>,
     ) -> Result<Arc<Self>, SystemRefusal> {
-        let kind = match init.kind {
-            QueuePairType::Rc => abi::IBV_QPT_RC,
-            QueuePairType::Uc => abi::IBV_QPT_UC,
-            QueuePairType::Ud if init.shared_receives.is_none() => abi::IBV_QPT_UD,
-            QueuePairType::Ud => {
-                return Err(SystemRefusal::NotOffered(
-                    "shared receive queues of datagram queue pairs",
-                ));
-            }
-            _ => return Err(SystemRefusal::NotOffered("XRC queue pairs")),
-        };
-        let mut wanted = ibv_qp_init_attr {
-            send_cq: init.send_completions.raw.as_ptr(),
-            recv_cq: init.receive_completions.raw.as_ptr(),
-            srq: init
-                .shared_receives
-                .map_or(ptr::null_mut(), |queue| queue.raw.as_ptr()),
-            cap: ibv_qp_cap {
-                max_send_wr: init.max_sends,
-                max_recv_wr: init.max_receives,
-                max_send_sge: init.max_segments,
-                max_recv_sge: init.max_segments,
-                max_inline_data: init.max_inline,
-            },
-            qp_type: kind,
-            ..ibv_qp_init_attr::default()
-        };
+        let mut wanted = wanted(init)?;
         let functions = domain.context.functions;
-        let extended = (init.kind == QueuePairType::Rc).then(|| create_extended(domain, &wanted));
-        let (raw, operations) = match extended.flatten() {
+        let extended = match (init.kind, init.xrc_domain) {
+            (QueuePairType::Rc, _) => create_extended(domain, &wanted),
+            (QueuePairType::XrcTarget, Some(xrc_domain)) => {
+                Some((create_xrc_target(domain, xrc_domain, &wanted)?, 0))
+            }
+            _ => None,
+        };
+        let (raw, operations) = match extended {
             Some(created) => created,
             None => {
                 // SAFETY: domain and queues exist, and the new queue pair keeps them alive.
                 let raw =
                     unsafe { (functions.ibv_create_qp)(domain.raw.as_ptr(), &raw mut wanted) };
-                (
-                    NonNull::new(raw).ok_or_else(|| last_error("ibv_create_qp"))?,
-                    0,
-                )
+                let raw = NonNull::new(raw);
+                (raw.ok_or_else(|| last_error("ibv_create_qp"))?, 0)
             }
         };
         // SAFETY: the queue pair exists, and its number does not change.
@@ -139,6 +121,7 @@ impl QueuePair {
                 Arc::clone(init.receive_completions),
             ],
             shared_receives: init.shared_receives.map(Arc::clone),
+            _xrc_domain: init.xrc_domain.map(Arc::clone),
             datagrams: (init.kind == QueuePairType::Ud).then(Datagrams::default),
             extended: ExtendedRequests::of(functions, raw, operations),
         });
@@ -317,7 +300,7 @@ impl QueuePair {
             send_flags: request.flags.bits() | if is_inline { abi::IBV_SEND_INLINE } else { 0 },
             imm_data: [0; 4],
             wr: datagram.unwrap_or(NOWHERE),
-            remote_srqn: 0,
+            remote_srqn: request.remote_srqn.map_or(0, Srqn::value),
             bind_mw: window.unwrap_or(NO_WINDOW),
         };
         set_work(&mut wanted, &request.work)?;
@@ -381,25 +364,95 @@ impl QueuePair {
     }
 }
 
+/// The attributes of a queue pair as C has them.
+fn wanted(init: &QueuePairInit<'_>) -> Result<ibv_qp_init_attr, SystemRefusal> {
+    let kind = match init.kind {
+        QueuePairType::Rc => abi::IBV_QPT_RC,
+        QueuePairType::Uc => abi::IBV_QPT_UC,
+        QueuePairType::Ud if init.shared_receives.is_none() => abi::IBV_QPT_UD,
+        QueuePairType::Ud => {
+            return Err(SystemRefusal::NotOffered(
+                "shared receive queues of datagram queue pairs",
+            ));
+        }
+        QueuePairType::XrcInitiator => abi::IBV_QPT_XRC_SEND,
+        QueuePairType::XrcTarget => abi::IBV_QPT_XRC_RECV,
+        QueuePairType::Management => {
+            return Err(SystemRefusal::NotOffered("management queue pairs"));
+        }
+    };
+    // The ends of an extended connection have one queue, or none.
+    let sends = init.kind != QueuePairType::XrcTarget;
+    let receives = sends && init.kind != QueuePairType::XrcInitiator;
+    let only_if = |has: bool, value: u32| if has { value } else { 0 };
+    let queue = |has: bool, queue: &CompletionQueue| {
+        if has {
+            queue.raw.as_ptr()
+        } else {
+            ptr::null_mut()
+        }
+    };
+    Ok(ibv_qp_init_attr {
+        send_cq: queue(sends, init.send_completions),
+        recv_cq: queue(receives, init.receive_completions),
+        srq: init
+            .shared_receives
+            .map_or(ptr::null_mut(), |queue| queue.raw.as_ptr()),
+        cap: ibv_qp_cap {
+            max_send_wr: only_if(sends, init.max_sends),
+            max_recv_wr: only_if(receives, init.max_receives),
+            max_send_sge: only_if(sends, init.max_segments),
+            max_recv_sge: only_if(receives, init.max_segments),
+            max_inline_data: only_if(sends, init.max_inline),
+        },
+        qp_type: kind,
+        ..ibv_qp_init_attr::default()
+    })
+}
+
 /// Creates a queue pair with all operations beyond `ibv_post_send` that the device has, which are also returned. `None` if it has none, or the
 /// provider refuses: then an ordinary queue pair is tried, whose error counts.
 fn create_extended(domain: &Domain, wanted: &ibv_qp_init_attr) -> Option<(NonNull<ibv_qp>, u64)> {
     let operations = domain.context.send_operations();
     let create = operation!(domain.context, create_qp_ex).filter(|_| operations != 0)?;
     let mut wanted = ibv_qp_init_attr_ex {
+        comp_mask: abi::IBV_QP_INIT_ATTR_PD | abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        pd: domain.raw.as_ptr(),
+        send_ops_flags: operations,
+        ..extended(wanted)
+    };
+    // SAFETY: domain and queues exist, and the new queue pair keeps them alive.
+    let raw = unsafe { create(domain.context.raw.as_ptr(), &raw mut wanted) };
+    Some((NonNull::new(raw)?, operations))
+}
+
+/// Creates the target of an extended reliable connection. It has no protection domain.
+fn create_xrc_target(
+    domain: &Domain,
+    xrc_domain: &XrcDomain,
+    wanted: &ibv_qp_init_attr,
+) -> Result<NonNull<ibv_qp>, SystemRefusal> {
+    let create = operation!(domain.context, create_qp_ex).ok_or(SystemRefusal::Lacks(LACKS))?;
+    let mut wanted = ibv_qp_init_attr_ex {
+        comp_mask: abi::IBV_QP_INIT_ATTR_XRCD,
+        xrcd: xrc_domain.raw.as_ptr(),
+        ..extended(wanted)
+    };
+    // SAFETY: the XRC domain exists, and the new queue pair keeps it alive.
+    let raw = unsafe { create(domain.context.raw.as_ptr(), &raw mut wanted) };
+    NonNull::new(raw).ok_or_else(|| last_error_or_lack("ibv_create_qp_ex", LACKS))
+}
+
+/// The attributes that both functions have.
+fn extended(wanted: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
+    ibv_qp_init_attr_ex {
         send_cq: wanted.send_cq,
         recv_cq: wanted.recv_cq,
         srq: wanted.srq,
         cap: wanted.cap,
         qp_type: wanted.qp_type,
-        comp_mask: abi::IBV_QP_INIT_ATTR_PD | abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        pd: domain.raw.as_ptr(),
-        send_ops_flags: operations,
         ..ibv_qp_init_attr_ex::default()
-    };
-    // SAFETY: domain and queues exist, and the new queue pair keeps them alive.
-    let raw = unsafe { create(domain.context.raw.as_ptr(), &raw mut wanted) };
-    Some((NonNull::new(raw)?, operations))
+    }
 }
 
 /// The queue pairs of this process, by device and number. The connection manager is told numbers only.

@@ -28,6 +28,12 @@ impl RegisteredBuffers {
         self.lock().insert(key, Registered { region, buffer });
     }
 
+    /// Adds a region whose bytes are not in the memory of the process.
+    pub(super) fn add_device_memory(&self, key: Key, region: NonNull<ibv_mr>) {
+        let buffer = Weak::new();
+        self.lock().insert(key, Registered { region, buffer });
+    }
+
     /// Removes a region that is deregistered next. No call of [`with_region`](Self::with_region) uses it any more.
     pub(super) fn remove(&self, key: Key) {
         self.lock().remove(&key);

@@ -3,18 +3,32 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use abi::{ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use abi::{ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
 use engine::{ReceiveRequest, SystemRefusal};
+use wire::Srqn;
 
+use super::completion_queue::CompletionQueue;
 use super::convert::post_receive_with;
-use super::error::{error_number, last_error};
+use super::error::{error_number, last_error, last_error_or_lack};
+use super::extended::operation;
 use super::protection_domain::Domain;
+use super::xrc_domain::{LACKS, XrcDomain};
 
 /// A receive queue that several queue pairs use.
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     pub(super) raw: NonNull<ibv_srq>,
     domain: Arc<Domain>,
+    /// What a queue for XRC also has.
+    xrc: Option<ForXrc>,
+}
+
+/// The number for peers, and what the queue uses.
+#[derive(Debug)]
+struct ForXrc {
+    number: Srqn,
+    _domain: Arc<XrcDomain>,
+    _completions: Arc<CompletionQueue>,
 }
 
 // SAFETY: the functions of libibverbs may be called from any thread, also at the same time.
@@ -44,7 +58,68 @@ impl SharedReceiveQueue {
         Ok(Arc::new(Self {
             raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_create_srq"))?,
             domain: Arc::clone(domain),
+            xrc: None,
         }))
+    }
+
+    /// As [`create`](Self::create), for the targets of an XRC domain. Its receives complete in `completions`.
+    pub fn create_for_xrc(
+        domain: &Arc<Domain>,
+        xrc_domain: &Arc<XrcDomain>,
+        completions: &Arc<CompletionQueue>,
+        capacity: u32,
+        max_segments: u32,
+    ) -> Result<Arc<Self>, SystemRefusal> {
+        let context = &domain.context;
+        let operations = (
+            operation!(context, create_srq_ex),
+            operation!(context, get_srq_num),
+        );
+        let (Some(create), Some(number_of)) = operations else {
+            return Err(SystemRefusal::Lacks(LACKS));
+        };
+        let mut wanted = ibv_srq_init_attr_ex {
+            attr: ibv_srq_attr {
+                max_wr: capacity,
+                max_sge: max_segments,
+                srq_limit: 0,
+            },
+            comp_mask: abi::IBV_SRQ_INIT_ATTR_TYPE
+                | abi::IBV_SRQ_INIT_ATTR_PD
+                | abi::IBV_SRQ_INIT_ATTR_XRCD
+                | abi::IBV_SRQ_INIT_ATTR_CQ,
+            srq_type: abi::IBV_SRQT_XRC,
+            pd: domain.raw.as_ptr(),
+            xrcd: xrc_domain.raw.as_ptr(),
+            cq: completions.raw.as_ptr(),
+            ..ibv_srq_init_attr_ex::default()
+        };
+        // SAFETY: context, domains and completion queue exist, and the new queue keeps them alive.
+        let raw = unsafe { create(context.raw.as_ptr(), &raw mut wanted) };
+        let raw = NonNull::new(raw);
+        let raw = raw.ok_or_else(|| last_error_or_lack("ibv_create_srq_ex", LACKS))?;
+        let mut queue = Self {
+            raw,
+            domain: Arc::clone(domain),
+            xrc: None,
+        };
+        let mut number = 0;
+        // SAFETY: the queue exists, and the function writes one number.
+        match unsafe { number_of(raw.as_ptr(), &raw mut number) } {
+            0 => {}
+            error => return Err(error_number("ibv_get_srq_num", error)),
+        }
+        queue.xrc = Some(ForXrc {
+            number: Srqn::new(number),
+            _domain: Arc::clone(xrc_domain),
+            _completions: Arc::clone(completions),
+        });
+        Ok(Arc::new(queue))
+    }
+
+    /// Its number for peers, if it is for XRC.
+    pub fn number(&self) -> Option<Srqn> {
+        self.xrc.as_ref().map(|xrc| xrc.number)
     }
 
     /// Posts a receive.

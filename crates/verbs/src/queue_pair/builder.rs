@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Attributes, Id, ObjectError, QueuePairInit, QueuePairType, State};
+use engine::{Attributes, ObjectError, QueuePairInit, QueuePairType, State};
 use system::verbs;
 
 use super::handle::Object;
@@ -11,6 +11,7 @@ use crate::completion_queue::CompletionQueue;
 use crate::error::SetupError;
 use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::xrc_domain::XrcDomain;
 
 /// Describes a queue pair to create.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub struct QueuePairBuilder {
     completions: CompletionQueue,
     receive_completions: CompletionQueue,
     shared: Option<SharedReceiveQueue>,
-    xrc_domain: Option<Id<engine::XrcDomain>>,
+    xrc_domain: Option<XrcDomain>,
     options: ConnectOptions,
     kind: QueuePairType,
     sizes: Sizes,
@@ -130,8 +131,8 @@ impl QueuePairBuilder {
     }
 
     /// Sets the XRC domain whose shared receive queues the peer addresses.
-    pub(crate) fn xrc_domain(mut self, domain: Id<engine::XrcDomain>) -> Self {
-        self.xrc_domain = Some(domain);
+    pub(crate) fn xrc_domain(mut self, domain: &XrcDomain) -> Self {
+        self.xrc_domain = Some(domain.clone());
         self
     }
 
@@ -159,10 +160,12 @@ impl QueuePairBuilder {
             .as_ref()
             .map(|queue| queue.id().ok_or(OTHER_DEVICE));
         let shared = shared.transpose()?;
+        let xrc_domain = self.xrc_domain.as_ref();
+        let xrc_domain = xrc_domain.map(|domain| domain.id().ok_or(OTHER_DEVICE));
         let init = QueuePairInit {
             receive_completions: id(&self.receive_completions)?,
             shared_receive: shared,
-            xrc_domain: self.xrc_domain,
+            xrc_domain: xrc_domain.transpose()?,
             max_sends: self.sizes.sends,
             max_receives: self.sizes.receives,
             max_send_segments: self.sizes.segments,
@@ -182,11 +185,14 @@ impl QueuePairBuilder {
             .shared
             .as_ref()
             .map(|queue| queue.system().ok_or(OTHER_DEVICE));
+        let xrc_domain = self.xrc_domain.as_ref();
+        let xrc_domain = xrc_domain.map(|domain| domain.system().ok_or(OTHER_DEVICE));
         let queue = |queue: &CompletionQueue| queue.system().map(Arc::clone).ok_or(OTHER_DEVICE);
         let init = verbs::QueuePairInit {
             kind: self.kind,
             send_completions: &queue(&self.completions)?,
             receive_completions: &queue(&self.receive_completions)?,
+            xrc_domain: xrc_domain.transpose()?,
             shared_receives: shared.transpose()?,
             max_sends: self.sizes.sends,
             max_receives: self.sizes.receives,
@@ -198,4 +204,4 @@ impl QueuePairBuilder {
 }
 
 const OTHER_DEVICE: ObjectError =
-    ObjectError::Mismatch("a completion queue or a shared receive queue belongs to another device");
+    ObjectError::Mismatch("a queue or an XRC domain belongs to another device");

@@ -7,6 +7,7 @@
 mod connections;
 mod datagrams;
 mod device;
+mod device_memory_and_xrc;
 mod ids;
 mod persistence;
 mod queues_and_windows;
@@ -16,9 +17,8 @@ use std::time::{Duration, Instant};
 
 use rocinante::{
     Access, CompletedWork, Completion, CompletionQueue, ConnectOptions, Context, DeviceChoice,
-    DeviceKind, Key, MemoryError, MemoryRegion, ObjectError, OpenError, OpenOptions,
-    PreparedQueuePair, ProtectionDomain, QueuePair, RemoteMemory, Request, State, Status,
-    SystemRefusal,
+    DeviceKind, Key, MemoryError, MemoryRegion, OpenError, OpenOptions, PreparedQueuePair,
+    ProtectionDomain, QueuePair, RemoteMemory, Request, State, Status, SystemRefusal,
 };
 
 use device::{is_ours, open, system_device};
@@ -437,26 +437,12 @@ fn what_a_device_of_the_system_does_not_offer_is_an_error() {
     }
     let context = open();
     let domain = context.allocate_protection_domain().expect("room");
-    let not_offered = |error: &ObjectError| {
-        assert!(
-            matches!(error, ObjectError::System(SystemRefusal::NotOffered(_))),
-            "{error}"
-        );
-    };
-    not_offered(&context.open_xrc_domain().expect_err("an XRC domain"));
-    let not_offered = |error: MemoryError| {
-        assert!(
-            matches!(error, MemoryError::System(SystemRefusal::NotOffered(_))),
-            "{error}"
-        );
-    };
-    not_offered(
-        domain
-            .allocate_device_memory(64, ALL)
-            .expect_err("device memory"),
-    );
     let mut region = domain.allocate_memory(64, ALL).expect("memory");
-    not_offered(region.lend(|_| ()).expect_err("lent memory"));
+    let error = region.lend(|_| ()).expect_err("lent memory");
+    assert!(
+        matches!(error, MemoryError::System(SystemRefusal::NotOffered(_))),
+        "{error}"
+    );
 }
 
 #[test]

@@ -31,9 +31,10 @@ fn kernel_release() -> [u32; 2] {
 
 /// Connected queue pairs whose peers may flush, and memory of the right one for that; `None` if the device has no FLUSH.
 fn flushable() -> Option<(Pair, MemoryRegion)> {
-    let flush = match persists_ordinary_memory() {
-        true => Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT,
-        false => Access::FLUSH_GLOBAL,
+    let flush = if persists_ordinary_memory() {
+        Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT
+    } else {
+        Access::FLUSH_GLOBAL
     };
     let default = ConnectOptions::default();
     let pair = Pair::reliable();
@@ -71,9 +72,10 @@ fn a_flush_completes_after_the_writes_before_it() {
     };
     pair.left
         .post(Request::write(region.remote(0)).inline(b"kept").id(1));
-    let second = match persists_ordinary_memory() {
-        true => FlushPlacement::PERSISTENT,
-        false => FlushPlacement::GLOBAL,
+    let second = if persists_ordinary_memory() {
+        FlushPlacement::PERSISTENT
+    } else {
+        FlushPlacement::GLOBAL
     };
     for (id, placement, range) in [
         (2, FlushPlacement::GLOBAL, FlushRange::Range),
