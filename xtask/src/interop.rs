@@ -30,6 +30,7 @@ mod rows;
 mod rust_api;
 mod system_programs;
 mod table;
+mod tutorial_programs;
 mod uml;
 
 use std::iter;

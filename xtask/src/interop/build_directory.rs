@@ -48,6 +48,11 @@ impl BuildDirectory {
         self.built.join("roci")
     }
 
+    /// A program of the tutorial that was built with us.
+    pub(crate) fn example(&self, name: &str) -> PathBuf {
+        self.built.join("examples").join(name)
+    }
+
     /// The directory in which cargo builds for another target.
     pub(crate) fn built_for(&self, target: &str) -> PathBuf {
         self.built.with_file_name(target).join("debug")

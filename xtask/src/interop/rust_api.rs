@@ -1,5 +1,5 @@
 //! The Rust API on the kernel's device: the tests that run at any device, in the kernel's machine, through its own
-//! libibverbs and librdmacm; and `roci`, whose rows talk with Rocinante.
+//! libibverbs and librdmacm; `roci`, whose rows talk with Rocinante; and the programs of the tutorial.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,6 +9,7 @@ use super::build_directory::BuildDirectory;
 use super::guest_files::Extra;
 use super::image::run as run_tool;
 use super::machine::Machine;
+use super::tutorial_programs;
 use crate::command::CommandLine;
 
 /// The name of these tests for `--only`.
@@ -21,8 +22,9 @@ const PROGRAM: &str = "rocinante-any-device";
 /// How long the tests may take on an emulated machine.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Builds the tests. Returns the program.
+/// Builds the tests, and the programs of the tutorial. Returns the program of the tests.
 pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
+    tutorial_programs::build(root)?;
     let words =
         "test -p rocinante --features async --test any_device --no-run --message-format json";
     let build = CommandLine::cargo(words);
@@ -44,23 +46,24 @@ fn executable(messages: &str) -> Option<PathBuf> {
     tests.next_back().map(PathBuf::from)
 }
 
-/// The tests and `roci`, without debug information.
+/// The tests, `roci` and the programs of the tutorial, without debug information.
 pub(crate) fn programs(
     build_directory: &BuildDirectory,
     tests: &Path,
 ) -> Result<Vec<Extra>, String> {
-    let roci = build_directory.roci();
+    let tutorial =
+        tutorial_programs::PROGRAMS.map(|(name, path)| (build_directory.example(name), path));
     let programs = [
-        (tests, "usr/bin/rocinante-any-device"),
-        (&roci, "usr/bin/roci"),
+        (tests.to_owned(), "usr/bin/rocinante-any-device"),
+        (build_directory.roci(), "usr/bin/roci"),
     ];
-    let stripped = programs.map(|(program, path)| {
+    let stripped = programs.into_iter().chain(tutorial).map(|(program, path)| {
         let name = Path::new(path).file_name().unwrap_or_default();
         let file = build_directory.file(&name.to_string_lossy());
         run_tool(Command::new("strip").arg("-o").arg(&file).arg(program))?;
         Ok(Extra { file, path })
     });
-    stripped.into_iter().collect()
+    stripped.collect()
 }
 
 /// Runs the tests on the kernel's device. Returns a sentence for the report.
@@ -76,8 +79,10 @@ pub(crate) fn check(machine: &mut Machine) -> Result<String, String> {
         )
     })?;
     demo(machine)?;
+    let runs = tutorial_programs::check(machine)?;
     Ok(format!(
-        "{NAME}: {passed} tests passed on the kernel's device, through the system's libraries, and `roci demo`."
+        "{NAME}: {passed} tests passed on the kernel's device, through the system's libraries, `roci demo`, and {runs} \
+         runs of the tutorial's programs."
     ))
 }
 
