@@ -1,6 +1,7 @@
 //! The checker: compares observations with the rules.
 
 mod lifetimes;
+mod processes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -14,6 +15,7 @@ use crate::device_profile::Profile;
 use crate::finding::Finding;
 use crate::local_buffers::{LocalUse, LocalUses, Purpose, Space, UseKey};
 use crate::observed_objects::{Device, QueueCapacity, QueuePair, Receive, Send};
+use crate::process_order::{Event, ProcessOrder};
 use crate::remote_accesses::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
 use crate::request_name::{DeviceId, QueuePairId, RequestName, bytes, common, operation, qp};
 use crate::rule::Rule;
@@ -30,6 +32,8 @@ pub struct Checker<S> {
     /// Queue pairs with requests that have ended without the program's knowledge.
     with_ended: BTreeSet<QueuePairId>,
     profile: Option<Profile>,
+    /// The order of requests of all processes, if they are compared.
+    processes: Option<ProcessOrder>,
 }
 
 impl<S: Clone> Default for Checker<S> {
@@ -48,6 +52,7 @@ impl<S: Clone> Checker<S> {
             remote: RemoteUses::new(),
             with_ended: BTreeSet::new(),
             profile: None,
+            processes: None,
         }
     }
 
@@ -124,8 +129,9 @@ impl<S: Clone> Step<'_, S> {
                 self.device().queue_pairs.insert(number, queue_pair);
             }
             Observation::Connected(number, peer) => {
-                if let Some(queue_pair) = self.queue_pair(number) {
-                    queue_pair.peer = Some(peer);
+                let before = self.queue_pair(number).map(|it| it.peer.replace(peer));
+                if before.is_some_and(|before| before != Some(peer)) {
+                    self.publish_connection(number, peer);
                 }
             }
             Observation::ReadDepth(_, depth) => {
@@ -158,6 +164,10 @@ impl<S: Clone> Step<'_, S> {
                 id,
                 segments,
             } => self.post_receive(queue, id, &segments),
+            Observation::MessageReceived {
+                queue_pair,
+                message,
+            } => self.message_received(queue_pair, message),
             Observation::Completed(_, completion) => self.complete(&completion),
             Observation::Polled(queue, completion) => self.poll(queue, &completion),
             Observation::RemoteAccess(access) => self.remote_access(&access),
@@ -165,7 +175,11 @@ impl<S: Clone> Step<'_, S> {
             Observation::AccessRejected(access) => self.access_rejected(&access),
             Observation::ReceiverNotReady(number, timer) => self.receiver_not_ready(number, timer),
             Observation::EventRaised(event) => self.device().events.extend(error_event(event)),
-            Observation::EventFetched(event) => self.event_fetched(event),
+            Observation::EventFetched(event) => {
+                self.publish(|| Event::LearnedAll);
+                self.event_fetched(event);
+            }
+            Observation::ConnectionEvent => self.publish(|| Event::LearnedAll),
         }
     }
 
@@ -221,6 +235,7 @@ impl<S: Clone> Step<'_, S> {
         }
         let uses = self.use_local(&request, purpose, &posted.segments);
         self.use_remote(posted, &request);
+        let message = self.publish_post(posted, &uses);
         let ranges = posted.segments.iter().map(range_of).collect();
         let (signaled, call) = (posted.signaled, self.call.clone());
         let Some(queue_pair) = self.queue_pair(number) else {
@@ -231,6 +246,7 @@ impl<S: Clone> Step<'_, S> {
             ranges,
             uses,
             signaled,
+            message,
             completes: false,
             is_known: false,
             call,
@@ -633,9 +649,10 @@ impl<S: Clone> Step<'_, S> {
         };
         let was_expected = *expected > 0;
         *expected = expected.saturating_sub(1);
-        let ended = if is_receive {
+        let (ended, message) = if is_receive {
             let received = queue_pair.received.pop_front();
-            received.map(|it| it.uses).unwrap_or_default()
+            let uses = received.map(|it| it.uses).unwrap_or_default();
+            (uses, None)
         } else {
             queue_pair.retire()
         };
@@ -644,6 +661,9 @@ impl<S: Clone> Step<'_, S> {
             self.device().expect_fewer(queue, is_receive, 1);
         }
         self.checker.local.remove(&ended);
+        if completion.status == Status::Success {
+            self.publish_poll(number, is_receive, message);
+        }
         if is_receive {
             self.learn_of_ended((self.id, number));
             if let Some(peer) = peer {
@@ -738,6 +758,7 @@ impl<S: Clone> Step<'_, S> {
         }
         self.check_arrivals(access, space, &range);
         self.check_buffers(access, space, &range);
+        self.publish_access(access, space, &range);
         self.device().add_arrival(*access);
     }
 

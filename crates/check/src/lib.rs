@@ -16,6 +16,7 @@ mod device_profile;
 mod finding;
 mod local_buffers;
 mod observed_objects;
+mod process_order;
 mod remote_accesses;
 mod request_name;
 mod rule;

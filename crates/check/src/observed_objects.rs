@@ -9,6 +9,7 @@ use engine::{AsyncEvent, Completion, CompletionQueue, Id, QueuePairType, Registr
 use wire::{Key, Qpn};
 
 use crate::local_buffers::{Space, UseKey};
+use crate::process_order::extended;
 use crate::request_name::{DeviceId, RequestName};
 
 /// How many keys of deregistered memory are remembered.
@@ -91,6 +92,12 @@ pub(crate) struct QueuePair<S> {
     /// Receives that have ended and whose completions the program has not polled, oldest first.
     pub(crate) received: VecDeque<Receive>,
     pub(crate) has_posted_receive: bool,
+    /// How many messages were posted.
+    pub(crate) messages: u64,
+    /// The number of the last message of the peer that was seen.
+    pub(crate) peer_message: u64,
+    /// The numbers of messages whose receives have ended and were not polled, oldest first.
+    pub(crate) received_messages: VecDeque<u64>,
     /// How many completions its requests still bring to each of its completion queues.
     pub(crate) expected_sends: u32,
     pub(crate) expected_receives: u32,
@@ -108,6 +115,8 @@ pub(crate) struct Send<S> {
     pub(crate) ranges: Vec<Range<u64>>,
     pub(crate) uses: Vec<UseKey>,
     pub(crate) signaled: bool,
+    /// Its number among the messages of the queue pair, if the peer counts them, too.
+    pub(crate) message: Option<u64>,
     /// Whether it has a completion. Known when it has ended.
     pub(crate) completes: bool,
     /// Whether a message from the peer implied its end before a completion was polled.
@@ -301,6 +310,9 @@ impl<S> QueuePair<S> {
             receives: VecDeque::new(),
             received: VecDeque::new(),
             has_posted_receive: false,
+            messages: 0,
+            peer_message: 0,
+            received_messages: VecDeque::new(),
             expected_sends: 0,
             expected_receives: 0,
             failures: Vec::new(),
@@ -309,20 +321,34 @@ impl<S> QueuePair<S> {
         }
     }
 
-    /// Forgets the requests that a completion of the send queue covers. Returns their local memory.
-    pub(crate) fn retire(&mut self) -> Vec<UseKey> {
-        let mut uses = Vec::new();
+    /// Whether messages arrive in order, once, so that both ends can count them.
+    pub(crate) fn counts_messages(&self) -> bool {
+        use QueuePairType::{Rc, XrcInitiator, XrcTarget};
+        matches!(self.sizes.kind, Rc | XrcInitiator | XrcTarget)
+    }
+
+    /// The number of a message of the peer.
+    pub(crate) fn count_from(&mut self, message: u32) -> u64 {
+        self.peer_message = extended(message, self.peer_message);
+        self.peer_message
+    }
+
+    /// Forgets the requests that a completion of the send queue covers. Returns their local memory, and the number of
+    /// the last message.
+    pub(crate) fn retire(&mut self) -> (Vec<UseKey>, Option<u64>) {
+        let (mut uses, mut last) = (Vec::new(), None);
         while self.ended > 0
             && let Some(send) = self.sends.pop_front()
         {
             self.ended -= 1;
             self.first_serial += 1;
             uses.extend(send.uses);
+            last = send.message.or(last);
             if send.completes {
                 break;
             }
         }
-        uses
+        (uses, last)
     }
 
     /// Notes that the program can know of all requests that have ended. Returns their local memory.

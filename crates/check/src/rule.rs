@@ -16,6 +16,8 @@ pub enum Rule {
     MissingFence,
     /// Two peers do not access the same memory at once if one of them writes.
     TargetRace,
+    /// Requests of different processes to the same memory, one of them a write, are ordered by messages.
+    ProcessRace,
     /// A peer does not access memory that a local request uses.
     RemoteAccessToBuffer,
     /// A send queue has a signaled request before it is full.
@@ -61,13 +63,14 @@ pub enum Level {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::BufferChanged,
         Self::OverlappingRequests,
         Self::SharedTarget,
         Self::RemoteRace,
         Self::MissingFence,
         Self::TargetRace,
+        Self::ProcessRace,
         Self::RemoteAccessToBuffer,
         Self::NeverSignaled,
         Self::SendQueueNotPolled,
@@ -96,6 +99,7 @@ impl Rule {
             Self::RemoteRace => "remote-race",
             Self::MissingFence => "missing-fence",
             Self::TargetRace => "target-race",
+            Self::ProcessRace => "process-race",
             Self::RemoteAccessToBuffer => "remote-access-to-buffer",
             Self::NeverSignaled => "never-signaled",
             Self::SendQueueNotPolled => "send-queue-not-polled",
@@ -149,17 +153,8 @@ impl Rule {
                  right only for a program that does not read the data, such as a benchmark. Give each request memory of \
                  its own."
             }
-            Self::RemoteRace => {
-                "Requests of different queue pairs are executed in any order. Poll the completion of the first one \
-                 before you post the second, or use one queue pair."
-            }
-            Self::MissingFence => {
-                "A device may execute the later request before it has read the memory. Set the fence flag \
-                 (IBV_SEND_FENCE), or poll the completion of the READ first."
-            }
-            Self::TargetRace => {
-                "Neither of them waited for the other, so the result depends on the network. Let one peer finish before \
-                 the other begins, use atomic operations, or give each peer memory of its own."
+            Self::RemoteRace | Self::MissingFence | Self::TargetRace | Self::ProcessRace => {
+                self.remedy_of_race()
             }
             Self::RemoteAccessToBuffer => {
                 "The request may read or write the memory until it completes. Poll its completion before you let the \
@@ -221,6 +216,28 @@ impl Rule {
                  when you move the queue pair to Ready to Receive."
             }
             Self::Leak => "Destroy objects when they are no longer used.",
+        }
+    }
+
+    const fn remedy_of_race(self) -> &'static str {
+        match self {
+            Self::RemoteRace => {
+                "Requests of different queue pairs are executed in any order. Poll the completion of the first one \
+                 before you post the second, or use one queue pair."
+            }
+            Self::MissingFence => {
+                "A device may execute the later request before it has read the memory. Set the fence flag \
+                 (IBV_SEND_FENCE), or poll the completion of the READ first."
+            }
+            Self::TargetRace => {
+                "Neither of them waited for the other, so the result depends on the network. Let one peer finish before \
+                 the other begins, use atomic operations, or give each peer memory of its own."
+            }
+            _ => {
+                "The result depends on the network. Poll the completion of the first one, and then tell the other process \
+                 by a message, immediate data, an atomic or a connection. If they agree in another way, such as TCP, do not use \
+                 --check-processes."
+            }
         }
     }
 }

@@ -67,6 +67,7 @@ impl Program {
             key: KEY,
             address,
             length,
+            message: 0,
         }))
     }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ::check::{Checker, DeviceId, Level, Rule};
 use engine::Observation;
+use net::record_log::RecordLog;
 
 pub use ::check::Profile;
 pub use options::CheckOptions;
@@ -36,6 +37,8 @@ static OF_PROCESS: Mutex<Option<(u32, Arc<ProcessCheck>)>> = Mutex::new(None);
 pub(crate) struct ProcessCheck {
     fail: bool,
     suppressions: Suppressions,
+    /// Whether requests of several processes are compared.
+    compares_processes: bool,
     state: Mutex<State>,
     /// Locked after the state is released: a reader of stderr may be slow.
     output: Mutex<Output>,
@@ -43,6 +46,10 @@ pub(crate) struct ProcessCheck {
 
 struct State {
     checker: Checker<Option<Arc<Call>>>,
+    /// The records of all processes whose requests are compared.
+    log: Option<RecordLog>,
+    /// Why there is no log any more.
+    log_failure: Option<String>,
     devices: BTreeMap<DeviceId, Weak<Lane>>,
     next_device: u32,
     /// How often each rule was violated, by object.
@@ -58,7 +65,8 @@ pub(crate) struct DeviceCheck {
 impl DeviceCheck {
     /// Starts to check a device.
     pub(crate) fn new(options: &CheckOptions) -> Self {
-        let own = || Arc::new(ProcessCheck::new(options));
+        // A simulated world is one process.
+        let own = || Arc::new(ProcessCheck::new(options, None));
         let process = simulation::check_process(own).unwrap_or_else(|| of_process(options));
         let mut state = process.lock();
         let id = DeviceId(state.next_device);
@@ -87,7 +95,13 @@ impl DeviceCheck {
             }
             (state.checker).observe(self.id, observation, &call, &mut findings);
         }
+        state.compare_processes(&mut findings);
         findings
+    }
+
+    /// Whether observations must be handled before a packet leaves, because other processes may learn from it.
+    pub(crate) fn precedes_packets(&self) -> bool {
+        self.process.compares_processes
     }
 
     /// Reports findings, each kind once for each object.
@@ -128,7 +142,8 @@ fn of_process(options: &CheckOptions) -> Arc<ProcessCheck> {
     match &*current {
         Some((created, process)) if *created == generation => Arc::clone(process),
         _ => {
-            let process = Arc::new(ProcessCheck::new(options));
+            let log = options.processes.then(open_log).flatten();
+            let process = Arc::new(ProcessCheck::new(options, log));
             if current.is_none() {
                 net::exit_hooks::at_exit(finish);
             }
@@ -136,6 +151,16 @@ fn of_process(options: &CheckOptions) -> Arc<ProcessCheck> {
             process
         }
     }
+}
+
+/// The log of records, with which requests of several processes are compared.
+fn open_log() -> Option<RecordLog> {
+    let size = Checker::<Option<Arc<Call>>>::RECORD_BYTES;
+    let log = RecordLog::open("check-processes", size);
+    log.inspect_err(|error| {
+        output::print(&format!("processes are not compared: {error}"));
+    })
+    .ok()
 }
 
 /// Reports what is left when the program ends, and a summary.
@@ -147,19 +172,29 @@ fn finish() {
     };
     drop(current);
     process.examine_open_devices();
+    // The last process removes the file.
+    process.lock().log = None;
     if process.summarize() && process.fail {
         net::exit_hooks::exit_now(FAILED);
     }
 }
 
 impl ProcessCheck {
-    fn new(options: &CheckOptions) -> Self {
+    fn new(options: &CheckOptions, log: Option<RecordLog>) -> Self {
+        let mut checker = Checker::new().with_profile(options.profile);
+        let number = getrandom::u64().ok().filter(|_| log.is_some());
+        if let Some(number) = number {
+            checker = checker.with_processes(number, std::process::id());
+        }
         Self {
             fail: options.fail,
+            compares_processes: number.is_some(),
             suppressions: Suppressions::read(options.suppressions.as_deref()),
             output: Mutex::new(Output::new(options.json.as_deref())),
             state: Mutex::new(State {
-                checker: Checker::new().with_profile(options.profile),
+                checker,
+                log,
+                log_failure: None,
                 devices: BTreeMap::new(),
                 next_device: 0,
                 counts: BTreeMap::new(),
@@ -211,13 +246,29 @@ impl ProcessCheck {
             rules.filter(move |rule| rule.level() == level).count()
         };
         let (errors, notes) = (of_level(Level::Error), of_level(Level::Note));
+        let log_failure = state.log_failure.clone();
         drop(state);
+        log_failure.iter().for_each(|it| output::print(it));
         self.output().summarize(errors, notes);
         errors > 0
     }
 }
 
 impl State {
+    /// Publishes what has happened, and reads what other processes have published.
+    fn compare_processes(&mut self, findings: &mut Vec<Finding>) {
+        let Some(log) = &mut self.log else { return };
+        let checker = &mut self.checker;
+        let records = checker.take_records();
+        let done = log
+            .append(&records)
+            .and_then(|()| log.read_new(|records| checker.replay(records, findings)));
+        if let Err(error) = done {
+            self.log = None;
+            self.log_failure = Some(format!("processes were not compared to the end: {error}"));
+        }
+    }
+
     /// Counts a finding. Returns whether it is the first of its kind for its object.
     fn is_new(&mut self, finding: &Finding) -> bool {
         let key = (finding.rule, finding.about.clone());

@@ -207,6 +207,7 @@ impl CmEvents {
             }
         }
         while let Some(event) = host.poll_connection_event() {
+            host.device_mut().note_connection_event();
             self.deliver(now, host.manager(), event, hold);
         }
         elsewhere

@@ -77,7 +77,7 @@ impl Default for OpenOptions {
 
 impl OpenOptions {
     /// Options from the environment: `ROCI_PCAP`, `ROCI_PCAP_RING`, `ROCI_PCAP_SNAPLEN`, `ROCI_FAULT`, `ROCI_FAULT_LOG`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
-    /// `ROCI_LANES`, `ROCI_WATCHER=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_PROFILE`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
+    /// `ROCI_LANES`, `ROCI_WATCHER=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_PROCESSES`, `ROCI_CHECK_PROFILE`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
     /// In a simulation they are the default, because the environment must not change what happens.
     #[must_use]
     pub fn from_env() -> Self {

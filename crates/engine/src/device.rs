@@ -416,6 +416,11 @@ impl Device {
         self.state.observations.note(|| fetched);
     }
 
+    /// Notes that the connection manager has an event for the program, for the [observations](Config::observations).
+    pub fn note_connection_event(&mut self) {
+        (self.state.observations).note(|| Observation::ConnectionEvent);
+    }
+
     /// Whether an incident is recorded.
     #[must_use]
     pub fn has_incidents(&self) -> bool {

@@ -88,6 +88,13 @@ pub enum Observation {
         /// The memory for the message.
         segments: Segments,
     },
+    /// A message consumed a receive. Its completion follows.
+    MessageReceived {
+        /// The queue pair.
+        queue_pair: Qpn,
+        /// The number of the message, as in [`RemoteAccess::message`].
+        message: u32,
+    },
     /// A completion was added to its queue.
     Completed(Id<CompletionQueue>, Completion),
     /// The program took a completion.
@@ -104,6 +111,8 @@ pub enum Observation {
     EventRaised(AsyncEvent),
     /// The program took an asynchronous event.
     EventFetched(AsyncEvent),
+    /// The connection manager has an event for the program.
+    ConnectionEvent,
 }
 
 /// The sizes of a queue pair.
@@ -194,6 +203,8 @@ pub struct RemoteAccess {
     pub address: u64,
     /// The length in bytes.
     pub length: u32,
+    /// The number of the message among those of its connection, modulo 2^24, if the connection is reliable.
+    pub message: u32,
 }
 
 /// What an access of a peer does.

@@ -20,6 +20,7 @@ pub mod fork;
 pub mod interface;
 pub mod poll;
 pub mod port_sharing;
+pub mod record_log;
 pub mod restriction_check;
 pub mod restrictions;
 pub mod signal;

@@ -8,6 +8,7 @@
 //! it holds our lock. The check for cancellation also costs time for every packet.
 
 pub(crate) mod exit;
+pub(crate) mod file_hole;
 pub(crate) mod fork;
 pub(crate) mod option;
 pub(crate) mod poll;

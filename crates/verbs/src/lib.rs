@@ -210,6 +210,7 @@
 //! | `ROCI_EXPLAIN` | `1`: failures are explained on stderr |
 //! | `ROCI_CHECK` | `1`: the program is checked for violations of the rules of the verbs; `fail`: and exits with status 66 if there are any |
 //! | `ROCI_CHECK_JSON` | a file to which the findings are appended, one line of JSON each |
+//! | `ROCI_CHECK_PROCESSES` | `1`: requests of several processes, which wait for each other by RDMA alone, are compared, too |
 //! | `ROCI_CHECK_PROFILE` | a device whose limits the program must obey: `cx5`, `cx7`, `e810`, `efa`, `rxe` |
 //! | `ROCI_CHECK_SUPPRESS` | a file that names findings that are not reported |
 //! | `ROCI_SHORTCUT` | `0`: packets to queue pairs of this machine go through sockets; `1`: through memory, even while a program captures on loopback; not set: through memory while none does |

@@ -19,11 +19,14 @@ pub struct CheckOptions {
     pub suppressions: Option<PathBuf>,
     /// The device whose limits the program must obey.
     pub profile: Option<Profile>,
+    /// Whether the requests of all processes that are checked in this way are compared. Correct only for programs whose
+    /// processes wait for each other by RDMA alone: by messages, immediate data, atomics, connections and completions.
+    pub processes: bool,
 }
 
 impl CheckOptions {
-    /// Options from `ROCI_CHECK` (`1` or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_SUPPRESS` and `ROCI_CHECK_PROFILE`; `None` if the program
-    /// is not checked.
+    /// Options from `ROCI_CHECK` (`1` or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_SUPPRESS`, `ROCI_CHECK_PROFILE` and
+    /// `ROCI_CHECK_PROCESSES`; `None` if the program is not checked.
     #[must_use]
     pub fn from_env() -> Option<Self> {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -33,6 +36,7 @@ impl CheckOptions {
             json: text("ROCI_CHECK_JSON").map(PathBuf::from),
             suppressions: text("ROCI_CHECK_SUPPRESS").map(PathBuf::from),
             profile: text("ROCI_CHECK_PROFILE").and_then(|name| known(&name)),
+            processes: text("ROCI_CHECK_PROCESSES").is_some_and(|value| value != "0"),
         })
     }
 }

@@ -93,6 +93,8 @@ pub(crate) struct LaneState {
     check: Option<Arc<DeviceCheck>>,
     /// Observations for the checker.
     observed: VecDeque<Observation>,
+    /// Findings that are not reported.
+    findings: Vec<Finding>,
 }
 
 impl LaneState {
@@ -176,6 +178,7 @@ impl LaneState {
             unsendable: options.explain.then(Vec::new),
             check: options.check.as_ref().map(DeviceCheck::new).map(Arc::new),
             observed: VecDeque::new(),
+            findings: Vec::new(),
         })
     }
 
@@ -202,12 +205,19 @@ impl LaneState {
     /// Checks what has happened. Returns findings, to be reported after the lock is released.
     pub(crate) fn take_findings(&mut self) -> Option<(Arc<DeviceCheck>, Vec<Finding>)> {
         self.note_observations();
-        let check = self.check.as_ref()?;
-        if self.sockets.is_cut_off() || self.observed.is_empty() {
-            return None;
+        self.check_observations();
+        let check = self.check.as_ref().filter(|_| !self.findings.is_empty())?;
+        Some((Arc::clone(check), std::mem::take(&mut self.findings)))
+    }
+
+    fn check_observations(&mut self) {
+        if let Some(check) = &self.check
+            && !self.sockets.is_cut_off()
+            && !self.observed.is_empty()
+        {
+            let findings = check.observe(self.observed.drain(..));
+            self.findings.extend(findings);
         }
-        let findings = check.observe(self.observed.drain(..));
-        (!findings.is_empty()).then(|| (Arc::clone(check), findings))
     }
 
     /// Records in the capture what has happened, and keeps it for the checker.
@@ -476,6 +486,9 @@ impl LaneState {
     fn send(&mut self, now: Instant, transmit: &Transmit) {
         // A post is before its packets in a capture.
         self.note_observations();
+        if self.check.as_ref().is_some_and(|it| it.precedes_packets()) {
+            self.check_observations();
+        }
         #[cfg(feature = "tracing")]
         crate::trace::sent(transmit, &self.outbox);
         if self

@@ -5,6 +5,7 @@
 
 mod buffers;
 mod objects;
+mod processes;
 mod queues;
 mod races;
 #[path = "../support/mod.rs"]
@@ -39,6 +40,13 @@ fn program() {
         .find(|(known, _)| *known == name)
         .expect("a program of this name");
     run(wrong);
+}
+
+/// Runs one process of a program with several. The tests start this.
+#[test]
+#[ignore = "a program that other tests start"]
+fn role() {
+    processes::run_role();
 }
 
 /// The rules that a program violates according to the check, and its exit status.

@@ -34,6 +34,7 @@ const PCAP_SNAPLEN: &str = "ROCI_PCAP_SNAPLEN";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
 const CHECK: &str = "ROCI_CHECK";
 const CHECK_JSON: &str = "ROCI_CHECK_JSON";
+const CHECK_PROCESSES: &str = "ROCI_CHECK_PROCESSES";
 const CHECK_PROFILE: &str = "ROCI_CHECK_PROFILE";
 const CHECK_SUPPRESS: &str = "ROCI_CHECK_SUPPRESS";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
@@ -81,6 +82,10 @@ pub(crate) struct Settings {
     /// Also report what a device of this kind does not support: cx5, cx7, e810, efa, rxe
     #[arg(long, value_name = "DEVICE", requires = "check")]
     check_profile: Option<rocinante::Profile>,
+    /// Also compare the requests of all processes that are checked in this way, as ROCI_CHECK_PROCESSES=1 does. Only for
+    /// programs whose processes wait for each other by RDMA alone, not by TCP, MPI or pipes
+    #[arg(long, requires = "check")]
+    check_processes: bool,
     /// When packets between processes of this machine go through memory: auto (while no program captures or
     /// shapes loopback), always (as ROCI_SHORTCUT=1), never (as ROCI_SHORTCUT=0)
     #[arg(long, value_name = "WHEN", require_equals = true, num_args = 0..=1,
@@ -239,6 +244,10 @@ impl Environment {
             (
                 CHECK_PROFILE,
                 settings.check_profile.map(|profile| profile.name().into()),
+            ),
+            (
+                CHECK_PROCESSES,
+                settings.check_processes.then(|| "1".into()),
             ),
             (SHORTCUT, settings.shortcut.map(WhenShortcut::value)),
             (FAULT_VARIABLE, settings.fault.as_ref().map(OsString::from)),

@@ -176,6 +176,11 @@ impl QueuePair {
             source: None,
         };
         device.counters.receives_completed += 1;
+        device.observations.note(|| Observation::MessageReceived {
+            queue_pair: self.number,
+            // The message has been counted.
+            message: self.responder.completed.wrapping_sub(1) & 0xff_ffff,
+        });
         device.complete(&receiving.completions, completion, packet.solicited);
     }
 
@@ -268,6 +273,7 @@ impl QueuePair {
                 key,
                 address,
                 length,
+                message: self.responder.completed,
             })
         });
     }
@@ -288,6 +294,7 @@ impl QueuePair {
                 key,
                 address,
                 length,
+                message: self.responder.completed,
             })
         });
     }
