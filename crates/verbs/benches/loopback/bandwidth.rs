@@ -1,44 +1,52 @@
 //! Bulk data beside TCP.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::time::Instant;
 
 use rocinante::{Request, Status};
 
 use crate::peer::{Peer, Way};
-use crate::spread::in_turn;
+use crate::spread::{Goal, in_turn};
 
 const BYTES: usize = 256 << 20;
 const ROUNDS: usize = 7;
 
 /// The operations that are `named`, or all.
 pub(crate) fn run(peer: &mut Peer, way: Way, named: impl Fn(&str) -> bool) {
-    let all = !["write", "read", "send"].into_iter().any(&named);
     println!("bandwidth {way}, one connection, two processes: GB/s, median (min-max)");
+    let long = match way {
+        Way::Sockets => Goal::AtLeast(1.0),
+        Way::Shortcut => Goal::AtLeast(1.5),
+    };
+    compare(peer, long, &[4 << 10, 64 << 10, 1 << 20], named);
+}
+
+/// As on ordinary Ethernet.
+pub(crate) fn run_small_packets(peer: &mut Peer, way: Way, named: impl Fn(&str) -> bool) {
+    println!("bandwidth {way}, path MTU 1024: GB/s, median (min-max)");
+    compare(peer, Goal::AtLeast(0.8), &[64 << 10, 1 << 20], named);
+}
+
+fn compare(peer: &mut Peer, goal: Goal, sizes: &[usize], named: impl Fn(&str) -> bool) {
+    let operations = ["write", "read", "send"];
+    let all = !operations.into_iter().any(&named);
     println!("{:>18}  {:>25}  {:>25}  ratio  goal", "", "RDMA", "TCP");
-    for (name, size, goal) in [
-        ("write", 4 << 10, None),
-        ("write", 64 << 10, Some(0.9)),
-        ("write", 1 << 20, Some(0.9)),
-        ("read", 64 << 10, Some(0.9)),
-        ("read", 1 << 20, Some(0.9)),
-        ("send", 4 << 10, None),
-        ("send", 64 << 10, Some(0.8)),
-    ] {
-        if !all && !named(name) {
-            continue;
+    for name in operations.into_iter().filter(|name| all || named(name)) {
+        for &size in sizes {
+            // Both closures need the peer, one after the other.
+            let peer = RefCell::new(&mut *peer);
+            let ours = || rdma(&mut peer.borrow_mut(), name, size);
+            let theirs = || tcp(&mut peer.borrow_mut(), size);
+            let (rdma, tcp) = in_turn(ROUNDS, ours, theirs);
+            let ratio = rdma.median / tcp.median;
+            let goal = if size < 64 << 10 { Goal::None } else { goal };
+            println!(
+                "{name:>8} {:>5} KiB  {rdma}  {tcp}  {ratio:5.2}  {}",
+                size >> 10,
+                goal.for_figure(ratio)
+            );
         }
-        // Both closures need the peer, one after the other.
-        let peer = std::cell::RefCell::new(&mut *peer);
-        let ours = || rdma(&mut peer.borrow_mut(), name, size);
-        let theirs = || tcp(&mut peer.borrow_mut(), size);
-        let (rdma, tcp) = in_turn(ROUNDS, ours, theirs);
-        let ratio = rdma.median / tcp.median;
-        let goal = goal.map_or_else(String::new, |goal: f64| format!("{goal:.2}"));
-        println!(
-            "{name:>8} {:>5} KiB  {rdma}  {tcp}  {ratio:5.2}  {goal}",
-            size >> 10
-        );
     }
     println!();
 }

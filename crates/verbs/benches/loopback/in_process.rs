@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rocinante::{Access, Context, MemoryRegion, OpenOptions, QueuePair, Request, Shortcut, Status};
 
-use crate::spread::{Spread, in_turn};
+use crate::spread::{Goal, in_turn, take_turns};
 
 const ROUNDS: usize = 9;
 const LARGE: usize = 64 << 10;
@@ -76,26 +76,43 @@ pub(crate) fn run() {
     let by_memory = Loop::open("127.61.0.4", true);
     let by_sockets = Loop::open("127.61.0.5", false);
     println!("two queue pairs of one process, WRITE from post to completion: median (min-max)");
-    println!("{:>18}  {:>25}  {:>25}", "", "in memory", "sockets");
-    let gigabytes = |seconds: f64| LARGE as f64 / seconds / 1e9;
-    let (ours, sockets) = in_turn(
-        ROUNDS,
-        || gigabytes(by_memory.write(LARGE, LARGE_WRITES)),
-        || gigabytes(by_sockets.write(LARGE, LARGE_WRITES)),
-    );
-    println!("{:>18}  {ours}  {sockets}", "64 KiB, GB/s");
-    let copied = Spread::of((0..ROUNDS).map(|_| gigabytes(copy())).collect());
-    let ratio = ours.median / copied.median;
     println!(
-        "{:>18}  {copied}  ratio {ratio:.2}, goal 0.30",
-        "a copy, GB/s"
+        "{:>18}  {:>25}  {:>25}  {:>25}",
+        "", "in memory", "sockets", "a copy"
+    );
+    let gigabytes = |seconds: f64| LARGE as f64 / seconds / 1e9;
+    let [ours, sockets, copied] = take_turns(
+        ROUNDS,
+        [
+            &mut || gigabytes(by_memory.write(LARGE, LARGE_WRITES)),
+            &mut || gigabytes(by_sockets.write(LARGE, LARGE_WRITES)),
+            &mut || gigabytes(copy()),
+        ],
+    );
+    let ratio = ours.median / copied.median;
+    // Either is enough.
+    let goal = if ours.median >= 8.0 {
+        Goal::AtLeast(8.0).for_figure(ours.median)
+    } else {
+        format!(
+            "8 GB/s, or of a copy: {}",
+            Goal::AtLeast(0.3).for_figure(ratio)
+        )
+    };
+    println!(
+        "{:>18}  {ours}  {sockets}  {copied}  ratio {ratio:.2}  goal {goal}",
+        "64 KiB, GB/s"
     );
     let (ours, sockets) = in_turn(
         ROUNDS,
         || by_memory.write(SMALL, SMALL_WRITES) * 1e6,
         || by_sockets.write(SMALL, SMALL_WRITES) * 1e6,
     );
-    println!("{:>18}  {ours}  {sockets}  goal 0.60\n", "8 bytes, µs");
+    println!(
+        "{:>18}  {ours}  {sockets}  goal {}\n",
+        "8 bytes, µs",
+        Goal::AtMost(0.6).for_figure(ours.median)
+    );
 }
 
 /// Copies the same bytes. Returns the seconds for one copy.

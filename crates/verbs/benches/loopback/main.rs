@@ -2,56 +2,80 @@
 //!
 //! Two processes: this one, and a copy of itself that it starts as the peer. Every figure stands
 //! beside one of another protocol over the same interface; both take turns within one run, and
-//! ratios are of medians with the smallest and largest beside them.
+//! ratios are of medians with the smallest and largest beside them. The goal is printed behind a figure, and whether it is met.
 
 mod bandwidth;
+mod costs;
 mod in_process;
 mod latency;
 mod memory;
 mod peer;
+mod rate;
+mod requests;
 mod spread;
 mod threads;
 
-use peer::Way;
+use peer::{Peer, Way};
+use rocinante::PathMtu;
+
+/// The tables that can be chosen by name.
+const TABLES: [&str; 11] = [
+    "bandwidth",
+    "mtu",
+    "rate",
+    "latency",
+    "events",
+    "requests",
+    "process",
+    "threads",
+    "memory",
+    "opening",
+    "idle",
+];
 
 fn main() {
-    if std::env::args().nth(1).as_deref() == Some("peer") {
-        return peer::run();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["peer", path_mtu] => peer::run(path_mtu),
+        ["client", count, operation, size] => threads::be_client(count, operation, size),
+        ["server", count, operation, size] => threads::be_server(count, operation, size),
+        ["request-server", connections, size] => requests::be_server(connections, size),
+        ["open"] => costs::print_opening(),
+        _ => print_tables(&words),
     }
-    if let [_, role, count, shared] = &std::env::args().collect::<Vec<_>>()[..]
-        && role == "target"
-    {
-        return threads::be_target(count, shared);
-    }
-    // Cargo adds flags of its own; names choose tables.
-    let chosen: Vec<String> = std::env::args().skip(1).collect();
-    let named = |table: &str| chosen.iter().any(|argument| argument == table);
-    let all = ![
-        "bandwidth",
-        "latency",
-        "events",
-        "busy",
-        "memory",
-        "process",
-        "threads",
-    ]
-    .into_iter()
-    .any(named);
+}
+
+/// Cargo adds flags of its own; names choose tables.
+fn print_tables(chosen: &[&str]) {
+    let named = |table: &str| chosen.contains(&table);
+    // Only by name: it disturbs everything else on the machine.
+    let all = !TABLES.into_iter().chain(["busy"]).any(named);
     for way in [Way::Sockets, Way::Shortcut] {
-        let mut peer = peer::Peer::start(way);
         if all || named("bandwidth") {
-            bandwidth::run(&mut peer, way, named);
+            bandwidth::run(&mut Peer::start(way), way, named);
+        }
+        if way == Way::Sockets && (all || named("mtu")) {
+            let mut peer = Peer::start_with(way, Some(PathMtu::Mtu1024));
+            bandwidth::run_small_packets(&mut peer, way, named);
+        }
+        if all || named("rate") {
+            rate::run(&mut Peer::start(way), way);
         }
         if all || named("latency") {
-            latency::run(&mut peer, way);
+            latency::run(&mut Peer::start(way), way);
         }
-        drop(peer);
         if all || named("events") {
-            latency::run_events(&mut peer::Peer::start(way), way);
+            latency::run_events(&mut Peer::start(way), way);
         }
-        // Only by name: it disturbs everything else on the machine.
+        if all || named("requests") {
+            requests::run(way);
+        }
         if named("busy") {
-            latency::run_busy(&mut peer::Peer::start(way), way);
+            latency::run_busy(&mut Peer::start(way), way);
+        }
+        if all || named("idle") {
+            costs::run_idle(way);
         }
     }
     if all || named("process") {
@@ -59,6 +83,9 @@ fn main() {
     }
     if all || named("threads") {
         threads::run();
+    }
+    if all || named("opening") {
+        costs::run_opening();
     }
     if all || named("memory") {
         memory::run();

@@ -2,6 +2,8 @@
 
 use rocinante::{Access, Context, Request, Status};
 
+use crate::spread::Goal;
+
 const PAIRS: usize = 500;
 const DEPTH: u32 = 16;
 
@@ -46,7 +48,7 @@ pub(crate) fn run() {
         "memory: {each:.2} KiB for each of {} queue pairs of depth 16 and 16, once used",
         2 * PAIRS
     );
-    println!("        the goal is at most 8 KiB\n");
+    println!("        goal {}\n", Goal::AtMost(3.0).for_figure(each));
 }
 
 fn resident_kib() -> u64 {

@@ -9,8 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use driver::Notifier;
 use rocinante::{
-    Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify,
-    OpenOptions, QueuePair, RemoteMemory, Request, Shortcut, Status,
+    Access, CompletionChannel, CompletionQueue, ConnectOptions, Context, Endpoint, MemoryRegion,
+    Notify, OpenOptions, PathMtu, PreparedQueuePair, ProtectionDomain, QueuePair, RemoteMemory,
+    Request, Shortcut, Status,
 };
 
 pub(crate) const ADDRESS: &str = "127.61.0.1";
@@ -25,6 +26,16 @@ pub(crate) enum Way {
     Sockets,
     /// Through memory that both have.
     Shortcut,
+}
+
+impl Way {
+    /// The option of this process, and the variable of the other one.
+    pub(crate) fn settings(self) -> (Shortcut, &'static str) {
+        match self {
+            Way::Shortcut => (Shortcut::Auto, ""),
+            Way::Sockets => (Shortcut::Never, "0"),
+        }
+    }
 }
 
 impl fmt::Display for Way {
@@ -42,14 +53,15 @@ pub(crate) struct End {
     pub(crate) channel: CompletionChannel,
     pub(crate) completions: CompletionQueue,
     pub(crate) memory: MemoryRegion,
-    prepared: Option<rocinante::PreparedQueuePair>,
+    prepared: Option<PreparedQueuePair>,
     pub(crate) queue_pair: Option<QueuePair>,
+    domain: ProtectionDomain,
     /// A channel as C programs have it.
     events: OnceLock<Arc<Notifier>>,
 }
 
 impl End {
-    pub(crate) fn open(address: &str, options: &OpenOptions) -> Self {
+    pub(crate) fn open(address: &str, options: &OpenOptions, path_mtu: Option<PathMtu>) -> Self {
         let context = Context::open_with(address, options).expect("a loopback address");
         let domain = context.allocate_protection_domain().expect("room");
         let channel = context.create_completion_channel().expect("room");
@@ -57,8 +69,13 @@ impl End {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let memory = domain.allocate_memory(MEMORY, access).expect("room");
         let builder = domain.queue_pair_builder(&completions).depth(DEPTH, DEPTH);
+        let builder = builder.connect_options(ConnectOptions {
+            path_mtu,
+            ..ConnectOptions::default()
+        });
         Self {
             prepared: Some(builder.create_reliable().expect("room")),
+            domain,
             channel,
             completions,
             memory,
@@ -76,6 +93,15 @@ impl End {
     pub(crate) fn connect(&mut self, peer: Endpoint) {
         let prepared = self.prepared.take().expect("connected once");
         self.queue_pair = Some(prepared.connect(peer).expect("a peer"));
+    }
+
+    /// More queue pairs with the same completion queue.
+    fn prepare_more(&self, count: usize) -> Vec<PreparedQueuePair> {
+        let prepare = |_| {
+            let builder = self.domain.queue_pair_builder(&self.completions);
+            builder.depth(16, 16).create_reliable().expect("room")
+        };
+        (0..count).map(prepare).collect()
     }
 
     pub(crate) fn post_send(&self, request: Request) {
@@ -193,7 +219,7 @@ pub(crate) fn wait_readable(descriptor: &impl AsFd) {
 
 /// The peer, as this side sees it.
 pub(crate) struct Peer {
-    _process: Process,
+    process: Process,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
     pub(crate) end: End,
@@ -214,13 +240,16 @@ impl Drop for Process {
 
 impl Peer {
     pub(crate) fn start(way: Way) -> Self {
-        let (shortcut, variable) = match way {
-            Way::Shortcut => (Shortcut::Auto, ""),
-            Way::Sockets => (Shortcut::Never, "0"),
-        };
+        Self::start_with(way, None)
+    }
+
+    /// With packets of another size.
+    pub(crate) fn start_with(way: Way, path_mtu: Option<PathMtu>) -> Self {
+        let (shortcut, variable) = way.settings();
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
             .arg("peer")
+            .arg(path_mtu.map_or(0, PathMtu::code).to_string())
             .env("ROCI_SHORTCUT", variable)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -232,7 +261,7 @@ impl Peer {
             shortcut,
             ..OpenOptions::default()
         };
-        let mut end = End::open(ADDRESS, &options);
+        let mut end = End::open(ADDRESS, &options, path_mtu);
         let udp = UdpSocket::bind((ADDRESS, 0)).expect("a port");
         let ours = udp.local_addr().expect("it has one");
         writeln!(orders, "{} {ours}", end.endpoint()).expect("it listens");
@@ -250,7 +279,7 @@ impl Peer {
             key: rocinante::Key::new(key.parse().expect("a key")),
         };
         Self {
-            _process: Process(child),
+            process: Process(child),
             orders,
             answers,
             end,
@@ -258,6 +287,24 @@ impl Peer {
             tcp,
             udp,
         }
+    }
+
+    /// More connections to the same peer.
+    pub(crate) fn connect_more(&mut self, count: usize) -> Vec<QueuePair> {
+        writeln!(self.orders, "more {count}").expect("it listens");
+        let connect = |prepared: PreparedQueuePair| {
+            writeln!(self.orders, "{}", prepared.endpoint()).expect("it listens");
+            let theirs = next_line(&mut self.answers);
+            let connected = prepared.connect(theirs.parse().expect("an endpoint"));
+            connected.expect("a peer")
+        };
+        let prepared = self.end.prepare_more(count).into_iter();
+        prepared.map(connect).collect()
+    }
+
+    /// The number of the other process.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.0.id()
     }
 
     /// Tells the peer what to be next, and waits until it is.
@@ -274,9 +321,10 @@ fn next_line(answers: &mut BufReader<ChildStdout>) -> String {
 }
 
 /// The peer itself.
-pub(crate) fn run() {
+pub(crate) fn run(path_mtu: &str) {
+    let path_mtu = path_mtu.parse().ok().and_then(PathMtu::from_code);
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
-    let mut end = End::open(PEER_ADDRESS, &OpenOptions::from_env());
+    let mut end = End::open(PEER_ADDRESS, &OpenOptions::from_env(), path_mtu);
     let listener = TcpListener::bind((PEER_ADDRESS, 0)).expect("a port");
     let udp = UdpSocket::bind((PEER_ADDRESS, 0)).expect("a port");
     let first = lines.next().expect("an endpoint and an address");
@@ -295,7 +343,8 @@ pub(crate) fn run() {
     udp.connect(address).expect("an address");
     let (mut tcp, _) = listener.accept().expect("a connection");
     tcp.set_nodelay(true).expect("TCP");
-    for line in lines {
+    let mut more = Vec::new();
+    while let Some(line) = lines.next() {
         let mut words = line.split_whitespace();
         let role = words.next().expect("a role");
         let mut number = || {
@@ -306,6 +355,7 @@ pub(crate) fn run() {
         };
         match role {
             "target" => println!("ready"),
+            "more" => more.extend(connect_more(&end, number(), &mut lines)),
             "sink" => sink(&mut tcp, number()),
             "receive" => receive(&end, number(), number()),
             "echo-spin" => echo(&end, number(), number(), End::spin_for_receive),
@@ -318,6 +368,22 @@ pub(crate) fn run() {
             _ => panic!("what is `{role}`?"),
         }
     }
+}
+
+/// The other ends of [`Peer::connect_more`].
+fn connect_more(
+    end: &End,
+    count: usize,
+    lines: &mut impl Iterator<Item = String>,
+) -> Vec<QueuePair> {
+    let connect = |prepared: PreparedQueuePair| {
+        let theirs = lines.next().expect("an endpoint");
+        println!("{}", prepared.endpoint());
+        let connected = prepared.connect(theirs.parse().expect("an endpoint"));
+        connected.expect("a peer")
+    };
+    let prepared = end.prepare_more(count).into_iter();
+    prepared.map(connect).collect()
 }
 
 /// Reads this number of bytes and answers with one.
