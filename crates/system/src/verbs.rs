@@ -27,7 +27,7 @@ mod xrc_domain;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub(crate) use context::device_name;
-pub use context::{Context, DeviceAttributes, PortAttributes};
+pub use context::{AsyncEvent, Context, DeviceAttributes, PortAttributes};
 pub(crate) use convert::attributes_from;
 pub use device_memory::DeviceMemory;
 pub use error::OpenError;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{AsyncEvent, Counters, SystemRefusal};
+use engine::{Counters, SystemRefusal};
 use net::interface::Device;
 use wire::{Gid, PathMtu};
 
+use crate::async_event::AsyncEvent;
 use crate::rdma_cm::CmId;
 use crate::system_device::{self, SystemDevice};
 use driver::{DeviceChoice, Driver, OpenError, OpenOptions};
@@ -121,8 +122,8 @@ impl Context {
     #[must_use]
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         match &self.0 {
-            Opened::Software(driver) => driver.poll_event(),
-            Opened::System(system) => system.context.wait_event(Duration::ZERO),
+            Opened::Software(driver) => driver.poll_event().map(AsyncEvent::of_software),
+            Opened::System(_) => self.wait_event(Duration::ZERO),
         }
     }
 
@@ -130,8 +131,14 @@ impl Context {
     #[must_use]
     pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
         match &self.0 {
-            Opened::Software(driver) => driver.wait_event(Some(driver::clock::now() + timeout)),
-            Opened::System(system) => system.context.wait_event(timeout),
+            Opened::Software(driver) => {
+                let event = driver.wait_event(Some(driver::clock::now() + timeout));
+                event.map(AsyncEvent::of_software)
+            }
+            Opened::System(system) => {
+                let event = system.context.wait_event(timeout);
+                event.map(AsyncEvent::of_system)
+            }
         }
     }
 

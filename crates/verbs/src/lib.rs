@@ -241,6 +241,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
+mod async_event;
 mod completion_channel;
 mod completion_queue;
 mod connection;
@@ -261,6 +262,7 @@ mod system_device;
 mod xrc;
 mod xrc_domain;
 
+pub use async_event::AsyncEvent;
 pub use completion_channel::{CompletionChannel, QueueToken};
 pub use completion_queue::CompletionQueue;
 pub use connection::{
@@ -277,7 +279,7 @@ pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, PreparedQueuePair, QueuePair, QueuePairBuilder,
 };
 pub use request::Request;
-pub use shared_receive_queue::SharedReceiveQueue;
+pub use shared_receive_queue::{ReceiveQueueToken, SharedReceiveQueue};
 pub use xrc::{PreparedXrcInitiator, PreparedXrcTarget, XrcInitiator, XrcReceiveQueue, XrcTarget};
 pub use xrc_domain::XrcDomain;
 
@@ -286,8 +288,8 @@ pub use driver::{
     device_at, enable_explanations,
 };
 pub use engine::{
-    Access, Address, AddressError, AsyncEvent, Attribute, Attributes, CompletedWork, Completion,
-    Counters, MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS, MemoryError, ModifyError,
+    Access, Address, AddressError, Attribute, Attributes, CompletedWork, Completion, Counters,
+    MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS, MemoryError, ModifyError,
     MulticastError, Notify, ObjectError, OwnedMemory, PostError, RawMemory, RemoteMemory,
     RemoteMemoryParseError, Segment, State, Status, SystemRefusal, WindowKind, WorkError,
 };

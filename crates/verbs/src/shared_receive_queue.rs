@@ -24,6 +24,16 @@ enum Object {
     System(Arc<verbs::SharedReceiveQueue>),
 }
 
+/// Identifies a shared receive queue in asynchronous events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReceiveQueueToken(pub(crate) u64);
+
+impl ReceiveQueueToken {
+    pub(crate) fn of_software(queue: Id<engine::SharedReceiveQueue>) -> Self {
+        Self(u64::from(queue.index()))
+    }
+}
+
 impl ProtectionDomain {
     /// Creates a shared receive queue.
     pub fn create_shared_receive_queue(
@@ -89,6 +99,15 @@ impl SharedReceiveQueue {
         match &self.0.object {
             Object::Software(queue) => self.0.domain.driver().post_shared_receive(queue, request),
             Object::System(queue) => Ok(queue.post_receive(&request)?),
+        }
+    }
+
+    /// Its token in [events](crate::AsyncEvent::SharedReceiveLimit) of its device.
+    #[must_use]
+    pub fn token(&self) -> ReceiveQueueToken {
+        match &self.0.object {
+            Object::Software(queue) => ReceiveQueueToken::of_software(queue.id()),
+            Object::System(queue) => ReceiveQueueToken(queue.token()),
         }
     }
 

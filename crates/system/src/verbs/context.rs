@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abi::{
-    ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_gid, ibv_port_attr, ibv_qp,
+    ibv_async_event, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_port_attr,
+    ibv_qp, ibv_srq,
 };
-use engine::{AsyncEvent, SystemRefusal};
+use engine::SystemRefusal;
 use wire::{Gid, PathMtu, Qpn};
 
 use super::descriptor::{set_nonblocking, wait_readable};
@@ -257,8 +258,37 @@ impl Context {
     }
 }
 
-/// An event in the engine's terms. It must not be acknowledged yet: a queue pair exists until its events are.
+/// An asynchronous event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AsyncEvent {
+    /// A completion queue overran, with its token.
+    CompletionQueueError(u64),
+    /// A shared receive queue holds fewer receives than its limit, with its token.
+    SharedReceiveLimit(u64),
+    /// An event without a queue.
+    Other(engine::AsyncEvent),
+}
+
+/// An event. It must not be acknowledged yet: what it is about exists until its events are.
 fn event_of(found: &ibv_async_event) -> AsyncEvent {
+    match found.event_type {
+        abi::IBV_EVENT_CQ_ERR => {
+            // SAFETY: the type of the event says that it is about a completion queue, which can't be destroyed before the event is acknowledged.
+            let token = unsafe { (*found.element.cast::<ibv_cq>()).cq_context };
+            AsyncEvent::CompletionQueueError(token.addr() as u64)
+        }
+        abi::IBV_EVENT_SRQ_LIMIT_REACHED => {
+            // SAFETY: as before, about a shared receive queue.
+            let token = unsafe { (*found.element.cast::<ibv_srq>()).srq_context };
+            AsyncEvent::SharedReceiveLimit(token.addr() as u64)
+        }
+        _ => AsyncEvent::Other(event_in_engine(found)),
+    }
+}
+
+/// An event in the engine's terms, as [`event_of`].
+fn event_in_engine(found: &ibv_async_event) -> engine::AsyncEvent {
+    use engine::AsyncEvent;
     let queue_pair = || {
         // SAFETY: the type of the event says that it is about a queue pair, which can't be destroyed before the event is acknowledged.
         Qpn::new(unsafe { (*found.element.cast::<ibv_qp>()).qp_num })

@@ -1,7 +1,8 @@
 //! Shared receive queues.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use abi::{ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
 use engine::{ReceiveRequest, SystemRefusal};
@@ -19,6 +20,7 @@ use super::xrc_domain::{LACKS, XrcDomain};
 pub struct SharedReceiveQueue {
     pub(super) raw: NonNull<ibv_srq>,
     domain: Arc<Domain>,
+    token: u64,
     /// What a queue for XRC also has.
     xrc: Option<ForXrc>,
 }
@@ -44,13 +46,14 @@ impl SharedReceiveQueue {
         capacity: u32,
         max_segments: u32,
     ) -> Result<Arc<Self>, SystemRefusal> {
+        let token = next_token();
         let mut wanted = ibv_srq_init_attr {
+            srq_context: ptr::without_provenance_mut(token as usize),
             attr: ibv_srq_attr {
                 max_wr: capacity,
                 max_sge: max_segments,
                 srq_limit: 0,
             },
-            ..ibv_srq_init_attr::default()
         };
         let create = domain.context.functions.ibv_create_srq;
         // SAFETY: the domain exists, and the new queue keeps it alive.
@@ -58,6 +61,7 @@ impl SharedReceiveQueue {
         Ok(Arc::new(Self {
             raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_create_srq"))?,
             domain: Arc::clone(domain),
+            token,
             xrc: None,
         }))
     }
@@ -78,7 +82,9 @@ impl SharedReceiveQueue {
         let (Some(create), Some(number_of)) = operations else {
             return Err(SystemRefusal::Lacks(LACKS));
         };
+        let token = next_token();
         let mut wanted = ibv_srq_init_attr_ex {
+            srq_context: ptr::without_provenance_mut(token as usize),
             attr: ibv_srq_attr {
                 max_wr: capacity,
                 max_sge: max_segments,
@@ -101,6 +107,7 @@ impl SharedReceiveQueue {
         let mut queue = Self {
             raw,
             domain: Arc::clone(domain),
+            token,
             xrc: None,
         };
         let mut number = 0;
@@ -120,6 +127,11 @@ impl SharedReceiveQueue {
     /// Its number for peers, if it is for XRC.
     pub fn number(&self) -> Option<Srqn> {
         self.xrc.as_ref().map(|xrc| xrc.number)
+    }
+
+    /// Its number in asynchronous events.
+    pub fn token(&self) -> u64 {
+        self.token
     }
 
     /// Posts a receive.
@@ -146,6 +158,12 @@ impl SharedReceiveQueue {
             number => Err(error_number("ibv_modify_srq", number)),
         }
     }
+}
+
+/// A number that no other queue of this process has.
+fn next_token() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Drop for SharedReceiveQueue {

@@ -22,6 +22,11 @@ pub(crate) fn is_ours() -> bool {
     env!("CARGO_PKG_NAME") == "capi"
 }
 
+/// Whether it is the kernel's Soft-RoCE.
+pub(crate) fn is_rxe() -> bool {
+    system_device().is_some_and(|name| name.starts_with("rxe"))
+}
+
 pub(crate) fn open() -> Context {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let Some(name) = system_device() else {

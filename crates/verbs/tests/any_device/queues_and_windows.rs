@@ -3,12 +3,12 @@
 use std::os::fd::AsFd;
 
 use rocinante::{
-    Access, CompletedWork, CompletionChannel, CompletionQueue, Context, MemoryRegion, MemoryWindow,
-    Notify, PostError, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteMemory, Request,
-    Status, WindowKind,
+    Access, AsyncEvent, CompletedWork, CompletionChannel, CompletionQueue, Context, MemoryRegion,
+    MemoryWindow, Notify, PostError, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteMemory,
+    Request, Status, WindowKind,
 };
 
-use crate::device::{open, system_device};
+use crate::device::{is_rxe, open};
 use crate::{ALL, Pair, SIZE, TIMEOUT, pattern};
 
 /// Two connected queue pairs of one device.
@@ -233,9 +233,78 @@ fn a_window_ends_at_its_bounds() {
     };
     pair.left
         .post(Request::write(further).inline(b"one byte too far"));
-    let expected = match system_device() {
-        Some(name) if name.starts_with("rxe") => Status::Success,
-        _ => Status::RemoteAccess,
+    let expected = if is_rxe() {
+        Status::Success
+    } else {
+        Status::RemoteAccess
     };
     assert_eq!(pair.left.completion().status, expected);
+}
+
+#[test]
+fn a_send_with_invalidate_ends_a_window_of_the_peer() {
+    let pair = Pair::reliable();
+    let Bound { window, remote, .. } = &bound(&pair, WindowKind::Two);
+    pair.right.receive(9, 64);
+    let key = window.remote_key();
+    pair.left
+        .post(Request::send_with_invalidate(key).inline(b"done with it"));
+    pair.left.success();
+    let received = pair.right.success();
+    assert_eq!((received.id, received.length), (9, 12));
+    // rxe does not tell programs which key it was.
+    let is_silent = is_rxe() && received.invalidated.is_none();
+    assert!(
+        is_silent || received.invalidated == Some(key),
+        "{received:?}"
+    );
+    pair.left.post(Request::write(*remote).inline(b"too late"));
+    assert_eq!(pair.left.completion().status, Status::RemoteAccess);
+}
+
+#[test]
+fn a_fenced_send_has_what_an_earlier_read_brought() {
+    let pair = Pair::reliable();
+    let bytes = pattern(6, 8000);
+    pair.right.memory.write(0, &bytes);
+    let room = pair.right.memory.slice(8000..16_000);
+    pair.right.queue_pair.post_receive(1, [room]).expect("room");
+    let between = || pair.left.memory.slice(..8000);
+    let read = Request::read(pair.right.memory.remote(0)).data(between());
+    let send = Request::send().data(between()).fenced();
+    pair.left
+        .queue_pair
+        .post_send_many([read, send])
+        .expect("room");
+    assert_eq!(pair.left.success().work, CompletedWork::Read);
+    assert_eq!(pair.left.success().work, CompletedWork::Send);
+    assert_eq!(pair.right.success().length, 8000);
+    assert_eq!(pair.right.memory.to_vec(8000..16_000), bytes);
+}
+
+#[test]
+fn an_event_names_the_shared_queue_that_reached_its_limit() {
+    let context = open();
+    let domain = context.allocate_protection_domain().expect("room");
+    let sent = context.create_completion_queue(16).expect("room");
+    let received = context.create_completion_queue(16).expect("room");
+    let [other, shared] = [(); 2].map(|()| domain.create_shared_receive_queue(8, 1).expect("room"));
+    assert_ne!(other.token(), shared.token());
+    let with_shared = |builder: QueuePairBuilder| builder.shared_receive_queue(&shared);
+    let [left, _right] = connect(&domain, [&sent, &received], with_shared);
+    let memory = domain.allocate_memory(64, ALL).expect("memory");
+    for id in 0..3 {
+        shared.post_receive(id, [memory.all()]).expect("room");
+    }
+    shared.arm_limit(2).expect("a limit");
+    let send = || {
+        left.post_send(Request::send().inline(b"taken"))
+            .expect("room");
+        received.wait_for(TIMEOUT).expect("it arrives");
+    };
+    send();
+    assert_eq!(context.poll_event(), None, "two are left");
+    send();
+    let event = context.wait_event(TIMEOUT);
+    assert_eq!(event, Some(AsyncEvent::SharedReceiveLimit(shared.token())));
 }
