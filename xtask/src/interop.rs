@@ -16,6 +16,7 @@ mod device_files;
 pub(crate) mod guest_files;
 mod icrc_check;
 pub(crate) mod image;
+mod layer_cost;
 mod library_tests;
 mod machine;
 mod namespace;
@@ -65,6 +66,7 @@ const FULL_RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub(crate) use apt::Apt;
 pub(crate) use backend::Backend;
 pub(crate) use bench::compare;
+pub(crate) use layer_cost::measure as measure_layer;
 
 /// What to run.
 #[derive(Args, Clone, Default)]
@@ -93,6 +95,9 @@ pub(crate) struct Options {
     /// Run the benchmark instead of the rows
     #[arg(long, hide = true)]
     compare: bool,
+    /// Measure the cost of the Rust API instead
+    #[arg(long, hide = true)]
+    layer: bool,
 }
 
 /// The name of the tests of our C libraries for `--only`.
@@ -175,6 +180,7 @@ impl Options {
             (self.full, "--full"),
             (self.record, "--record"),
             (self.compare, "--compare"),
+            (self.layer, "--layer"),
         ];
         words.extend(flags.iter().filter(|it| it.0).map(|it| it.1.to_owned()));
         if let Some(only) = &self.only {
@@ -251,6 +257,9 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     namespace::end_with_the_outside();
     if options.compare {
         return bench::compare_inside(options.backend);
+    }
+    if options.layer {
+        return layer_cost::measure_inside(options.backend);
     }
     let start = Instant::now();
     let build_directory = BuildDirectory::find(options.kernel())?;

@@ -182,21 +182,21 @@ fn everything(output: &Output) -> String {
 }
 
 /// A number in the line of perftest's table that begins with the size.
-fn column_of(table: &str, size: &str, column: usize) -> Option<f64> {
+pub(crate) fn column_of(table: &str, size: &str, column: usize) -> Option<f64> {
     let mut lines = table.lines().map(str::split_whitespace);
     let mut line = lines.find(|line| line.clone().next() == Some(size))?;
     line.nth(column)?.parse().ok()
 }
 
 /// A number of our own result.
-fn field_of(json: &str, name: &str) -> Option<f64> {
+pub(crate) fn field_of(json: &str, name: &str) -> Option<f64> {
     let (_, behind) = json.split_once(&format!("\"{name}\": "))?;
     let end = behind.find([',', '\n', '}'])?;
     behind[..end].trim().parse().ok()
 }
 
 /// Sorts the numbers, and gives the one in the middle.
-fn median(numbers: &mut [f64]) -> f64 {
+pub(crate) fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
 }

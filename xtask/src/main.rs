@@ -66,6 +66,9 @@ enum Task {
         /// Compare with the kernel's Soft-RoCE and TCP instead
         #[arg(long, conflicts_with = "arguments")]
         kernel: bool,
+        /// Compare `roci perf` with perftest, both on the kernel's Soft-RoCE, instead
+        #[arg(long, conflicts_with_all = ["arguments", "kernel"])]
+        layer: bool,
         /// How to run that kernel
         #[arg(long, value_enum, requires = "kernel", default_value_t = interop::Backend::Uml)]
         backend: interop::Backend,
@@ -148,6 +151,7 @@ fn main() -> ExitCode {
             backend,
             ..
         } => return done(interop::compare(workspace_root(), backend)),
+        Task::Bench { layer: true, .. } => return done(interop::measure_layer(workspace_root())),
         Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), library_overhead()]),
         Task::Fuzz { target, seconds } => {
             test_steps::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])

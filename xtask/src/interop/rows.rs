@@ -108,7 +108,11 @@ impl Role {
 }
 
 impl Row {
-    fn new(name: impl Into<String>, server: impl Into<String>, client: impl Into<String>) -> Self {
+    pub(super) fn new(
+        name: impl Into<String>,
+        server: impl Into<String>,
+        client: impl Into<String>,
+    ) -> Self {
         Self {
             name: name.into(),
             way: Way::Run,
@@ -122,7 +126,7 @@ impl Row {
         }
     }
 
-    fn way(self, way: Way) -> Self {
+    pub(super) fn way(self, way: Way) -> Self {
         Self { way, ..self }
     }
 
