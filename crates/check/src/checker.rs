@@ -374,8 +374,10 @@ impl<S: Clone> Step<'_, S> {
 
     /// Whether an earlier request will store its result into memory that a new one sends.
     fn is_filled(&self, space: Space, range: &Range<u64>, purpose: Purpose) -> bool {
-        let mut overlapping = self.checker.local.overlapping(space, range);
-        purpose == Purpose::Send && overlapping.any(|(other, _)| other.purpose == Purpose::Result)
+        let local = &self.checker.local;
+        purpose == Purpose::Send
+            && local.has(Purpose::Result)
+            && (local.overlapping(space, range)).any(|(it, _)| it.purpose == Purpose::Result)
     }
 
     /// Records the remote memory of a request, and checks that no other request conflicts.

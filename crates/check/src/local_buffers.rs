@@ -64,6 +64,8 @@ pub(crate) struct LocalUses<S> {
     uses: BTreeMap<UseKey, LocalUse<S>>,
     longest: u64,
     next: u64,
+    /// How many uses have each purpose.
+    counts: [usize; 3],
 }
 
 impl<S> LocalUses<S> {
@@ -72,19 +74,25 @@ impl<S> LocalUses<S> {
             uses: BTreeMap::new(),
             longest: 0,
             next: 0,
+            counts: [0; 3],
         }
     }
 
     pub(crate) fn insert(&mut self, it: LocalUse<S>) -> UseKey {
         let key = (it.space, it.range.start, self.next);
         self.next += 1;
+        self.counts[it.purpose as usize] += 1;
         self.longest = self.longest.max(it.range.end - it.range.start);
         self.uses.insert(key, it);
         key
     }
 
     pub(crate) fn remove(&mut self, keys: &[UseKey]) {
-        keys.iter().for_each(|key| drop(self.uses.remove(key)));
+        for key in keys {
+            if let Some(removed) = self.uses.remove(key) {
+                self.counts[removed.purpose as usize] -= 1;
+            }
+        }
         if self.uses.is_empty() {
             self.longest = 0;
         }
@@ -92,6 +100,11 @@ impl<S> LocalUses<S> {
 
     pub(crate) fn get(&self, key: &UseKey) -> Option<&LocalUse<S>> {
         self.uses.get(key)
+    }
+
+    /// Whether a use has this purpose.
+    pub(crate) fn has(&self, purpose: Purpose) -> bool {
+        self.counts[purpose as usize] > 0
     }
 
     /// Notes that a request has ended.
@@ -139,6 +152,9 @@ impl<S> LocalUses<S> {
         range: &Range<u64>,
         mut note: impl FnMut(&mut LocalUse<S>),
     ) {
+        if !self.has(purpose) {
+            return;
+        }
         let lowest = range.start.saturating_sub(self.longest);
         let near = (self.uses).range_mut((space, lowest, 0)..(space, range.end, 0));
         for (_, it) in near {
@@ -166,6 +182,11 @@ impl<S> LocalUses<S> {
         new: &'u LocalUse<S>,
         fence: u64,
     ) -> Option<(&'u LocalUse<S>, Range<u64>)> {
+        let purposes = [Purpose::Send, Purpose::Result, Purpose::Receive];
+        let mut conflicting = purposes.iter().filter(|it| it.conflicts(new.purpose));
+        if !conflicting.any(|it| self.has(*it)) {
+            return None;
+        }
         let mut overlapping = self.overlapping(new.space, &new.range);
         overlapping.find(|(other, _)| {
             let same_queue = other.request.queue_pair == new.request.queue_pair;

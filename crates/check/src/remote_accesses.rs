@@ -65,8 +65,8 @@ impl<S> RemoteUses<S> {
         fence: u64,
     ) -> Option<(&RemoteUse<S>, Range<u64>, Conflict)> {
         self.uses.get(&remote)?.iter().find_map(|earlier| {
-            let common = common(&earlier.range, &new.range)?;
             let conflict = earlier.conflict_with(new, fence)?;
+            let common = common(&earlier.range, &new.range)?;
             Some((earlier, common, conflict))
         })
     }

@@ -207,6 +207,16 @@ pub struct RemoteAccess {
     pub message: u32,
 }
 
+impl RemoteAccess {
+    /// Whether another one is the next part of the same WRITE.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        let of_message = |it: &Self| (it.queue_pair, it.kind, it.key, it.message);
+        self.kind == RemoteAccessKind::Write
+            && of_message(self) == of_message(next)
+            && self.address.wrapping_add(self.length.into()) == next.address
+    }
+}
+
 /// What an access of a peer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteAccessKind {
@@ -242,6 +252,21 @@ impl Observations {
     pub(crate) fn note(&mut self, describe: impl FnOnce() -> Observation) {
         if let Some(waiting) = &mut self.waiting {
             waiting.push_back(describe());
+        }
+    }
+
+    /// Records an access of a peer. The packets of a WRITE that arrive in succession make one.
+    #[inline]
+    pub(crate) fn note_access(&mut self, access: impl FnOnce() -> RemoteAccess) {
+        let Some(waiting) = &mut self.waiting else {
+            return;
+        };
+        let access = access();
+        match waiting.back_mut() {
+            Some(Observation::RemoteAccess(before)) if before.is_continued_by(&access) => {
+                before.length = before.length.saturating_add(access.length);
+            }
+            _ => waiting.push_back(Observation::RemoteAccess(access)),
         }
     }
 

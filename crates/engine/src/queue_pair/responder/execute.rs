@@ -287,15 +287,13 @@ impl QueuePair {
         length: u32,
         device: &mut DeviceState,
     ) {
-        device.observations.note(|| {
-            Observation::RemoteAccess(RemoteAccess {
-                queue_pair: self.number,
-                kind,
-                key,
-                address,
-                length,
-                message: self.responder.completed,
-            })
+        device.observations.note_access(|| RemoteAccess {
+            queue_pair: self.number,
+            kind,
+            key,
+            address,
+            length,
+            message: self.responder.completed,
         });
     }
 
