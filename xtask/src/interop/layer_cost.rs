@@ -37,10 +37,10 @@ struct Measurement {
 }
 
 const MEASUREMENTS: [Measurement; 7] = [
-    bandwidth("ib_write_bw", "write-bw", "65536", "3000"),
-    bandwidth("ib_read_bw", "read-bw", "65536", "3000"),
-    bandwidth("ib_send_bw", "send-bw", "65536", "3000"),
-    bandwidth("ib_write_bw", "write-bw", "64", "20000"),
+    bandwidth("ib_write_bw", "write-bw", "65536", "1000"),
+    bandwidth("ib_read_bw", "read-bw", "65536", "1000"),
+    bandwidth("ib_send_bw", "send-bw", "65536", "1000"),
+    bandwidth("ib_write_bw", "write-bw", "64", "10000"),
     latency("ib_send_lat", "send-lat"),
     latency("ib_write_lat", "write-lat"),
     latency("ib_read_lat", "read-lat"),
@@ -67,7 +67,7 @@ const fn latency(program: &'static str, test: &'static str) -> Measurement {
         program,
         test,
         size: "64",
-        messages: "5000",
+        messages: "2000",
         column: 4,
         field: "typical_us",
     }
