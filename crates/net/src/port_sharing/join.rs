@@ -82,6 +82,7 @@ impl Member {
             process: Identity::current(),
             registry,
             receiver: Arc::new(receiver),
+            services: Arc::default(),
             sender,
             mailbox,
             outbox: Outbox::default(),

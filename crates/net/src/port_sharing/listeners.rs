@@ -1,7 +1,7 @@
 //! Which member listens for which service.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::member::Member;
@@ -47,6 +47,8 @@ pub struct Claimant {
     block: NumberBlock,
     /// The member's socket. After the member has left, it is none of the group.
     receiver: Arc<Receiver>,
+    /// The services that the member has claimed.
+    services: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Member {
@@ -61,8 +63,45 @@ impl Member {
             registry: Arc::clone(&self.registry),
             block: self.block,
             receiver: Arc::clone(&self.receiver),
+            services: Arc::clone(&self.services),
         }
     }
+
+    /// Claims the services of this member again that are not in the registry any more, because it was damaged or
+    /// removed. One that another process has claimed meanwhile is lost.
+    pub(super) fn claim_lost_services(&self) -> Result<(), RegistryError> {
+        let lost = {
+            let mut cached_table = self.cached_table.borrow_mut();
+            self.lost_services(&*cached_table.current(&self.registry)?)
+        };
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let locked = self.registry.lock_briefly()?;
+        let mut table = locked.read()?;
+        for service in self.lost_services(&table) {
+            table.listeners.push(Listener {
+                service,
+                block: self.block,
+            });
+        }
+        self.claimant().write(&locked, &table)
+    }
+
+    fn lost_services(&self, table: &Table) -> Vec<u64> {
+        let is_known = |service: u64| table.listeners.iter().any(|it| it.service == service);
+        let services = known_services(&self.services);
+        services
+            .iter()
+            .copied()
+            .filter(|it| !is_known(*it))
+            .collect()
+    }
+}
+
+/// No change of the list can fail halfway.
+fn known_services(services: &Mutex<Vec<u64>>) -> MutexGuard<'_, Vec<u64>> {
+    services.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Listeners<'_> {
@@ -93,11 +132,14 @@ impl Claimant {
             service,
             block: self.block,
         });
-        Ok(self.write(&locked, &table)?)
+        self.write(&locked, &table)?;
+        known_services(&self.services).push(service);
+        Ok(())
     }
 
     /// Releases a service of the member.
     pub fn release(&self, service: u64) -> Result<(), RegistryError> {
+        known_services(&self.services).retain(|it| *it != service);
         let locked = self.registry.lock()?;
         let mut table = locked.read()?;
         let ours = self.block;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use wire::{IcrcChecker, IcrcGenerator, Qpn};
@@ -50,6 +50,8 @@ pub struct Member {
     pub(super) process: Identity,
     pub(super) registry: Arc<Registry>,
     pub(super) receiver: Arc<Receiver>,
+    /// The services that this member has claimed.
+    pub(super) services: Arc<Mutex<Vec<u64>>>,
     pub(super) sender: Sender,
     pub(super) mailbox: Mailbox,
     pub(super) outbox: Outbox,

@@ -6,7 +6,7 @@
 //! the kernel releases it when its holder dies.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a caller tries that can repeat its work later: a few milliseconds.
 const BRIEF_LOCK_ATTEMPTS: u32 = 32;
+
+/// How many bytes of a table are read: several times those of the largest. Anything longer was not written by a member.
+const LONGEST_TABLE: u64 = 8 << 20;
 
 /// Why the registry can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,12 @@ pub(super) struct Stamp {
     inode: u64,
     modified: (i64, i64),
     length: u64,
+}
+
+/// Opens a file for reading. A FIFO in its place is empty, and keeps nobody waiting.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// The registry of one address.
@@ -103,8 +112,11 @@ impl Registry {
 
     /// The current table.
     pub(super) fn read(&self) -> Result<Table, RegistryError> {
-        let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
+        let mut text = String::new();
+        let read =
+            open(&self.path).and_then(|file| file.take(LONGEST_TABLE).read_to_string(&mut text));
+        let text = match read {
+            Ok(_) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(source) => return Err(self.unusable(source)),
         };
@@ -124,7 +136,7 @@ impl Registry {
         from: impl FnOnce(&File) -> io::Result<u64>,
     ) -> Result<String, RegistryError> {
         let mut buffer = [0; Seen::LONGEST];
-        let read = File::open(&self.path).and_then(|file| {
+        let read = open(&self.path).and_then(|file| {
             let from = from(&file)?;
             file.read_at(&mut buffer, from)
         });

@@ -139,22 +139,30 @@ impl Table {
         (self.listeners).retain(|listener| !blocks.contains(&listener.block));
     }
 
-    /// Removes a member whose socket is about to be closed. The last member takes its index.
-    /// Returns that member, or `None` if the indices are not known.
-    pub(super) fn close_gap(&mut self, leaver: NumberBlock) -> Option<Moved> {
-        let settled = self.is_settled();
-        let gap = self.member(leaver).and_then(|entry| entry.socket_index);
+    /// Removes a member whose socket is about to be closed. The member with the last index takes its index. Returns
+    /// which one that is, or `None` if the index of the leaving one is not known.
+    ///
+    /// Members of a stopped process do not record their indices. They have those that are left.
+    pub(super) fn close_gap(&mut self, leaver: NumberBlock) -> Option<GapClosed> {
+        let round = self.round;
+        let is_recorded = |entry: &&mut Entry| entry.round == round;
+        let is_plausible = self.may_fill_all_indices();
+        let gap = self.member_mut(leaver).filter(is_recorded);
+        let gap = gap.and_then(|entry| entry.socket_index);
         self.remove(leaver);
-        let (true, Some(gap)) = (settled, gap) else {
+        let (true, Some(gap)) = (is_plausible, gap) else {
             return None;
         };
         let last = self.members.len() as u32;
-        let mut members = self.members.iter_mut();
-        let moved = members.find(|entry| entry.socket_index == Some(last));
-        Some(Moved(moved.map(|entry| {
-            entry.socket_index = Some(gap);
-            (entry.block, gap)
-        })))
+        if gap == last {
+            return Some(GapClosed::NobodyMoves);
+        }
+        let mut recorded = self.members.iter_mut().filter(is_recorded);
+        let Some(moved) = recorded.find(|entry| entry.socket_index == Some(last)) else {
+            return Some(GapClosed::UnrecordedMoves(gap));
+        };
+        moved.socket_index = Some(gap);
+        Some(GapClosed::Moves(moved.block, gap))
     }
 
     /// Removes members whose processes have ended. Returns their blocks.
@@ -197,6 +205,7 @@ impl Table {
     }
 
     /// Whether every member has recorded its index in the latest round, and the indices have no gap.
+    #[cfg(test)]
     pub(super) fn is_settled(&self) -> bool {
         self.members.iter().all(|entry| entry.round == self.round) && self.fills_all_indices()
     }
@@ -329,9 +338,16 @@ impl Table {
     }
 }
 
-/// Which member moved to which index when another one left; `None` if no member moved.
+/// Which member moves to which index when another one leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moved(pub(super) Option<(NumberBlock, u32)>);
+pub(super) enum GapClosed {
+    /// The leaving member had the last index.
+    NobodyMoves,
+    /// This member.
+    Moves(NumberBlock, u32),
+    /// One that has not recorded its index.
+    UnrecordedMoves(u32),
+}
 
 #[cfg(test)]
 mod tests {
@@ -434,17 +450,46 @@ mod tests {
     fn the_last_member_takes_the_index_of_a_leaving_one() {
         let entries = [entry(1, Some(2)), entry(2, Some(0)), entry(3, Some(1))];
         let mut settled = table(&entries);
-        assert_eq!(
-            settled.close_gap(block(2)),
-            Some(Moved(Some((block(1), 0))))
-        );
+        let closed = settled.close_gap(block(2));
+        assert_eq!(closed, Some(GapClosed::Moves(block(1), 0)));
         assert!(settled.is_settled());
-        assert_eq!(settled.close_gap(block(3)), Some(Moved(None)));
+        let closed = settled.close_gap(block(3));
+        assert_eq!(closed, Some(GapClosed::NobodyMoves));
         assert!(settled.is_settled() && settled.retired == [block(2), block(3)]);
         let mut unsettled = table(&entries);
         unsettled.round += 1;
         assert_eq!(unsettled.close_gap(block(2)), None);
         assert_eq!(unsettled.members.len(), 2);
+    }
+
+    /// A stopped process has not taken part in the latest round.
+    #[test]
+    fn a_gap_is_closed_beside_a_stopped_member() {
+        let entries = [
+            entry(1, Some(0)),
+            entry(2, Some(1)),
+            entry(3, Some(2)),
+            entry(4, Some(3)),
+        ];
+        let stopped = |number| {
+            let mut table = table(&entries);
+            table.round += 1;
+            let round = table.round;
+            let others = table.members.iter_mut();
+            let others = others.filter(|entry| entry.block != block(number));
+            others.for_each(|entry| entry.round = round);
+            table
+        };
+        let mut first = stopped(1);
+        let closed = first.close_gap(block(2));
+        assert_eq!(closed, Some(GapClosed::Moves(block(4), 1)));
+        let mut last = stopped(4);
+        let closed = last.close_gap(block(2));
+        assert_eq!(closed, Some(GapClosed::UnrecordedMoves(1)));
+        assert_eq!(last.member(block(3)).unwrap().socket_index, Some(2));
+        let mut contradictory = stopped(1);
+        contradictory.member_mut(block(3)).unwrap().socket_index = Some(1);
+        assert_eq!(contradictory.close_gap(block(2)), None);
     }
 
     #[test]

@@ -12,11 +12,12 @@ use super::member::Member;
 use super::number_block::NumberBlock;
 use super::probe::{self, Probe};
 use super::registry::Locked;
-use super::registry_table::{Entry, Moved, Seen, Table};
+use super::registry_table::{Entry, GapClosed, Seen, Table};
 use super::repair_state::PROBE_TIMEOUT;
 use super::steering::program;
 use crate::poll::{self, Interest};
 use crate::restrictions::{self, Restriction};
+use crate::socket::Inbox;
 use crate::sys;
 
 /// Milliseconds between two checks whether the processes of other members still run. A packet for a dead member
@@ -40,6 +41,9 @@ const RECORD_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// In a group of at most this many members, each member installs the program when it has recorded its index. In a larger one that
 /// would take too long.
 const SMALL_GROUP: usize = 64;
+
+/// How often a member receives packets of others before it closes its socket: others may send without end.
+const MAX_RECEIVES_AT_LEAVE: usize = 16;
 
 /// How many indices a round probes when the group contains sockets of no member. A higher index
 /// would look like a queue pair number in a probe.
@@ -102,7 +106,7 @@ impl Member {
         {
             self.remove_dead_members()?;
         }
-        Ok(())
+        Ok(self.claim_lost_services()?)
     }
 
     /// Checks the registry if packets of other members were steered to this one.
@@ -173,10 +177,11 @@ impl Member {
     fn enter_again(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let table = locked.read()?;
-        if table.member(self.block).is_some() {
-            return Ok(());
+        if table.member(self.block).is_none() {
+            self.enter(&locked, table, false)?;
         }
-        self.enter(&locked, table, false)
+        drop(locked);
+        Ok(self.claim_lost_services()?)
     }
 
     /// Stops the steering of packets to this member. Packets that have arrived can still be
@@ -204,8 +209,8 @@ impl Member {
         }
     }
 
-    /// Removes this member from the registry and closes its socket. If all indices are known, the
-    /// last member takes its index and gets a probe. Otherwise a round of probes starts.
+    /// Removes this member from the registry and closes its socket. If its index is known, the
+    /// last member takes it and gets a probe. Otherwise a round of probes starts.
     pub(super) fn leave(&mut self) {
         let Ok(locked) = self.registry.lock() else {
             return;
@@ -218,16 +223,36 @@ impl Member {
             table.round = new_round(table.round);
         }
         let _ = locked.write(&table);
+        if matches!(gap_closed, Some(GapClosed::Moves(..))) {
+            self.hand_over(&table);
+        }
         let _ = sys::process::replace_with_null(self.receiver.as_fd());
         self.repair.round = table.round;
         match gap_closed {
-            Some(Moved(None)) => {}
-            Some(Moved(Some((block, index)))) => {
+            Some(GapClosed::NobodyMoves) => {}
+            Some(GapClosed::Moves(block, index)) => {
                 self.send_probe(index);
                 // If a forked child has kept this socket, the probe reaches no member.
                 let _ = self.mailbox.send(&self.registry.mailbox(block), &INSPECT);
             }
+            Some(GapClosed::UnrecordedMoves(index)) => self.send_probe(index),
             None => (0..table.members.len() as u32).for_each(|index| self.send_probe(index)),
+        }
+    }
+
+    /// Installs the program for the time after this socket is closed, and forwards the packets of the member that will have
+    /// its index. Otherwise they would reach any member until that one installs the program, and a stopped process forwards
+    /// nothing.
+    fn hand_over(&mut self, table: &Table) {
+        if self.steer(table).is_err() {
+            return;
+        }
+        let mut inbox = Inbox::new(1);
+        for _ in 0..MAX_RECEIVES_AT_LEAVE {
+            match self.receive_from_socket(&mut inbox, &mut |_| ()) {
+                Ok(received) if received.datagrams > 0 => {}
+                _ => break,
+            }
         }
     }
 

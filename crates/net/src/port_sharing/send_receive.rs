@@ -198,7 +198,7 @@ impl Member {
         shortcuts.is_none_or(|shortcuts| shortcuts.may_sleep())
     }
 
-    fn receive_from_socket(
+    pub(super) fn receive_from_socket(
         &mut self,
         inbox: &mut Inbox,
         take: &mut impl FnMut(ReceivedPacket<'_>),
@@ -451,8 +451,8 @@ impl Member {
 
 /// The result of one receive from the socket.
 #[derive(Default)]
-struct Received {
-    datagrams: usize,
+pub(super) struct Received {
+    pub(super) datagrams: usize,
     /// How many of the packets in them were for this member.
     packets: usize,
 }

@@ -17,7 +17,7 @@ use statistics::layout::{self, HEADER_WORDS, PAGE_WORDS};
 use statistics::{DEVICE_COUNTERS, DeviceCounters, OBJECT_KINDS, ObjectCounts, QueuePairRecord};
 
 use super::process_identity::Identity;
-use super::registry::namespace;
+use super::registry::{self, namespace};
 use super::runtime_directory::{DirectoryError, RuntimeDirectory};
 use crate::sys::shared_memory::SharedMemory;
 
@@ -394,7 +394,11 @@ fn retire(path: &Path) -> io::Result<()> {
     write_words(&closed, 0, &sum)?;
     write_words(&page, layout::RETIRED, &[1])?;
     fs::remove_file(path)?;
-    write_words(&closed, layout::SEQUENCE, &[sum[layout::SEQUENCE] + 1])
+    write_words(
+        &closed,
+        layout::SEQUENCE,
+        &[sum[layout::SEQUENCE].wrapping_add(1)],
+    )
 }
 
 fn lock(file: &File) -> io::Result<()> {
@@ -415,7 +419,7 @@ fn write_words(file: &File, first: usize, words: &[u64]) -> io::Result<()> {
 
 /// The words of a page, as they were at one time.
 fn read(path: &Path) -> io::Result<Vec<u64>> {
-    let file = File::open(path)?;
+    let file = registry::open(path)?;
     let mut bytes = vec![0; PAGE_WORDS * WORD];
     let mut words = Vec::new();
     for _ in 0..READ_ATTEMPTS {

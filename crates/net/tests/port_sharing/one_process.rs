@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
@@ -298,6 +299,9 @@ fn a_removed_registry_is_written_again() {
     let members = [(); 2].map(|()| Member::join_in(&directory, address));
     let mut members = members.map(Result::unwrap);
     members.iter_mut().for_each(|it| _ = taken(it));
+    members[0].claimant().claim(7).unwrap();
+    members[1].claimant().claim(8).unwrap();
+    members[1].claimant().release(8).unwrap();
     for file in fs::read_dir(&path).unwrap().map(Result::unwrap) {
         // Cleaners leave sockets alone.
         if file.file_type().unwrap().is_file() {
@@ -314,8 +318,48 @@ fn a_removed_registry_is_written_again() {
     members.iter_mut().for_each(|it| _ = taken(it));
     let newcomer = Member::join_in(&directory, address).unwrap();
     assert!(members.iter().all(|it| it.block() != newcomer.block()));
+    let owner = |service| newcomer.listeners().owner(service).unwrap();
+    assert_eq!((owner(7), owner(8)), (Some(members[0].block()), None));
+    newcomer.claimant().claim(7).unwrap_err();
     drop((members, newcomer));
     fs::remove_dir_all(path).unwrap();
+}
+
+/// The process must go on whatever is in its place.
+#[test]
+fn a_registry_that_is_no_table_any_more_is_written_again() {
+    let site = Site::new(73);
+    let address = site.address;
+    let damages: [fn(&Path); 2] = [
+        |registry| {
+            fs::remove_file(registry).unwrap();
+            let made = Command::new("mkfifo").arg(registry).status();
+            assert!(made.unwrap().success());
+        },
+        |registry| fs::File::create(registry).unwrap().set_len(0).unwrap(),
+    ];
+    for damage in damages {
+        let (path, directory) = runtime_directory("damaged");
+        let mut member = Member::join_in(&directory, address).unwrap();
+        _ = taken(&mut member);
+        member.claimant().claim(7).unwrap();
+        damage(&registry_in(&path));
+        sleep(Duration::from_millis(260));
+        _ = taken(&mut member);
+        let newcomer = Member::join_in(&directory, address).unwrap();
+        let owner = newcomer.listeners().owner(7).unwrap();
+        assert_eq!(owner, Some(member.block()));
+        drop((member, newcomer));
+        fs::remove_dir_all(path).unwrap();
+    }
+}
+
+fn registry_in(directory: &Path) -> PathBuf {
+    let files = fs::read_dir(directory).unwrap().map(|it| it.unwrap());
+    let mut paths = files.map(|it| it.path());
+    let is_registry =
+        |it: &PathBuf| fs::read_to_string(it).is_ok_and(|text| text.contains("member"));
+    paths.find(is_registry).unwrap()
 }
 
 #[test]
@@ -323,11 +367,7 @@ fn unused_registry_of_another_version_is_replaced() {
     let site = Site::new(72);
     let (path, directory) = runtime_directory("version");
     let member = Member::join_in(&directory, site.address).unwrap();
-    let files = fs::read_dir(&path).unwrap().map(|it| it.unwrap());
-    let registry = files
-        .map(|it| it.path())
-        .find(|it| fs::read_to_string(it).is_ok_and(|text| text.contains("member")))
-        .unwrap();
+    let registry = registry_in(&path);
     fs::write(&registry, "roci-registry-1 of another time\n").unwrap();
     let rejected = Member::join_in(&directory, site.address).unwrap_err();
     assert!(
