@@ -57,10 +57,12 @@ impl CompletionChannel {
             return Ok(Some(queue_address));
         }
         let nonblocking = check()?;
-        // A program that gets EAGAIN handles it, so packets may wake it without a notification. One that has
-        // never got EAGAIN may treat it as an error after its descriptor was readable.
+        // A program that gets EAGAIN after its last event handles it, so packets may wake it without a notification. One
+        // that has never got it, or only before its first event, may treat it as an error after its descriptor was readable.
         if nonblocking {
-            driver.offer_packet_wakeups(&self.notifier);
+            if self.notifier.was_taken() {
+                driver.offer_packet_wakeups(&self.notifier);
+            }
             return Err(Errno::TRY_AGAIN);
         }
         driver.withdraw_packet_wakeups(&self.notifier);

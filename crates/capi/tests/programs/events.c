@@ -89,6 +89,17 @@ static int drain(struct ibv_comp_channel *channel)
 	return events;
 }
 
+/* A program that looks before its first event may still take one event for each time its descriptor is readable. */
+static void a_look_at_an_empty_channel_changes_nothing(void)
+{
+	set_nonblocking(right.channel->fd);
+	CHECK(drain(right.channel) == 0);
+	receive_at_right(0);
+	send_from_left(0);
+	CHECK(!is_readable(right.channel->fd, 10));
+	CHECK(wait_for(right.cq).wr_id == 0);
+}
+
 /* Waits for one completion at a descriptor that may be readable for nothing. */
 static void await_by_draining(struct ibv_comp_channel *channel, struct ibv_cq *cq)
 {
@@ -469,6 +480,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(a_device_without_events_would_block),
 	WITH_JOINED(an_armed_queue_notifies_once),
 	WITH_JOINED(a_descriptor_is_not_readable_for_packets_alone),
+	WITH_JOINED(a_look_at_an_empty_channel_changes_nothing),
 	WITH_JOINED(a_program_that_drains_its_channel_misses_nothing),
 	WITH_JOINED(a_readable_descriptor_has_an_event),
 	WITH_JOINED(a_channel_whose_descriptor_is_closed_fails),

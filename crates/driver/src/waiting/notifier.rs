@@ -43,6 +43,8 @@ struct State {
     exposed: bool,
     /// Whether the descriptor is readable.
     raised: bool,
+    /// Whether a notification was ever taken.
+    taken: bool,
     /// Whether a thread has slept in the library since the last notification was taken.
     slept: bool,
     /// Whether the last notification was taken by a thread that had not slept: it waits on the descriptor.
@@ -135,6 +137,11 @@ impl Notifier {
         signal.expect("the notifier has a descriptor").as_fd()
     }
 
+    /// Whether a notification was ever taken.
+    pub fn was_taken(&self) -> bool {
+        self.lock().taken
+    }
+
     /// Takes the oldest notification.
     pub fn take(&self) -> Option<u64> {
         self.take_from(&mut self.lock())
@@ -143,6 +150,7 @@ impl Notifier {
     fn take_from(&self, state: &mut State) -> Option<u64> {
         let oldest = state.tokens.pop_front();
         if oldest.is_some() {
+            state.taken = true;
             if !std::mem::take(&mut state.extra) {
                 state.empty_polls = 0;
             }
