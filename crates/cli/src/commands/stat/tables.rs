@@ -42,7 +42,8 @@ pub(super) fn tables(report: &Report) -> String {
         for queue_pair in &device.queue_pairs {
             queue_pairs.push(queue_pair_row(queue_pair, device.pid));
         }
-        left_out += device.queue_pair_count - device.queue_pairs.len() as u64;
+        let shown = device.queue_pairs.len() as u64;
+        left_out = u64::saturating_add(left_out, device.queue_pair_count.saturating_sub(shown));
     }
     let mut text = devices.to_string();
     if !queue_pairs.is_empty() {
