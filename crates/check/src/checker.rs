@@ -102,16 +102,7 @@ impl<S: Clone> Step<'_, S> {
             }
             Observation::Deregistered { key, changed } => self.deregister(key, changed),
             Observation::CompletionQueue(queue, capacity) => {
-                self.compare_with_profile(|profile| profile.reject_completion_queue(capacity));
-                let call = self.call.clone();
-                let queues = &mut self.device().completion_queues;
-                let watched = queues.entry(queue).or_insert(QueueCapacity {
-                    capacity,
-                    sends: 0,
-                    receives: 0,
-                    call,
-                });
-                watched.capacity = capacity;
+                self.completion_queue(queue, capacity);
             }
             Observation::CompletionQueueDestroyed(queue) => {
                 self.device().completion_queues.remove(&queue);
@@ -181,6 +172,20 @@ impl<S: Clone> Step<'_, S> {
             }
             Observation::ConnectionEvent => self.publish(|| Event::LearnedAll),
         }
+    }
+
+    /// A completion queue was created or resized.
+    fn completion_queue(&mut self, queue: Id<CompletionQueue>, capacity: u32) {
+        self.compare_with_profile(|profile| profile.reject_completion_queue(capacity));
+        let call = self.call.clone();
+        let queues = &mut self.device().completion_queues;
+        let watched = queues.entry(queue).or_insert(QueueCapacity {
+            capacity,
+            sends: 0,
+            receives: 0,
+            call,
+        });
+        watched.capacity = capacity;
     }
 
     fn device(&mut self) -> &mut Device<S> {

@@ -8,7 +8,7 @@ const MAX_SKIPPED: u32 = 32;
 /// How earlier spins ended.
 ///
 /// A spin is worth while if what it waits for arrives before a sleep would have ended. It never does if the other
-/// program needs this very CPU, as on a machine with one CPU or with many busy threads. So each spin that ends in vain doubles the
+/// program needs this very CPU, as on a machine with one CPU or with many busy threads. So each spin that ends without it doubles the
 /// number of opportunities to spin that are left out, and one that succeeds ends this.
 #[derive(Debug, Default)]
 pub(crate) struct SpinHistory {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn spins_in_vain_become_rare_and_a_successful_one_makes_them_usual_again() {
+    fn useless_spins_become_rare_and_a_successful_one_makes_them_usual_again() {
         let history = SpinHistory::default();
         assert_eq!(skipped(&history), 0);
         let after_failures = [(); 7].map(|()| {

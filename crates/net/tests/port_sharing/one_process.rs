@@ -291,6 +291,26 @@ fn over_ipv6_members_share_as_well() {
     fs::remove_dir_all(path).unwrap();
 }
 
+/// The last member takes the index of one that leaves. Until it has noticed that, its packets must not reach another member: that
+/// one may belong to a stopped process.
+#[test]
+fn a_member_that_leaves_hands_its_index_over() {
+    let site = Site::new(74);
+    let (path, directory) = runtime_directory("handover");
+    let join = || Member::join_in(&directory, site.address).unwrap();
+    let (leaves, mut stays, mut last) = (join(), join(), join());
+    let number = last.block().qpn_range().start;
+    drop(leaves);
+    // Each has another source port, by which the kernel would choose.
+    let peers = [(); 16].map(|()| Peer::new(site.address));
+    peers.iter().for_each(|peer| peer.send(&[number]));
+    assert_eq!(taken(&mut stays).len(), 0);
+    assert_eq!(stays.counters().strays_forwarded, 0);
+    assert_eq!(taken(&mut last).len(), peers.len());
+    drop((stays, last));
+    fs::remove_dir_all(path).unwrap();
+}
+
 #[test]
 fn a_removed_registry_is_written_again() {
     let site = Site::new(63);

@@ -266,16 +266,27 @@ impl QueuePair {
             }
             (None, None) => return,
         };
-        device.observations.note(|| {
-            Observation::AccessRejected(RemoteAccess {
-                queue_pair: self.number,
-                kind,
-                key,
-                address,
-                length,
-                message: self.responder.completed,
-            })
-        });
+        let access = self.remote_access(kind, key, address, length);
+        device
+            .observations
+            .note(|| Observation::AccessRejected(access));
+    }
+
+    fn remote_access(
+        &self,
+        kind: RemoteAccessKind,
+        key: Key,
+        address: u64,
+        length: u32,
+    ) -> RemoteAccess {
+        RemoteAccess {
+            queue_pair: self.number,
+            kind,
+            key,
+            address,
+            length,
+            message: self.responder.completed,
+        }
     }
 
     #[inline]
@@ -287,14 +298,7 @@ impl QueuePair {
         length: u32,
         device: &mut DeviceState,
     ) {
-        device.observations.note_access(|| RemoteAccess {
-            queue_pair: self.number,
-            kind,
-            key,
-            address,
-            length,
-            message: self.responder.completed,
-        });
+        (device.observations).note_access(|| self.remote_access(kind, key, address, length));
     }
 
     /// Earlier writes are plain stores. A fence makes them visible to all threads.

@@ -261,7 +261,7 @@ fn run(program: &str, wrong: bool) -> (BTreeSet<String>, String) {
     for line in said {
         let Some(line) = line else {
             if finished < ROLES.len() {
-                // The others wait in vain.
+                // The others wait for a message that never comes.
                 inputs.clear();
             }
             continue;
