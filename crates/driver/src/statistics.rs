@@ -126,7 +126,7 @@ impl Statistics {
         let device = host.device();
         self.calls += u64::from(self.changed_without_lock.swap(false, Ordering::AcqRel));
         let activity = self.activity(device);
-        let Some(page) = &self.page else { return };
+        let Some(page) = &mut self.page else { return };
         self.published_at = Some(now);
         if activity == self.published {
             return;

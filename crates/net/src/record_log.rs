@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fork;
 use crate::port_sharing::{DirectoryError, RuntimeDirectory};
-use crate::sys::file_hole;
+use crate::sys::{file_hole, file_size};
 
 /// How many bytes are kept. Older ones become zeros.
 const KEPT: u64 = 64 << 20;
@@ -93,7 +93,7 @@ impl RecordLog {
         if records.is_empty() {
             return Ok(());
         }
-        let written = (&self.file).write(records)?;
+        let written = file_size::without_signal(|| (&self.file).write(records))?;
         if written != records.len() {
             // Records after a part of one cannot be read.
             return Err(io::ErrorKind::StorageFull.into());

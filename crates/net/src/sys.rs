@@ -9,6 +9,7 @@
 
 pub(crate) mod exit;
 pub(crate) mod file_hole;
+pub(crate) mod file_size;
 pub(crate) mod fork;
 pub(crate) mod option;
 pub(crate) mod poll;

@@ -24,6 +24,7 @@ use wire::Route;
 use crate::fork::Guard;
 use crate::restrictions::{self, Restriction};
 use crate::socket::Sender;
+use crate::sys::file_size;
 use crate::sys::watcher::layout::{
     CONTROL_LENGTH, MAX_DESCRIPTORS, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, SLOT_LENGTH, TABLE,
 };
@@ -128,7 +129,7 @@ impl Watcher {
 
     fn write(&self, slot: u32, bytes: &[u8]) -> io::Result<()> {
         let offset = u64::from(slot) * SLOT_LENGTH as u64;
-        self.table.write_all_at(bytes, offset)
+        file_size::without_signal(|| self.table.write_all_at(bytes, offset))
     }
 }
 

@@ -83,6 +83,28 @@ fn full_disk_ends_a_capture_with_one_message_and_the_program_continues() {
     server.end().success();
 }
 
+/// The kernel sends SIGXFSZ to a program that makes a file too large. Neither the capture nor the memory that both processes
+/// share, which counts as a file, is the program's own.
+#[test]
+fn a_file_size_limit_ends_a_capture_and_not_the_program() {
+    let (here, there) = (address(94), address(95));
+    let server =
+        start_server(ping(&["-s", "-d", "-v", "-a", &there], &[]).with_file_size_limit(40));
+    let name = format!("roci-ping-{}-small.pcapng", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    let client = client(&here, &there, &["-v", "-C", "100"]).env("ROCI_PCAP", &file);
+    let outcome = client.with_file_size_limit(40).run();
+    let complaint = "-small.pcapng ends early: File too large";
+    let said = &outcome.stderr;
+    assert_eq!(said.matches(complaint).count(), 1, "{said}");
+    let printed = outcome.success();
+    assert_eq!(printed.matches("ping data: ").count(), 100);
+    server.end().success();
+    let length = std::fs::metadata(&file).expect("a capture").len();
+    std::fs::remove_file(file).expect("a capture");
+    assert!((1..=40 * 512).contains(&length), "{length}");
+}
+
 #[test]
 fn both_sides_print_the_same_as_rping() {
     let there = address(40);

@@ -77,6 +77,25 @@ impl Roci {
         self
     }
 
+    /// It may write files of this many blocks of 512 bytes.
+    pub(crate) fn with_file_size_limit(self, blocks: u32) -> Self {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
+        (shell.arg("-c").arg(script))
+            .arg(self.0.get_program())
+            .args(self.0.get_args())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for (name, value) in self.0.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        Self(shell)
+    }
+
     pub(crate) fn within(mut self, directory: &Path) -> Self {
         self.0.current_dir(directory);
         self

@@ -17,6 +17,7 @@ use pcap_file::{DataLink, Endianness};
 
 use super::limits::Limits;
 use super::{Note, Record, file_per_process};
+use crate::sys::file_size;
 
 pub(super) struct BlockWriter {
     path: PathBuf,
@@ -111,7 +112,7 @@ impl BlockWriter {
 
     fn write(&mut self) -> io::Result<()> {
         let blocks = self.blocks.get_ref();
-        let result = self.file.write_all(blocks);
+        let result = file_size::without_signal(|| self.file.write_all(blocks));
         if let Some(length) = &mut self.length {
             match result {
                 Ok(()) => *length += blocks.len() as u64,
@@ -134,7 +135,7 @@ impl BlockWriter {
         self.unlock();
         self.file = file;
         let start = beginning(&self.program, self.limits)?;
-        self.file.write_all(start.get_ref())?;
+        file_size::without_signal(|| self.file.write_all(start.get_ref()))?;
         self.length = Some(start.get_ref().len() as u64);
         Ok(())
     }

@@ -24,6 +24,7 @@ use wire::{Opcode, Packet};
 use super::packet_name::PacketName;
 use super::spec::{Rule, Seen};
 use crate::Direction;
+use crate::sys::file_size;
 
 /// The environment variable that names the log.
 pub const FAULT_LOG_VARIABLE: &str = "ROCI_FAULT_LOG";
@@ -58,7 +59,7 @@ impl FaultLog {
             std::process::id(),
             command()
         );
-        let written = file.write_all(line.as_bytes());
+        let written = file_size::without_signal(|| file.write_all(line.as_bytes()));
         file.unlock()?;
         written?;
         Ok(FaultLog {
@@ -125,7 +126,7 @@ impl FaultLog {
     /// One write for each line, so that the lines of processes do not mix. A log that can't be written is
     /// incomplete, and changes nothing else.
     fn write(&mut self, line: &str) {
-        let _ = self.file.write_all(line.as_bytes());
+        let _ = file_size::without_signal(|| self.file.write_all(line.as_bytes()));
     }
 }
 

@@ -8,6 +8,7 @@ use super::Interface;
 use super::error::DeviceError;
 use super::link::Link;
 use super::select_devices::{build, select};
+use crate::sys::file_size;
 
 /// The links of a user: a text file with one line per link, which may also be edited by hand. Empty
 /// lines and lines that begin with `#` are ignored.
@@ -109,7 +110,7 @@ impl Links {
             text.push_str(&format!("{link}\n"));
         }
         let new = self.path.with_extension("new");
-        fs::write(&new, text)
+        file_size::without_signal(|| fs::write(&new, text))
             .and_then(|()| fs::rename(&new, &self.path))
             .map_err(|error| self.failed(error))
     }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::number_block::NumberBlock;
 use super::registry_table::{Seen, Table};
+use crate::sys::file_size;
 
 /// How long to wait before a held lock is tried again.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(100);
@@ -112,15 +113,15 @@ impl Registry {
 
     /// The current table.
     pub(super) fn read(&self) -> Result<Table, RegistryError> {
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         let read =
-            open(&self.path).and_then(|file| file.take(LONGEST_TABLE).read_to_string(&mut text));
-        let text = match read {
-            Ok(_) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            open(&self.path).and_then(|file| file.take(LONGEST_TABLE).read_to_end(&mut bytes));
+        match read {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(self.unusable(source)),
-        };
-        Table::parse(&text, &self.boot)
+        }
+        Table::parse(&String::from_utf8_lossy(&bytes), &self.boot)
             .ok_or_else(|| RegistryError::OtherVersion(self.path.clone()))
     }
 
@@ -279,7 +280,7 @@ impl Locked {
         let (path, new) = (&self.registry.path, self.registry.beside("new"));
         let before = fs::metadata(path).and_then(|found| found.modified());
         let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
+        file_size::without_signal(|| file.write_all(text.as_bytes()))?;
         // Each table gets its own modification time, so that the time tells whether the table is
         // new.
         let now = SystemTime::now();
@@ -301,7 +302,8 @@ impl Locked {
     pub(super) fn append(&self, seen: &Seen) -> Result<(), RegistryError> {
         let registry = &self.registry;
         let file = OpenOptions::new().append(true).open(&registry.path);
-        file.and_then(|mut file| file.write_all(seen.print().as_bytes()))
+        let line = seen.print();
+        file.and_then(|mut file| file_size::without_signal(|| file.write_all(line.as_bytes())))
             .map_err(|error| registry.unusable(error))
     }
 }
@@ -352,6 +354,49 @@ mod tests {
         drop(locked);
         registry.lock_if_free().unwrap();
         end(child);
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_another_program_has_written_is_an_empty_table() {
+        let directory = scratch("foreign");
+        let registry = Arc::new(Registry::new(directory.path(), [127, 0, 0, 1].into()));
+        for foreign in [&b"[settings]\n"[..], &[0xff, 0xfe, 0], &[0x7f; 300]] {
+            fs::write(&registry.path, foreign).unwrap();
+            assert_eq!(registry.read().unwrap(), Table::EMPTY);
+            assert_eq!(registry.round().unwrap(), None);
+        }
+        // A terabyte, which is not on the disk.
+        let huge = OpenOptions::new().write(true).open(&registry.path).unwrap();
+        huge.set_len(1 << 40).unwrap();
+        assert_eq!(registry.read().unwrap(), Table::EMPTY);
+        let table = Table {
+            round: 7,
+            ..Table::EMPTY
+        };
+        registry.lock().unwrap().write(&table).unwrap();
+        assert_eq!(registry.read().unwrap(), table);
+        fs::write(&registry.path, "roci-registry-1 any").unwrap();
+        let error = registry.read().unwrap_err();
+        assert!(matches!(error, RegistryError::OtherVersion(_)), "{error}");
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_table_is_read_up_to_its_maximum_length() {
+        let directory = scratch("long");
+        let registry = Arc::new(Registry::new(directory.path(), [127, 0, 0, 1].into()));
+        let table = Table {
+            round: 7,
+            ..Table::EMPTY
+        };
+        let text = table.print(&registry.boot);
+        let longest = LONGEST_TABLE as usize;
+        for (end, round) in [(longest - 7, 8), (longest - 6, 7)] {
+            let lines = "\n".repeat(end - text.len());
+            fs::write(&registry.path, format!("{text}{lines}round 8\n")).unwrap();
+            assert_eq!(registry.read().unwrap().round, round, "{end}");
+        }
         fs::remove_dir_all(directory.path()).unwrap();
     }
 

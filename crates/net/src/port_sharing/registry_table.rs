@@ -11,6 +11,9 @@ use super::process_identity::Identity;
 /// The first word of a registry file: what it is, and the version of its format.
 const FILE_SIGNATURE: &str = "roci-registry-2";
 
+/// How the first word begins in all versions.
+const ANY_SIGNATURE: &str = "roci-registry-";
+
 /// How many released blocks are kept from reuse, so that late packets do not reach a new member.
 const MAX_RETIRED_BLOCKS: usize = 64;
 
@@ -269,22 +272,25 @@ impl Table {
     /// The round in the first lines of a table that the same version wrote after the same boot.
     pub(super) fn parse_round(text: &str, boot: &str) -> Option<u64> {
         let mut lines = text.lines();
-        let writer = lines.next()?.strip_prefix(FILE_SIGNATURE)?;
+        let writer = writer(lines.next()?)?;
         let round = lines.next()?.strip_prefix("round ")?;
         let round = u64::from_str_radix(round, 16).ok()?;
-        (writer.trim() == boot).then_some(round)
+        (writer == boot).then_some(round)
     }
 
     /// Parses a table; `None` if it is of another version. The entries of another boot are ignored,
-    /// because their processes have ended.
+    /// because their processes have ended. A file that is no table of any version is replaced like an empty one: its
+    /// members enter again.
     pub(super) fn parse(text: &str, boot: &str) -> Option<Self> {
         let mut table = Self::EMPTY;
         let mut lines = text.lines();
         let Some(heading) = lines.next() else {
             return Some(table);
         };
-        let writer = heading.strip_prefix(FILE_SIGNATURE)?;
-        if writer.trim() == boot {
+        if !heading.starts_with(ANY_SIGNATURE) {
+            return Some(table);
+        }
+        if writer(heading)? == boot {
             lines.for_each(|line| _ = table.parse_line(line));
         }
         table.put_in_order();
@@ -336,6 +342,12 @@ impl Table {
         }
         Some(())
     }
+}
+
+/// The boot that the first line of a table names; `None` if another version wrote it.
+fn writer(heading: &str) -> Option<&str> {
+    let (signature, boot) = heading.split_once(' ').unwrap_or((heading, ""));
+    (signature == FILE_SIGNATURE).then_some(boot.trim())
 }
 
 /// Which member moves to which index when another one leaves.
@@ -406,7 +418,16 @@ mod tests {
         (table.members[2].socket_index, table.members[2].round) = (Some(17), 6);
         assert_eq!(Table::parse(&text, "this-boot"), Some(table));
         assert_eq!(Table::parse("", "this-boot"), Some(Table::EMPTY));
-        assert_eq!(Table::parse("something else", "this-boot"), None);
+    }
+
+    #[test]
+    fn only_a_table_of_another_version_is_kept() {
+        for version in ["roci-registry-1 b", "roci-registry-20 b", "roci-registry-3"] {
+            assert_eq!(Table::parse(version, "b"), None, "{version}");
+        }
+        for foreign in ["something else", "\u{fffd}\0", "\n", "roci-registry-2"] {
+            assert_eq!(Table::parse(foreign, "b"), Some(Table::EMPTY), "{foreign}");
+        }
     }
 
     #[test]

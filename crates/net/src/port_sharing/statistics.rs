@@ -6,10 +6,10 @@
 //! decrease. The page of a process that was killed counts as it is, until [`retire_dead`] does the same for it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +19,7 @@ use statistics::{DEVICE_COUNTERS, DeviceCounters, OBJECT_KINDS, ObjectCounts, Qu
 use super::process_identity::Identity;
 use super::registry::{self, namespace};
 use super::runtime_directory::{DirectoryError, RuntimeDirectory};
+use crate::sys::file_size;
 use crate::sys::shared_memory::SharedMemory;
 
 /// How many bytes a word has.
@@ -56,6 +57,8 @@ pub struct PageOwner<'n> {
 #[derive(Debug)]
 pub struct StatisticsPage {
     memory: SharedMemory,
+    /// The content. It is never read from the file, which another process may have shortened or changed.
+    words: Box<[u64]>,
     path: PathBuf,
     process: Identity,
 }
@@ -72,66 +75,61 @@ impl StatisticsPage {
         let process = Identity::current();
         let path = directory.path().join(next_name(process));
         let file = new_file(&path)?;
-        // Writing reserves the space: a mapped page that has none ends the process.
-        let mapped = (&file)
-            .write_all(&[0; PAGE_WORDS * WORD])
+        let words = first_words(process, owner);
+        // A page counts from its first word on, so that is written last. Writing reserves the space.
+        let mapped = write_words(&file, layout::MAGIC + 1, &words[layout::MAGIC + 1..])
+            .and_then(|()| write_words(&file, layout::MAGIC, &[layout::MAGIC_VALUE]))
             .and_then(|()| SharedMemory::map(&file, PAGE_WORDS * WORD));
         let memory = mapped.inspect_err(|_| {
             let _ = fs::remove_file(&path);
         })?;
-        let page = Self {
+        Ok(Self {
             memory,
+            words,
             path,
             process,
-        };
-        page.set(layout::PROCESS, u64::from(process.pid));
-        page.set(layout::PROCESS_START, process.start);
-        page.set_all(layout::NAME, &layout::name_words(owner.name));
-        page.set_all(layout::GID, &layout::gid_words(owner.gid));
-        page.set(layout::CONTEXT, owner.context.into());
-        page.set(layout::LANE, owner.lane.into());
-        page.set(layout::MAGIC, layout::MAGIC_VALUE);
-        Ok(page)
+        })
     }
 
     /// Writes the counters of the device, the numbers of its objects, and the records of as many of its queue pairs as have a place. `time` is in
     /// nanoseconds since the device was opened.
     pub fn write(
-        &self,
+        &mut self,
         time: u64,
         counters: &DeviceCounters,
         objects: &ObjectCounts,
         queue_pairs: usize,
         records: impl Iterator<Item = QueuePairRecord>,
     ) {
-        let sequence = self.memory.word(layout::SEQUENCE * WORD);
-        let before = sequence.load(Ordering::Relaxed);
-        sequence.store(before | 1, Ordering::Relaxed);
-        fence(Ordering::Release);
         self.set_all(layout::COUNTERS, &counters.0);
         self.set_all(layout::OBJECTS, &objects.words());
+        let mut end = HEADER_WORDS;
         let mut count = 0;
         for record in records.take(layout::MAX_RECORDS) {
             let words = record.words();
-            self.set_all(HEADER_WORDS + count * words.len(), &words);
+            self.set_all(end, &words);
+            end += words.len();
             count += 1;
         }
-        self.set(layout::QUEUE_PAIRS, queue_pairs as u64);
-        self.set(layout::RECORDS, count as u64);
-        self.set(layout::WRITTEN_AT, time);
-        sequence.store((before | 1) + 1, Ordering::Release);
+        self.words[layout::QUEUE_PAIRS] = queue_pairs as u64;
+        self.words[layout::RECORDS] = count;
+        self.words[layout::WRITTEN_AT] = time;
+        // A reader that sees an odd number, or another one before than after, reads again.
+        let being_written = self.words[layout::SEQUENCE] | 1;
+        let written = being_written.wrapping_add(1);
+        self.words[layout::SEQUENCE] = being_written;
+        let parts = [
+            (layout::SEQUENCE * WORD, &[being_written][..]),
+            (0, &self.words[..end]),
+            (layout::SEQUENCE * WORD, &[written][..]),
+        ];
+        // Another process of the user has shortened the file. Then others see nothing of this device.
+        let _ = self.memory.write_words(parts);
+        self.words[layout::SEQUENCE] = written;
     }
 
-    fn set(&self, word: usize, value: u64) {
-        self.memory
-            .word(word * WORD)
-            .store(value, Ordering::Relaxed);
-    }
-
-    fn set_all(&self, first: usize, values: &[u64]) {
-        for (value, word) in values.iter().zip(first..) {
-            self.set(word, *value);
-        }
+    fn set_all(&mut self, first: usize, values: &[u64]) {
+        self.words[first..first + values.len()].copy_from_slice(values);
     }
 }
 
@@ -139,10 +137,26 @@ impl Drop for StatisticsPage {
     fn drop(&mut self) {
         // A forked child has a copy. The device stays with the parent.
         if self.process.is_current() {
-            // If this fails, `retire_dead` does it later.
-            let _ = retire(&self.path);
+            match retire(&self.path) {
+                Err(error) if is_damaged(&error) => _ = fs::remove_file(&self.path),
+                // If this fails, `retire_dead` does it later.
+                _ => {}
+            }
         }
     }
+}
+
+/// A page without counters.
+fn first_words(process: Identity, owner: PageOwner<'_>) -> Box<[u64]> {
+    let mut words = vec![0; PAGE_WORDS].into_boxed_slice();
+    words[layout::MAGIC] = layout::MAGIC_VALUE;
+    words[layout::PROCESS] = process.pid.into();
+    words[layout::PROCESS_START] = process.start;
+    words[layout::NAME..][..layout::NAME_WORDS].copy_from_slice(&layout::name_words(owner.name));
+    words[layout::GID..][..2].copy_from_slice(&layout::gid_words(owner.gid));
+    words[layout::CONTEXT] = owner.context.into();
+    words[layout::LANE] = owner.lane.into();
+    words
 }
 
 /// A file that exists already is one of a process that had this process id before.
@@ -320,13 +334,13 @@ pub(super) fn retire_dead(directory: &Path) {
     for path in files(directory) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if let Some(page) = PageName::parse(&path) {
-            let dead = if page.processes == processes {
-                read(&path).is_ok_and(|words| !process_of(&words).is_alive())
-            } else {
-                is_older_than(&path, FOREIGN_PAGE_LIFETIME)
-            };
-            if dead {
-                let _ = retire(&path);
+            let content = read(&path).map(|words| process_of(&words));
+            let is_old = || is_older_than(&path, FOREIGN_PAGE_LIFETIME);
+            match content {
+                Ok(owner) if page.processes == processes && owner.is_alive() => {}
+                Ok(_) if page.processes == processes || is_old() => _ = retire(&path),
+                Err(error) if is_damaged(&error) && is_old() => _ = fs::remove_file(&path),
+                _ => {}
             }
         } else if name.starts_with(layout::CLOSED_PREFIX) {
             let lifetime = if name.starts_with(&ours) {
@@ -414,7 +428,7 @@ fn lock(file: &File) -> io::Result<()> {
 
 fn write_words(file: &File, first: usize, words: &[u64]) -> io::Result<()> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    file.write_all_at(&bytes, (first * WORD) as u64)
+    file_size::without_signal(|| file.write_all_at(&bytes, (first * WORD) as u64))
 }
 
 /// The words of a page, as they were at one time.
@@ -435,6 +449,14 @@ fn read(path: &Path) -> io::Result<Vec<u64>> {
         return Err(ErrorKind::InvalidData.into());
     }
     Ok(words)
+}
+
+/// Whether a file can't be read because it is no page.
+fn is_damaged(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+    )
 }
 
 fn read_word(file: &File, word: usize) -> io::Result<u64> {
@@ -472,7 +494,7 @@ mod tests {
         counters
     }
 
-    fn write(page: &StatisticsPage, packets: u64) {
+    fn write(page: &mut StatisticsPage, packets: u64) {
         let objects = ObjectCounts::default();
         page.write(7, &sent(packets), &objects, 0, std::iter::empty());
     }
@@ -484,14 +506,14 @@ mod tests {
     #[test]
     fn counters_of_open_and_closed_devices_are_added() {
         let directory = scratch("closed");
-        let first = page_of(&directory, "one", GID);
-        let second = page_of(&directory, "two", GID);
-        let other = page_of(&directory, "other", [1; 16]);
-        write(&first, 10);
-        write(&second, 20);
-        write(&other, 400);
+        let mut first = page_of(&directory, "one", GID);
+        let mut second = page_of(&directory, "two", GID);
+        let mut other = page_of(&directory, "other", [1; 16]);
+        write(&mut first, 10);
+        write(&mut second, 20);
+        write(&mut other, 400);
         assert_eq!(total(&directory), 30);
-        write(&second, 21);
+        write(&mut second, 21);
         drop(second);
         assert_eq!(total(&directory), 31, "counters never decrease");
         drop(first);
@@ -507,11 +529,12 @@ mod tests {
     #[test]
     fn the_page_of_a_dead_process_counts_and_is_retired() {
         let directory = scratch("dead");
-        let page = page_of(&directory, "one", GID);
-        write(&page, 5);
+        let mut page = page_of(&directory, "one", GID);
+        write(&mut page, 5);
         retire_dead(directory.path());
         assert!(page.path.exists(), "its process runs");
-        page.set(layout::PROCESS_START, page.process.start + 1);
+        page.words[layout::PROCESS_START] = page.process.start + 1;
+        write(&mut page, 5);
         assert_eq!(total(&directory), 5);
         assert!(statistics_in(&directory).is_empty(), "it is not open");
         retire_dead(directory.path());
@@ -546,7 +569,7 @@ mod tests {
     #[test]
     fn a_reader_gets_the_records_of_queue_pairs() {
         let directory = scratch("records");
-        let page = page_of(&directory, "one", GID);
+        let mut page = page_of(&directory, "one", GID);
         let record = |number| QueuePairRecord {
             number,
             kind: 2,
@@ -586,11 +609,46 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_another_process_shortens_does_not_end_this_one() {
+        let directory = scratch("shortened");
+        let mut page = page_of(&directory, "one", GID);
+        write(&mut page, 5);
+        let other = OpenOptions::new().write(true).open(&page.path).unwrap();
+        other.set_len(0).unwrap();
+        write(&mut page, 6);
+        assert!(statistics_in(&directory).is_empty());
+        other.set_len((PAGE_WORDS * WORD) as u64).unwrap();
+        write(&mut page, 7);
+        assert_eq!(total(&directory), 7, "it is whole again");
+        other.set_len(100).unwrap();
+        let path = page.path.clone();
+        drop(page);
+        assert!(!path.exists());
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_page_is_removed_after_a_while() {
+        let directory = scratch("damaged");
+        let page = page_of(&directory, "one", GID);
+        let file = OpenOptions::new().write(true).open(&page.path).unwrap();
+        file.set_len(100).unwrap();
+        retire_dead(directory.path());
+        assert!(page.path.exists(), "its process may be creating it");
+        let age = 2 * FOREIGN_PAGE_LIFETIME;
+        file.set_modified(SystemTime::now() - age).unwrap();
+        retire_dead(directory.path());
+        assert!(!page.path.exists());
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
     fn a_page_of_another_version_is_ignored() {
         let directory = scratch("version");
-        let page = page_of(&directory, "one", GID);
-        write(&page, 5);
-        page.set(layout::MAGIC, layout::MAGIC_VALUE - 1);
+        let mut page = page_of(&directory, "one", GID);
+        write(&mut page, 5);
+        page.words[layout::MAGIC] = layout::MAGIC_VALUE - 1;
+        write(&mut page, 5);
         assert!(statistics_in(&directory).is_empty());
         assert_eq!(total(&directory), 0);
         drop(page);
@@ -604,7 +662,7 @@ mod tests {
         let path = page.path.clone();
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let (done, page) = (&done, page);
+            let (done, mut page) = (&done, page);
             scope.spawn(move || {
                 for value in 1.. {
                     if done.load(Ordering::Relaxed) {

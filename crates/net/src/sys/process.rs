@@ -42,6 +42,28 @@ pub(crate) fn open_files_limit() -> u64 {
     if result < 0 { 0 } else { limit.rlim_cur }
 }
 
+/// How large a file this process may write, in bytes.
+pub(crate) fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one rlimit to the live variable.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if result < 0 { 0 } else { limit.rlim_cur }
+}
+
+/// Limits how large a file this process may write, in bytes.
+#[cfg(test)]
+pub(crate) fn limit_file_size(bytes: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the kernel reads the live limit.
+    unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+}
+
 /// Replaces the file behind a descriptor by `/dev/null`: the descriptor stays valid, and its
 /// previous file is closed in this process. It allocates nothing and takes no lock, so it may run
 /// directly after a fork.

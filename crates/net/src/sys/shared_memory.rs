@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::check;
+use super::{check, file_size};
 
 /// The name of rings, with the version of their format: a process opens no ring of another version.
 const NAME: &CStr = c"roci-ring-2";
@@ -105,6 +105,57 @@ impl SharedMemory {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len()) }
     }
 
+    /// Copies words to offsets in bytes, one part after the other. Fails if the file was shortened: the kernel copies, and
+    /// where it finds no memory, an access of this process would end it.
+    pub(crate) fn write_words<const N: usize>(
+        &self,
+        parts: [(usize, &[u64]); N],
+    ) -> io::Result<()> {
+        let length = |words: &[u64]| size_of_val(words);
+        assert!(
+            parts
+                .iter()
+                .all(|(at, from)| self.contains(*at, length(from)))
+        );
+        let ours = parts.map(|(_, from)| libc::iovec {
+            iov_base: from.as_ptr().cast_mut().cast(),
+            iov_len: length(from),
+        });
+        let theirs = parts.map(|(at, from)| libc::iovec {
+            iov_base: self.at(at).cast(),
+            iov_len: length(from),
+        });
+        let process = std::process::id() as libc::pid_t;
+        // SAFETY: the kernel reads from live words, and writes to the mapping inside of its bounds, where there are no
+        // references to bytes; words are accessed as atomics.
+        let written = check(unsafe {
+            libc::syscall(
+                libc::SYS_process_vm_writev,
+                process,
+                ours.as_ptr(),
+                N,
+                theirs.as_ptr(),
+                N,
+                0_usize,
+            )
+        });
+        let wanted = parts.iter().map(|(_, from)| length(from)).sum::<usize>();
+        match written {
+            Ok(written) if written == wanted => Ok(()),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if super::is_forbidden(&error) => {
+                for (at, from) in parts {
+                    for (index, word) in from.iter().enumerate() {
+                        self.word(at + index * 8).store(*word, Ordering::Relaxed);
+                    }
+                    fence(Ordering::Release);
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn contains(&self, offset: usize, length: usize) -> bool {
         offset <= self.length && length <= self.length - offset
     }
@@ -132,7 +183,7 @@ fn named_file(name: &CStr, length: usize, seals: libc::c_int) -> io::Result<File
     check(result)?;
     // SAFETY: the kernel just returned this descriptor, and it has no other owner.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(result) });
-    file.set_len(length as u64)?;
+    file_size::without_signal(|| file.set_len(length as u64))?;
     // SAFETY: takes no pointers.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
     check(result)?;
@@ -149,8 +200,6 @@ impl Drop for SharedMemory {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use super::*;
 
     #[test]
@@ -179,6 +228,25 @@ mod tests {
         assert!(SharedMemory::open(&open, 4096).is_err(), "it could shrink");
         let sealed = memory_file(4096, libc::F_SEAL_SHRINK).unwrap();
         SharedMemory::open(&sealed, 4096).unwrap();
+    }
+
+    #[test]
+    fn words_reach_a_file_until_it_is_shortened() {
+        let path = std::env::temp_dir().join(format!("roci-shortened-{}", std::process::id()));
+        let file = File::create_new(&path).unwrap();
+        file.set_len(8192).unwrap();
+        drop(file);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).open(&path).unwrap();
+        let memory = SharedMemory::map(&file, 8192).unwrap();
+        memory.write_words([(8184, &[7]), (0, &[1, 2])]).unwrap();
+        let read = |offset| memory.word(offset).load(Ordering::Relaxed);
+        assert_eq!([0, 8, 16, 8184].map(read), [1, 2, 0, 7]);
+        file.set_len(0).unwrap();
+        memory
+            .write_words([(8184, &[7]), (0, &[1, 2])])
+            .unwrap_err();
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -23,6 +23,79 @@ pub(crate) fn send_to_self(signal: i32) {
     unsafe { libc::kill(process, signal) };
 }
 
+/// The signals that a thread blocks, as the kernel counts them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mask(u64);
+
+impl Mask {
+    pub(crate) const ALL: Self = Self(u64::MAX);
+
+    fn of(signal: i32) -> Self {
+        Self(1 << (signal - 1))
+    }
+}
+
+/// Blocks a signal for this thread, and returns the previous mask.
+pub(crate) fn block(signal: i32) -> Mask {
+    change_mask(libc::SIG_BLOCK, Mask::of(signal))
+}
+
+/// Sets which signals this thread blocks, and returns the previous mask.
+pub(crate) fn restore(mask: Mask) -> Mask {
+    change_mask(libc::SIG_SETMASK, mask)
+}
+
+/// It does not use the C library, which keeps some signals for itself.
+fn change_mask(how: libc::c_int, mask: Mask) -> Mask {
+    let mut before = 0_u64;
+    // SAFETY: the kernel reads and writes the live masks, of which it knows the size.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            how,
+            &raw const mask.0,
+            &raw mut before,
+            size_of_val(&before),
+        )
+    };
+    Mask(before)
+}
+
+/// Whether a signal that this thread blocks waits for it.
+pub(crate) fn pending(signal: i32) -> bool {
+    let mut pending = 0_u64;
+    // SAFETY: the kernel writes the live mask, of which it knows the size.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigpending,
+            &raw mut pending,
+            size_of_val(&pending),
+        )
+    };
+    pending & Mask::of(signal).0 != 0
+}
+
+/// Discards a signal that is pending and blocked. It does not use the C library, where it would be a point at which a
+/// thread can be cancelled.
+pub(crate) fn take_pending(signal: i32) {
+    let mask = Mask::of(signal).0;
+    let at_once = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let nothing = ptr::null_mut::<libc::siginfo_t>();
+    // SAFETY: the kernel reads the live mask, of which it knows the size, and the live time. No information is wanted.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigtimedwait,
+            &raw const mask,
+            nothing,
+            &raw const at_once,
+            size_of_val(&mask),
+        )
+    };
+}
+
 /// Whether this thread blocks the signal.
 #[cfg(test)]
 pub(crate) fn is_blocked(signal: i32) -> bool {

@@ -12,7 +12,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::check;
+use super::signal::{Mask, restore};
+use super::{check, file_size};
 use layout::Command;
 
 /// The program; empty if the build script could not compile it.
@@ -40,7 +41,7 @@ pub(crate) fn program() -> io::Result<File> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => memory_file(name, flags),
         result => result,
     }?;
-    file.write_all(PROGRAM)?;
+    file_size::without_signal(|| file.write_all(PROGRAM))?;
     Ok(file)
 }
 
@@ -161,13 +162,14 @@ pub(crate) fn spawn(program: BorrowedFd<'_>, control: BorrowedFd<'_>) -> io::Res
         error: AtomicI32::new(0),
     };
     let argument = (&raw const plan).cast_mut().cast();
-    let before = set_signal_mask(u64::MAX);
+    // A handler must not run on a borrowed stack, not even one of the C library's own.
+    let before = restore(Mask::ALL);
     // SAFETY: the function gets a pointer to the plan and a stack of its own; both live longer than
     // the process uses them, because CLONE_VFORK returns only when it has ended. It runs on this
     // thread's thread-local storage, which is not used by another thread meanwhile.
     let pid = unsafe { libc::clone(start_and_end, first.top(), CLONE_FLAGS, argument) };
     let result = check(pid);
-    set_signal_mask(before);
+    restore(before);
     result?;
     reap(pid);
     match plan.error.load(Ordering::Acquire) {
@@ -240,22 +242,4 @@ fn reap(pid: libc::pid_t) {
         unsafe { libc::syscall(libc::SYS_wait4, pid, nothing, libc::__WCLONE, nothing) }
     };
     while wait() < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {}
-}
-
-/// Sets which signals this thread blocks, and returns the previous mask. It does not use the C
-/// library, which keeps some signals for itself: those must not run a handler on a borrowed stack
-/// either.
-fn set_signal_mask(mask: u64) -> u64 {
-    let mut before = 0_u64;
-    // SAFETY: the kernel reads and writes the live masks, of which it knows the size.
-    unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            &raw mut before,
-            size_of_val(&mask),
-        )
-    };
-    before
 }

@@ -350,13 +350,15 @@ fn a_removed_registry_is_written_again() {
 fn a_registry_that_is_no_table_any_more_is_written_again() {
     let site = Site::new(73);
     let address = site.address;
-    let damages: [fn(&Path); 2] = [
+    let damages: [fn(&Path); 4] = [
         |registry| {
             fs::remove_file(registry).unwrap();
             let made = Command::new("mkfifo").arg(registry).status();
             assert!(made.unwrap().success());
         },
         |registry| fs::File::create(registry).unwrap().set_len(0).unwrap(),
+        |registry| fs::write(registry, "[settings]\nof = another program\n").unwrap(),
+        |registry| fs::write(registry, [0xff; 300]).unwrap(),
     ];
     for damage in damages {
         let (path, directory) = runtime_directory("damaged");
