@@ -30,7 +30,7 @@ use crate::lane::poll_yield::Yielding;
 use crate::lane::spin_history::SpinHistory;
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
-use crate::lane::{Awaited, Lane, Locked};
+use crate::lane::{Awaited, CHECKED_SLOWDOWN, Lane, Locked};
 use crate::lanes::FirstLane;
 use crate::options::{OpenError, OpenOptions};
 use crate::simulation;
@@ -153,6 +153,7 @@ impl Driver {
             simulated,
             epoch: now(),
             polled: AtomicU64::new(0),
+            slowdown: options.check.as_ref().map_or(1, |_| CHECKED_SLOWDOWN),
             armed: AtomicU64::new(0),
             thread_stands_by: AtomicBool::new(false),
             yielding: Yielding::default(),

@@ -35,6 +35,9 @@ use crate::waiting::wait_set::{Sleeper, WaitSet};
 /// than this ago. The thread uses a shorter time if packets had to wait.
 pub(crate) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
+/// How many times slower a call is, at most, if the program is checked.
+pub(crate) const CHECKED_SLOWDOWN: u32 = 10;
+
 /// How long to spin on the shared-memory rings before sleeping. A reply through a ring takes a few
 /// microseconds; going to sleep and waking up takes longer.
 pub(crate) const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
@@ -79,6 +82,8 @@ pub(crate) struct Lane {
     pub(crate) epoch: Instant,
     /// When an application last polled, in nanoseconds since the epoch.
     pub(crate) polled: AtomicU64,
+    /// How many times slower the calls of an application are than usual, because it is checked.
+    pub(crate) slowdown: u32,
     /// When a queue was last armed whose notification a program awaits outside of the library, in
     /// nanoseconds since the epoch.
     pub(crate) armed: AtomicU64,
@@ -263,10 +268,11 @@ impl Lane {
         armed != 0 && now < self.epoch + Duration::from_nanos(armed) + RECENTLY
     }
 
-    /// If an application polled within `recently`, the time at which that period ends.
+    /// If an application polled within `recently`, the time at which that period ends. It is longer for a program that is
+    /// checked: it takes longer between two polls, and a thread that receives meanwhile only competes for the lock.
     pub(crate) fn polled_within(&self, recently: Duration, now: Instant) -> Option<Instant> {
         let polled = Duration::from_nanos(self.polled.load(Ordering::Acquire));
-        let until = self.epoch + polled + recently;
+        let until = self.epoch + polled + recently * self.slowdown;
         (now < until).then_some(until)
     }
 

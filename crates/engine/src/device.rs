@@ -18,6 +18,7 @@ use wire::{
 };
 
 use crate::address::{Address, AddressError, GidTable, SourcePort, is_unicast};
+use crate::checksums::Readings;
 use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
 use crate::device_state::DeviceState;
@@ -369,17 +370,35 @@ impl Device {
 
     /// Removes and returns the oldest completion.
     pub fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        let completion = self.completion_queue(queue)?.pop()?;
-        if self.state.observations.are_recorded() {
-            self.observe_poll(queue, completion);
-        }
-        Some(completion)
+        self.poll_completions(queue).next()
+    }
+
+    /// Removes and returns completions, oldest first, that the program polls at once.
+    pub fn poll_completions(
+        &mut self,
+        queue: Id<CompletionQueue>,
+    ) -> impl Iterator<Item = Completion> {
+        let completions = self.completion_queue(queue);
+        let mut readings = None;
+        std::iter::from_fn(move || {
+            let completion = completions.as_ref()?.pop()?;
+            if self.state.observations.are_recorded() {
+                let readings = readings.get_or_insert_default();
+                self.observe_poll(queue, completion, readings);
+            }
+            Some(completion)
+        })
     }
 
     #[cold]
-    fn observe_poll(&mut self, queue: Id<CompletionQueue>, completion: Completion) {
+    fn observe_poll(
+        &mut self,
+        queue: Id<CompletionQueue>,
+        completion: Completion,
+        readings: &mut Readings,
+    ) {
         if let Some(queue_pair) = self.queue_pairs.get_mut(completion.queue_pair) {
-            queue_pair.observe_poll(&completion, &mut self.state);
+            queue_pair.observe_poll(&completion, readings, &mut self.state);
         }
         let polled = Observation::Polled(queue, completion);
         self.state.observations.note(|| polled);

@@ -48,7 +48,7 @@ pub struct ProtectionDomain {
 }
 
 /// A range of registered memory in a work request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// The address of the first byte, in the address space of the region.
     pub address: u64,

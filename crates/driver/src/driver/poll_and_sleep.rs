@@ -140,18 +140,18 @@ impl Driver {
         }
         let polled = self.lock_to_poll(queue).and_then(|mut state| {
             state.note_polled(queue.id());
-            let known = state.poll_completion(&queue.queue);
-            let first = known.or_else(|| self.lane.progress_for(&mut state, &queue.queue))?;
-            Some((state, first))
+            let mut count = state.poll_completions(&queue.queue, limit, &mut take);
+            if count == 0 {
+                take(self.lane.progress_for(&mut state, &queue.queue)?);
+                count = 1 + state.poll_completions(&queue.queue, limit - 1, &mut take);
+            }
+            Some((state, count))
         });
-        let Some((mut state, first)) = polled else {
+        let Some((state, count)) = polled else {
             simulation::note_idle_poll();
             self.rest_after_empty_poll(queue.id());
             return 0;
         };
-        take(first);
-        let more = std::iter::from_fn(|| state.poll_completion(&queue.queue));
-        let count = 1 + more.take(limit - 1).map(take).count();
         self.publish_later(state);
         count
     }

@@ -257,18 +257,35 @@ impl LaneState {
 
     /// The oldest completion that is there.
     pub(crate) fn poll_completion(&mut self, queue: &CompletionQueue) -> Option<Completion> {
-        let device = self.host.device_mut();
-        let completion = if device.records_observations() {
-            device.poll_completion(queue.id())
-        } else {
-            queue.pop()
+        let mut completion = None;
+        self.poll_completions(queue, 1, |it| completion = Some(it));
+        completion
+    }
+
+    /// Passes at most `limit` completions to `take`. Returns how many.
+    pub(crate) fn poll_completions(
+        &mut self,
+        queue: &CompletionQueue,
+        limit: usize,
+        mut take: impl FnMut(Completion),
+    ) -> usize {
+        let take = |completion| {
+            #[cfg(feature = "tracing")]
+            crate::trace::completion(&completion);
+            take(completion);
         };
-        if completion.is_some() {
+        let device = self.host.device_mut();
+        let count = if device.records_observations() {
+            let completions = device.poll_completions(queue.id());
+            completions.take(limit).map(take).count()
+        } else {
+            let completions = std::iter::from_fn(|| queue.pop());
+            completions.take(limit).map(take).count()
+        };
+        if count > 0 {
             self.statistics.note_call();
         }
-        #[cfg(feature = "tracing")]
-        completion.iter().for_each(crate::trace::completion);
-        completion
+        count
     }
 
     pub(crate) fn manager(&mut self) -> &mut Manager {

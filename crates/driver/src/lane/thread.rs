@@ -391,6 +391,24 @@ mod tests {
         }
     }
 
+    /// The calls of a checked program are slower, and it is still the one that receives its packets.
+    #[test]
+    fn the_thread_leaves_the_sockets_longer_to_a_program_that_is_checked() {
+        let is_left_to_program = |address, check| {
+            let options = OpenOptions {
+                check,
+                ..OpenOptions::default()
+            };
+            let driver = crate::Driver::open(address, &options).expect("a loopback address");
+            let later = driver.lane.epoch + 2 * PollBackoff::MAX;
+            driver.lane.polled.store(0, Ordering::Release);
+            is_polled(&driver.lane, later)
+        };
+        assert!(!is_left_to_program("127.58.93.11", None));
+        let check = Some(crate::CheckOptions::default());
+        assert!(is_left_to_program("127.58.93.12", check));
+    }
+
     /// It must know when to take the sockets back.
     #[test]
     fn the_thread_is_parked_while_an_application_sleeps_on_the_sockets() {

@@ -162,25 +162,21 @@ impl Memory {
         segments: &[Segment],
         mtu: PathMtu,
     ) -> Option<Checksums> {
-        let mut checksums = Checksums::new(mtu.bytes());
-        self.pieces(domain, segments, mtu.bytes(), |_, piece| {
-            checksums.push(piece);
-        })
-        .ok()?;
+        let (checksums, read) = self.readable_checksums(domain, segments, mtu.bytes());
+        read.ok()?;
         Some(checksums)
     }
 
-    /// Compares a message in `segments` with its checksums.
-    pub(crate) fn compare_checksums(
+    /// The checksums of the pieces of a message in `segments` before the first one that cannot be read.
+    pub(crate) fn readable_checksums(
         &self,
         domain: Id<ProtectionDomain>,
         segments: &[Segment],
-        checksums: &Checksums,
-    ) {
-        // The program may have deregistered the memory meanwhile.
-        let _ = self.pieces(domain, segments, checksums.piece(), |offset, piece| {
-            checksums.compare(offset, piece);
-        });
+        piece: usize,
+    ) -> (Checksums, Result<(), AccessError>) {
+        let mut checksums = Checksums::new(piece);
+        let read = self.pieces(domain, segments, piece, |bytes| checksums.push(bytes));
+        (checksums, read)
     }
 
     /// Reads a message in `segments` piece by piece.
@@ -189,7 +185,7 @@ impl Memory {
         domain: Id<ProtectionDomain>,
         segments: &[Segment],
         size: usize,
-        mut take: impl FnMut(usize, &[u8]),
+        mut take: impl FnMut(&[u8]),
     ) -> Result<(), AccessError> {
         let length: usize = segments.iter().map(|segment| segment.length as usize).sum();
         let mut piece = Vec::with_capacity(size.min(length));
@@ -197,7 +193,7 @@ impl Memory {
             piece.clear();
             let length = size.min(length - offset);
             self.gather(domain, segments, offset as u64, length, &mut piece)?;
-            take(offset, &piece);
+            take(&piece);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use wire::{PathMtu, Psn};
 use super::unpolled::{Message, Unpolled};
 use super::{QueuePair, QueuePairInit};
 use crate::address::GidTable;
-use crate::checksums::Checksums;
+use crate::checksums::{Checksums, Readings};
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::device_state::DeviceState;
 use crate::observation::Observation;
@@ -261,7 +261,12 @@ impl QueuePair {
     /// Compares the messages that a polled completion covers with their checksums. The completion of a receive covers those
     /// that have ended, because its message can be an answer.
     #[cold]
-    pub(crate) fn observe_poll(&mut self, completion: &Completion, device: &mut DeviceState) {
+    pub(crate) fn observe_poll(
+        &mut self,
+        completion: &Completion,
+        readings: &mut Readings,
+        device: &mut DeviceState,
+    ) {
         let messages = if completion.work.is_receive() {
             self.send.unpolled.take_messages()
         } else {
@@ -269,11 +274,14 @@ impl QueuePair {
         };
         for (serial, message) in messages {
             let checksums = &message.checksums;
-            (device.objects.memory()).compare_checksums(
+            let memory = device.objects.memory();
+            let now = readings.read(
+                &memory,
                 self.init.domain,
-                &message.segments,
-                checksums,
+                message.segments,
+                checksums.piece(),
             );
+            checksums.compare_all(now);
             if let Some(offset) = checksums.changed_at.get() {
                 device.observations.note(|| Observation::MessageChanged {
                     queue_pair: self.number,

@@ -20,6 +20,7 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("changed at once", changed_at_once),
     ("changed before reply", changed_before_reply),
     ("unsignaled changed", unsignaled_changed),
+    ("polled at once", polled_at_once),
     ("receive posted again", receive_posted_again),
     ("send of unpolled read", send_of_unpolled_read),
     ("message over write", message_over_write),
@@ -231,6 +232,26 @@ fn unsignaled_changed(wrong: bool) {
     }
     pair.left.success();
     pair.left.memory.write(0, &[1]);
+}
+
+/// The completions of all WRITEs are polled by one call. Only the last one is changed; the others have the same memory, or
+/// begin at the same place.
+fn polled_at_once(wrong: bool) {
+    let pair = pair();
+    for (index, range) in [0..100, 0..100, 0..50, 200..300].into_iter().enumerate() {
+        let request = Request::write(pair.right.memory.remote(1000 * index));
+        let data = pair.left.memory.slice(range);
+        pair.from_left.post_send(request.data(data)).expect("room");
+    }
+    if wrong {
+        pair.left.memory.write(299, &[1]);
+    }
+    let mut completions = Vec::new();
+    while completions.len() < 4 {
+        let left = 4 - completions.len();
+        pair.left.completions.poll_many(&mut completions, left);
+    }
+    pair.left.memory.write(299, &[1]);
 }
 
 fn receive_posted_again(wrong: bool) {

@@ -134,6 +134,7 @@ finds! {
     a_buffer_that_is_changed_before_the_completion_is_polled: "changed at once" "buffer-changed";
     a_buffer_that_is_changed_before_the_reply_is_polled: "changed before reply" "buffer-changed";
     a_buffer_of_an_unsignaled_write_that_is_changed: "unsignaled changed" "buffer-changed";
+    a_buffer_of_one_of_several_writes_that_are_polled_at_once: "polled at once" "buffer-changed";
     a_receive_that_is_posted_again_before_it_is_polled: "receive posted again" "shared-target";
     a_write_of_the_target_of_a_read_that_is_not_polled: "send of unpolled read" "overlapping-requests";
     a_read_into_the_memory_of_a_write_that_is_not_polled: "read into unpolled write" "overlapping-requests";
