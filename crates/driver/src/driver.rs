@@ -432,7 +432,7 @@ impl Driver {
         if let Some(lane) = self.other_lane_of(notifier) {
             return lane.offer_packet_wakeups(notifier);
         }
-        if !self.is_inherited() && !notifier.accepts_anything() {
+        if !self.is_inherited() && notifier.may_accept_anything() {
             let expected = AtReadable::Anything;
             self.lane.lock().offer_packet_wakeups(notifier, expected);
         }

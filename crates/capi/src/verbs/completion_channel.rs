@@ -66,6 +66,9 @@ impl CompletionChannel {
             return Err(Errno::TRY_AGAIN);
         }
         driver.withdraw_packet_wakeups(&self.notifier);
+        if let Some(queue_address) = self.notifier.begin_blocking() {
+            return Ok(Some(queue_address));
+        }
         self.open.sleep(&self.notifier)?;
         Ok(None)
     }

@@ -59,6 +59,10 @@ struct State {
     owed: bool,
     /// Whether the oldest notification is an extra one, for packets that caused none.
     extra: bool,
+    /// Whether packets alone have made the descriptor readable, or could have, without a promise.
+    unpromised: bool,
+    /// Whether the program has blocked after that. From then on a readable descriptor always means a notification.
+    blocks: bool,
     /// Whether packet wake-ups with `promised` were enabled before.
     was_promised: bool,
     /// The token of the last notification.
@@ -184,6 +188,7 @@ impl Notifier {
             signal.include(packets)?;
             state.has_packets = true;
             state.promised = promised;
+            state.unpromised |= !promised;
         }
         Ok(())
     }
@@ -203,7 +208,18 @@ impl Notifier {
 
     /// Reports that the program accepts a readable descriptor without a notification.
     pub(crate) fn end_promise(&self) {
-        self.lock().promised = false;
+        let mut state = self.lock();
+        state.promised = false;
+        state.unpromised |= state.has_packets;
+    }
+
+    /// Reports that the program is about to block until there is a notification. If it was non-blocking before, packets
+    /// alone may have made its descriptor readable, and it must not block for that: it gets an extra notification, once.
+    pub fn begin_blocking(&self) -> Option<u64> {
+        let mut state = self.lock();
+        let first = state.unpromised && !state.blocks;
+        state.blocks |= first;
+        state.last.filter(|_| first)
     }
 
     /// Whether to enable packet wake-ups with the promise of a notification: the program waits at the
@@ -256,10 +272,11 @@ impl Notifier {
         self.lock().has_packets
     }
 
-    /// Whether packets make the descriptor readable and the program accepts that without a notification.
-    pub(crate) fn accepts_anything(&self) -> bool {
+    /// Whether to let packets alone make the descriptor readable: they do not yet, and the program does not block.
+    pub(crate) fn may_accept_anything(&self) -> bool {
         let state = self.lock();
-        state.has_packets && !state.promised
+        let accepts_anything = state.has_packets && !state.promised;
+        !accepts_anything && !state.blocks
     }
 
     /// Reports that a thread sleeps in the library for a notification, and serves the device meanwhile.

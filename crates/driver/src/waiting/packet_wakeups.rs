@@ -310,6 +310,47 @@ mod tests {
         assert_eq!(driver.take_notification(&channel), Some(7));
     }
 
+    /// A program reads until EAGAIN, makes its channel blocking, and finds it readable.
+    #[test]
+    fn a_program_that_blocks_again_gets_a_notification_if_packets_may_have_woken_it() {
+        let driver = crate::Driver::open("127.58.95.3", &crate::OpenOptions::default());
+        let driver = driver.expect("a loopback address");
+        let channel = channel();
+        assert_eq!(channel.begin_blocking(), None, "it has always blocked");
+        channel.notify(7);
+        assert_eq!(driver.take_notification(&channel), Some(7));
+        driver.offer_packet_wakeups(&channel);
+        assert!(channel.has_packets());
+        // A packet was here, and another thread has taken it.
+        driver.withdraw_packet_wakeups(&channel);
+        assert_eq!(channel.begin_blocking(), Some(7), "an extra one");
+        assert_eq!(channel.begin_blocking(), None, "once");
+        driver.offer_packet_wakeups(&channel);
+        assert!(!channel.has_packets(), "it may block again");
+        channel.notify(8);
+        assert_eq!(driver.take_notification(&channel), Some(8));
+        driver.promise_packet_wakeups(&channel, || true);
+        driver.offer_packet_wakeups(&channel);
+        assert!(channel.has_packets() && channel.has_promise());
+        assert_eq!(channel.begin_blocking(), None, "a promise is kept");
+    }
+
+    #[test]
+    fn a_destroyed_queue_gets_no_extra_notification() {
+        let packet = packet();
+        let packets = || PollSet::over([packet.as_fd()]);
+        let mut wakeups = PacketWakeups::default();
+        let channel = channel();
+        channel.notify(7);
+        assert_eq!(channel.take(), Some(7));
+        wakeups.offer(&channel, AtReadable::Notification, packets);
+        wakeups.offer(&channel, AtReadable::Anything, packets);
+        channel.forget(7);
+        assert_eq!(channel.begin_blocking(), None);
+        wakeups.withdraw(&channel);
+        assert!(!channel.may_accept_anything());
+    }
+
     #[test]
     fn packets_that_are_taken_away_from_a_channel_leave_the_promised_notification() {
         let packet = packet();
