@@ -133,6 +133,7 @@ impl Driver {
         let poll_sources = sockets.poll_sources().map_err(OpenError::System)?;
         let services = sockets.services();
         let simulated = sockets.simulated();
+        let exits = sockets.exits();
         let mut state = LaneState::new(device, sockets, options, first)?;
         let common = Arc::clone(state.common());
         let lane = Arc::new(Lane {
@@ -146,6 +147,7 @@ impl Driver {
             generation: net::fork::generation(),
             in_child: OnceLock::new(),
             waker: Waker::new().map_err(OpenError::System)?,
+            exits,
             monitor: match (&simulated, first) {
                 (None, None) => Monitor::new().ok(),
                 _ => None,

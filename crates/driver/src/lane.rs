@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use engine::{Completion, CompletionQueue, Device, Id, SharedObjects};
 use net::interface::Monitor;
 use net::poll::{Ready, Waker, closed_error, wait};
+use net::port_sharing::ExitWatch;
 use wire::Qpn;
 
 use crate::clock::now;
@@ -78,6 +79,8 @@ pub(crate) struct Lane {
     pub(crate) waker: Waker,
     /// Wakes the thread when interfaces have changed. Without it, changes are not noticed.
     pub(crate) monitor: Option<Monitor>,
+    /// Wakes the thread when a process that shares an address has ended.
+    pub(crate) exits: Option<Arc<ExitWatch>>,
     /// The zero point of the times below.
     pub(crate) epoch: Instant,
     /// When an application last polled, in nanoseconds since the epoch.

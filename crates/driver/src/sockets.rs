@@ -5,6 +5,7 @@ mod send_backlog;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use cm::Recipient;
@@ -12,7 +13,7 @@ use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet, is_socket_lost};
-use net::port_sharing::{Member, ReceivedPacket, join_all};
+use net::port_sharing::{ExitWatch, Member, ReceivedPacket, join_all};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use statistics::PacketPath;
 use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};
@@ -59,6 +60,8 @@ pub(crate) struct DeviceSockets {
     group_reads: u64,
     /// Whether the program has closed a socket, or has opened another file under its number.
     socket_lost: bool,
+    /// `None` in a simulation, or if the system has no descriptor for it.
+    exits: Option<Arc<ExitWatch>>,
     /// In a simulation, the only port; there are no members then.
     simulated: Option<Port>,
 }
@@ -94,10 +97,16 @@ impl DeviceSockets {
         shortcut: Shortcut,
     ) -> Result<Self, OpenError> {
         let simulated = Port::open();
-        let members = match &simulated {
+        let mut members = match &simulated {
             Some(_) => Vec::new(),
             None => join(device, shortcut)?,
         };
+        let exits = ExitWatch::new().ok().filter(|_| !members.is_empty());
+        let exits = exits.map(Arc::new);
+        if let Some(exits) = &exits {
+            let members = members.iter_mut();
+            members.for_each(|member| member.watch_exits(exits));
+        }
         let gids = device.gids.iter().map(|entry| entry.gid);
         Ok(Self {
             members,
@@ -110,6 +119,7 @@ impl DeviceSockets {
             backlog: SendBacklog::default(),
             group_reads: 0,
             socket_lost: false,
+            exits,
             simulated,
         })
     }
@@ -444,6 +454,16 @@ impl DeviceSockets {
     /// Leaves the port shares. Packets in flight may still arrive.
     pub(crate) fn withdraw(&mut self) {
         self.members.iter_mut().for_each(Member::withdraw);
+    }
+
+    /// Readable when the process of another member has ended.
+    pub(crate) fn exits(&self) -> Option<Arc<ExitWatch>> {
+        self.exits.clone()
+    }
+
+    /// Repairs the port shares after the process of another member has ended.
+    pub(crate) fn handle_exits(&mut self) {
+        self.members.iter_mut().for_each(Member::handle_exits);
     }
 
     /// Runs the members' maintenance if it is due.

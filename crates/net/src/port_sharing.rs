@@ -50,6 +50,7 @@
 mod allocation;
 mod broadcast_limit;
 mod cached_registry;
+mod exit_watch;
 mod join;
 mod join_all;
 mod join_error;
@@ -74,6 +75,7 @@ mod stale_files;
 mod statistics;
 mod steering;
 
+pub use exit_watch::ExitWatch;
 pub use join_all::{join_all, join_all_in};
 pub use join_error::JoinError;
 pub use list_members::{ListedMember, list_members};

@@ -331,6 +331,11 @@ impl LaneState {
     }
 
     /// Whether the set of sockets has changed since the last call.
+    /// Repairs the port shares after a process that shares an address has ended.
+    pub(crate) fn handle_exits(&mut self) {
+        self.sockets.handle_exits();
+    }
+
     pub(crate) fn poll_sources_changed(&mut self) -> bool {
         self.sockets.poll_sources_changed()
     }

@@ -1,6 +1,7 @@
 //! The thread of a lane. It serves the timers, and the sockets while no application thread does.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
@@ -90,6 +91,9 @@ fn serve(lane: &Lane) {
         drop(progress.wait);
         if woken.by_interfaces {
             check_interfaces(lane);
+        }
+        if woken.by_exits {
+            lane.lock().handle_exits();
         }
     }
 }
@@ -197,6 +201,7 @@ fn polls_continuously(lane: &Lane, now: Instant) -> bool {
 #[derive(Default)]
 struct Woken {
     by_interfaces: bool,
+    by_exits: bool,
     by_packets: bool,
 }
 
@@ -325,11 +330,14 @@ impl Duty {
 
 fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken {
     const WAKER: usize = 0;
-    const MONITOR: usize = 1;
     let poll_sources = lane.poll_sources();
     let mut interests = vec![Interest::readable(lane.waker.as_fd())];
     let monitor = lane.monitor.as_ref().map(AsFd::as_fd);
     interests.extend(monitor.map(Interest::readable));
+    let monitor = WAKER + 1..interests.len();
+    let exits = lane.exits.as_ref().map(|it| it.as_fd());
+    interests.extend(exits.map(Interest::readable));
+    let exits = monitor.end..interests.len();
     let first_source = interests.len();
     if duty == Duty::Everything {
         poll_sources.add_to(&mut interests);
@@ -354,9 +362,11 @@ fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken
     }
     lane.thread_parked.store(false, Ordering::Release);
     lane.thread_stands_by.store(false, Ordering::Release);
+    let is_ready = |mut range: Range<usize>| range.any(|at| ready.contains(at));
     Woken {
-        by_interfaces: monitor.is_some() && ready.contains(MONITOR),
-        by_packets: (first_source..interests.len()).any(|source| ready.contains(source)),
+        by_interfaces: is_ready(monitor),
+        by_exits: is_ready(exits),
+        by_packets: is_ready(first_source..interests.len()),
     }
 }
 

@@ -89,6 +89,7 @@ impl Member {
             repair: RepairState::new(),
             counters: Counters::default(),
             shortcuts: None,
+            exits: None,
             turn: 0,
             descriptor_reads: 0,
             cached_table: RefCell::new(CachedTable::new()),
@@ -164,7 +165,7 @@ fn meet(
             Err(RegistryError::OtherVersion(_)) if !is_in_use(local) => Table::EMPTY,
             read => read?,
         };
-        let someone_died = locked.remove_dead_members(&mut table);
+        let someone_died = !locked.remove_dead_members(&mut table).is_empty();
         if !table.members.is_empty() || !is_in_use(local) {
             return Ok((locked, table, someone_died));
         }

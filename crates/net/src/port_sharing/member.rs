@@ -11,6 +11,7 @@ use wire::{IcrcChecker, IcrcGenerator, Qpn};
 
 use super::broadcast_limit::CopyLimit;
 use super::cached_registry::CachedTable;
+use super::exit_watch::WatchedProcesses;
 use super::mailbox::Mailbox;
 use super::number_block::{NumberBlock, communication_number};
 use super::outbox::Outbox;
@@ -58,6 +59,7 @@ pub struct Member {
     pub(super) repair: RepairState,
     pub(super) counters: Counters,
     pub(super) shortcuts: Option<Box<Shortcuts>>,
+    pub(super) exits: Option<WatchedProcesses>,
     /// How many times packets were polled for.
     pub(super) turn: u32,
     pub(super) descriptor_reads: u64,

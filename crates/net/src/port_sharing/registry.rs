@@ -5,6 +5,7 @@
 //! process waits for anything while it holds the lock, so the lock is free within microseconds, and
 //! the kernel releases it when its holder dies.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -247,14 +248,13 @@ impl Locked {
         self.registry.read()
     }
 
-    /// Removes members whose processes have ended from a table, and their files. Returns whether
-    /// there were any.
-    pub(super) fn remove_dead_members(&self, table: &mut Table) -> bool {
+    /// Removes members whose processes have ended from a table, and their files. Returns their blocks.
+    pub(super) fn remove_dead_members(&self, table: &mut Table) -> HashSet<NumberBlock> {
         let dead = table.remove_dead_members();
         for block in &dead {
             let _ = fs::remove_file(self.registry.mailbox(*block));
         }
-        !dead.is_empty()
+        dead
     }
 
     /// Whether others would wait for this lock.
@@ -423,10 +423,10 @@ mod tests {
             });
         }
         let locked = registry.lock().unwrap();
-        assert!(locked.remove_dead_members(&mut table));
+        assert_eq!(locked.remove_dead_members(&mut table).len(), 1);
         assert_eq!(mailboxes.map(|path| path.exists()), [true, false]);
         assert!(
-            !locked.remove_dead_members(&mut table),
+            locked.remove_dead_members(&mut table).is_empty(),
             "no other member has died"
         );
         drop(locked);

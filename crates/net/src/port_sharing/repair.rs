@@ -106,6 +106,7 @@ impl Member {
         {
             self.remove_dead_members()?;
         }
+        self.update_watched_processes(&table);
         Ok(self.claim_lost_services()?)
     }
 
@@ -124,7 +125,7 @@ impl Member {
     fn check_registry(&mut self, now: Instant, owner: NumberBlock) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
-        let someone_died = locked.remove_dead_members(&mut table);
+        let someone_died = !locked.remove_dead_members(&mut table).is_empty();
         // A member whose index was not recorded in this round still gets a probe, so its strays are
         // expected.
         let owner = table.member(owner);
@@ -136,8 +137,7 @@ impl Member {
         }
         if someone_died || misplaced {
             self.repair.next_stray_check = Some(now + STRAY_CHECK_INTERVAL_AFTER_PROBES);
-            let reach = table.members.len() as u32;
-            self.start_round(&locked, table, reach)?;
+            self.start_round_for_all(&locked, table)?;
         }
         Ok(())
     }
@@ -229,13 +229,7 @@ impl Member {
         let _ = sys::process::replace_with_null(self.receiver.as_fd());
         self.repair.round = table.round;
         match gap_closed {
-            Some(GapClosed::NobodyMoves) => {}
-            Some(GapClosed::Moves(block, index)) => {
-                self.send_probe(index);
-                // If a forked child has kept this socket, the probe reaches no member.
-                let _ = self.mailbox.send(&self.registry.mailbox(block), &INSPECT);
-            }
-            Some(GapClosed::UnrecordedMoves(index)) => self.send_probe(index),
+            Some(gap_closed) => self.announce(gap_closed),
             None => (0..table.members.len() as u32).for_each(|index| self.send_probe(index)),
         }
     }
@@ -362,16 +356,56 @@ impl Member {
         self.steer(&table)
     }
 
-    /// Removes dead members from the registry, and starts a round of probes for the others.
-    fn remove_dead_members(&mut self) -> Result<(), JoinError> {
+    /// Removes dead members from the registry. If only one has died, and its index was known, the index of the one that
+    /// has moved is known, too. Otherwise a round of probes starts.
+    pub(super) fn remove_dead_members(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
-        let mut table = locked.read()?;
-        // Another member may have removed them already.
-        if locked.remove_dead_members(&mut table) {
-            let reach = table.members.len() as u32;
-            self.start_round(&locked, table, reach)?;
+        let before = locked.read()?;
+        let mut table = before.clone();
+        let dead = locked.remove_dead_members(&mut table);
+        let mut blocks = dead.into_iter();
+        match (blocks.next(), blocks.next()) {
+            // Another member has removed them already.
+            (None, _) => Ok(()),
+            (Some(dead), None) if before.round == self.repair.round => {
+                self.close_gap(&locked, before, dead)
+            }
+            _ => self.start_round_for_all(&locked, table),
         }
+    }
+
+    /// Removes a member whose socket is closed, as [`leave`](Self::leave) does for this one.
+    fn close_gap(
+        &mut self,
+        locked: &Locked,
+        mut table: Table,
+        dead: NumberBlock,
+    ) -> Result<(), JoinError> {
+        let Some(gap_closed) = table.close_gap(dead) else {
+            return self.start_round_for_all(locked, table);
+        };
+        locked.write(&table)?;
+        self.steer(&table)?;
+        self.announce(gap_closed);
         Ok(())
+    }
+
+    /// Tells the member that has moved its index.
+    fn announce(&mut self, gap_closed: GapClosed) {
+        match gap_closed {
+            GapClosed::NobodyMoves => {}
+            GapClosed::Moves(block, index) => {
+                self.send_probe(index);
+                // If a forked child has kept the socket, the probe reaches no member.
+                let _ = self.mailbox.send(&self.registry.mailbox(block), &INSPECT);
+            }
+            GapClosed::UnrecordedMoves(index) => self.send_probe(index),
+        }
+    }
+
+    fn start_round_for_all(&mut self, locked: &Locked, table: Table) -> Result<(), JoinError> {
+        let reach = table.members.len() as u32;
+        self.start_round(locked, table, reach)
     }
 
     /// Probes more indices than there are members. This member got no probe, so its index is beyond

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::check;
 
@@ -29,6 +29,15 @@ pub(crate) fn random() -> io::Result<u64> {
 pub(crate) fn close(descriptor: OwnedFd) {
     // SAFETY: it takes any number. The caller has given up the descriptor.
     unsafe { libc::close(descriptor.into_raw_fd()) };
+}
+
+/// A descriptor of a process, which is readable when the process has ended.
+pub(crate) fn descriptor(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = check(result)? as RawFd;
+    // SAFETY: the kernel just returned this descriptor, and it has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// How many files this process may have open.

@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::signal::{Mask, restore};
-use super::{check, file_size};
+use super::{check, file_size, process};
 use layout::Command;
 
 /// The program; empty if the build script could not compile it.
@@ -55,11 +55,7 @@ fn memory_file(name: &std::ffi::CStr, flags: libc::c_uint) -> io::Result<File> {
 
 /// A descriptor of this process, which is readable when the process has ended.
 pub(crate) fn this_process() -> io::Result<OwnedFd> {
-    // SAFETY: takes no pointers.
-    let result = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
-    let fd = check(result)? as RawFd;
-    // SAFETY: the kernel just returned this descriptor, and it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    process::descriptor(std::process::id())
 }
 
 /// Whether processes that lose their parent become children of this process.

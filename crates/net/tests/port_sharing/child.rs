@@ -6,12 +6,13 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use net::poll::{Interest, Waker, wait};
-use net::port_sharing::{Member, NumberBlock};
+use net::port_sharing::{ExitWatch, Member, NumberBlock};
 use net::socket::Inbox;
 use wire::{IcrcChecker, Packet, Qpn};
 
@@ -163,6 +164,8 @@ fn serve(mut member: Member) {
     let mut report = Report::default();
     let mut inbox = Inbox::new(4);
     let mut checker = IcrcChecker::new();
+    let exits = Arc::new(ExitWatch::new().unwrap());
+    member.watch_exits(&exits);
     thread::scope(|scope| {
         scope.spawn(|| {
             for line in stdin().lines().map_while(Result::ok) {
@@ -176,13 +179,14 @@ fn serve(mut member: Member) {
         loop {
             let due = member.maintain(Instant::now());
             let [udp, mailbox] = member.fds();
-            let interests = [udp, mailbox, waker.as_fd()].map(Interest::readable);
-            wait(
-                &interests,
-                Some(due.saturating_duration_since(Instant::now())),
-            )
-            .unwrap();
+            let descriptors = [udp, mailbox, waker.as_fd(), exits.as_fd()];
+            let interests = descriptors.map(Interest::readable);
+            let left = due.saturating_duration_since(Instant::now());
+            let ready = wait(&interests, Some(left)).unwrap();
             waker.clear();
+            if ready.contains(3) {
+                member.handle_exits();
+            }
             // Before the packets: an answer counts all that came before its question.
             let question = questions.try_recv();
             for _ in 0..16 {

@@ -1,12 +1,18 @@
 //! Members that come, stay, leave and die.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::slice;
+use std::sync::Arc;
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
+use net::poll::{Interest, wait};
+use net::port_sharing::{ExitWatch, Member};
+
 use crate::child::{Process, Report};
+use crate::one_process::taken;
 use crate::traffic::{Peer, Site};
 
 /// Sends one packet to each member, and says whether each got it directly.
@@ -212,6 +218,38 @@ fn a_stopped_process_delays_only_itself() {
     assert_eq!(total(&reports, |it| it.own), sent);
     members.push(stopped);
     println!("after it goes on: {:?}", settle(&peer, &mut members));
+}
+
+/// The others do not wait for their next check, and need no probes, which a stopped process would not answer.
+#[test]
+fn the_end_of_a_process_is_noticed_at_once() {
+    let site = Site::new(6);
+    let address = site.address;
+    let peer = Peer::new(address);
+    let mut first = Process::join(address);
+    let watch = Arc::new(ExitWatch::new().unwrap());
+    let mut members = [(); 2].map(|()| Member::join(address).unwrap());
+    for member in &mut members {
+        _ = taken(member);
+        member.watch_exits(&watch);
+    }
+    let has_ended = |timeout| {
+        let interest = Interest::readable(watch.as_fd());
+        !wait(&[interest], Some(timeout)).unwrap().is_empty()
+    };
+    assert!(!has_ended(Duration::ZERO));
+    first.kill();
+    assert!(has_ended(Duration::from_secs(10)));
+    members.iter_mut().for_each(Member::handle_exits);
+    assert!(!has_ended(Duration::ZERO), "it is reported once");
+    // The last socket has the first index now.
+    let numbers = members.each_ref().map(|it| it.qpn_range().start);
+    peer.send(&numbers);
+    for member in &mut members {
+        assert_eq!(taken(member).len(), 1);
+        assert_eq!(member.counters().strays_forwarded, 0);
+        assert_eq!(member.counters().rounds, 0);
+    }
 }
 
 /// Nothing is lost: it waits in the socket or in the mailbox. How many packets it is sent.
