@@ -293,6 +293,7 @@ impl CaptureAndFaults {
     fn signal(&mut self, injected: &Injected) {
         if injected.killed || injected.stopped {
             self.flush();
+            self.capture.iter().for_each(|capture| capture.drain());
         }
         if injected.killed && !simulation::request_crash() {
             signal::kill_process();

@@ -20,6 +20,7 @@ mod block_writer;
 mod file_per_process;
 mod limits;
 mod parts;
+mod pipe_writer;
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -105,6 +106,9 @@ pub enum CaptureError {
         /// The error of the system.
         error: io::Error,
     },
+    /// The file is a pipe that no process reads.
+    #[error("no process reads the pipe {}: start its reader first, such as tshark -i", .0.display())]
+    NoReader(PathBuf),
     /// The file cannot be written any more. It is readable up to this point.
     #[error("the capture in {} ends early: {error}", path.display())]
     Write {
@@ -118,7 +122,8 @@ pub enum CaptureError {
 /// A capture file that is being written. It can be shared between threads.
 ///
 /// Packets reach the file with [`flush`](Self::flush), best called once per batch, and when the
-/// capture is dropped. If the process ends in any way, packets that were flushed before are
+/// capture is dropped. No call waits for the reader of a pipe, except at the end of the capture, for a second: a slow reader
+/// misses packets. If the process ends in any way, packets that were flushed before are
 /// readable.
 #[derive(Debug)]
 pub struct Capture {
@@ -216,6 +221,13 @@ impl Capture {
         self.writer().flush();
     }
 
+    /// As [`flush`](Self::flush), and waits until the reader of a pipe has got everything, as long as it reads.
+    pub fn drain(&self) {
+        let mut writer = self.writer();
+        writer.flush();
+        writer.drain();
+    }
+
     /// The error that ended the capture early. It is returned once.
     pub fn take_error(&self) -> Option<CaptureError> {
         self.writer().take_error().map(|error| CaptureError::Write {
@@ -227,9 +239,21 @@ impl Capture {
     /// Writes the rest, and releases the file for others. The copy in a forked child does nothing.
     fn end(&self) {
         if self.generation == fork::generation() {
-            self.flush();
-            self.writer().unlock();
+            self.drain();
+            let mut writer = self.writer();
+            writer.unlock();
+            let missed = writer.take_missed();
+            if missed > 0 {
+                let path = self.path.display();
+                eprintln!(
+                    "roci: the capture in {path} lacks {missed} packets and notes: its reader was too slow"
+                );
+            }
         }
+    }
+
+    fn is_pipe(&self) -> bool {
+        self.writer().is_pipe()
     }
 
     /// Every block is complete between two calls, even if a thread panicked in between.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use net::Direction;
@@ -228,6 +229,95 @@ fn a_full_disk_ends_the_capture_and_nothing_else() {
     assert!(capture.take_error().is_none(), "reported once");
 }
 
+/// A pipe in a directory of the test.
+fn pipe(directory: &Directory) -> PathBuf {
+    let pipe = directory.file("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    pipe
+}
+
+#[test]
+fn a_pipe_without_a_reader_is_reported() {
+    let directory = Directory::new("unread");
+    let pipe = pipe(&directory);
+    let error = Capture::create(&pipe).unwrap_err().to_string();
+    assert!(error.contains("no process reads the pipe"), "{error}");
+}
+
+#[test]
+fn a_stalled_reader_of_a_pipe_does_not_stop_the_program() {
+    // Several times what waits for the reader at most.
+    const PACKETS: usize = 20_000;
+    let directory = Directory::new("stalled");
+    let pipe = pipe(&directory);
+    let opened = pipe.clone();
+    let reader = thread::spawn(move || File::open(opened).expect("a reader"));
+    let capture = Capture::create(&pipe).expect("it opens");
+    let mut reader = reader.join().expect("a reader");
+    let flow = flow("10.0.0.1", "10.0.0.2");
+    let payload = vec![7; 4000];
+    for _ in 0..PACKETS {
+        capture.record(&record(&flow, &payload));
+        capture.flush();
+    }
+    assert!(capture.take_error().is_none());
+    // The reader goes on, and gets whole packets. Those in the middle are missing.
+    let copy = directory.file("copy.pcapng");
+    let mut file = File::create(&copy).expect("a file");
+    let copying = thread::spawn(move || std::io::copy(&mut reader, &mut file).expect("a pipe"));
+    capture.drain();
+    capture.record(&record(&flow, b"the last one"));
+    drop(capture);
+    copying.join().expect("a copy");
+    let packets = read(&copy);
+    assert!(
+        packets.len() > 1000 && packets.len() < PACKETS,
+        "{}",
+        packets.len()
+    );
+}
+
+#[test]
+fn a_pipe_without_a_reader_any_more_ends_the_capture_and_not_the_program() {
+    let directory = Directory::new("broken");
+    let pipe = pipe(&directory);
+    let opened = pipe.clone();
+    let reader = thread::spawn(move || File::open(opened).expect("a reader"));
+    let capture = Capture::create(&pipe).expect("it opens");
+    drop(reader.join());
+    let flow = flow("10.0.0.1", "10.0.0.2");
+    let payload = sealed(&flow, 0, 1);
+    for _ in 0..2 {
+        capture.record(&record(&flow, &payload));
+        capture.drain();
+    }
+    let error = capture.take_error().expect("the reader is gone");
+    assert!(error.to_string().contains("Broken pipe"), "{error}");
+}
+
+#[test]
+fn a_reader_that_keeps_up_gets_every_packet() {
+    let directory = Directory::new("reader");
+    let pipe = pipe(&directory);
+    let copy = directory.file("copy.pcapng");
+    let mut reader = Command::new("cat")
+        .arg(&pipe)
+        .stdout(File::create(&copy).expect("a file"))
+        .spawn()
+        .expect("cat");
+    let capture = Capture::create(&pipe).expect("it opens");
+    let flow = flow("10.0.0.1", "10.0.0.2");
+    for psn in 0..3000 {
+        let payload = sealed(&flow, 0, psn);
+        capture.record(&record(&flow, &payload));
+        capture.flush();
+    }
+    drop(capture);
+    reader.wait().expect("cat");
+    assert_eq!(read(&copy).len(), 3000);
+}
+
 /// What the tests below start as another process: it records until it is killed.
 #[test]
 #[ignore = "runs as a child of the test that kills it"]
@@ -315,7 +405,7 @@ fn wait_for_length(path: &Path, length: u64) {
             start.elapsed() < Duration::from_secs(30),
             "nothing recorded"
         );
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -16,14 +17,21 @@ use pcap_file::pcapng::blocks::systemd_journal_export::SystemdJournalExportBlock
 use pcap_file::{DataLink, Endianness};
 
 use super::limits::Limits;
+use super::pipe_writer::PipeWriter;
 use super::{Note, Record, file_per_process};
 use crate::sys::file_size;
 
 pub(super) struct BlockWriter {
     path: PathBuf,
     file: File,
-    /// The length of the file; `None` for a pipe.
+    /// The length of the file; `None` for a pipe or a device.
     length: Option<u64>,
+    /// If the file is a pipe.
+    pipe: Option<PipeWriter>,
+    /// How many packets and notes wait in `blocks`.
+    records: u64,
+    /// How many were dropped because the reader of the pipe was too slow.
+    missed: u64,
     limits: Limits,
     /// Blocks that are not in the file yet. They are always complete.
     blocks: PcapNgWriter<Vec<u8>>,
@@ -48,8 +56,14 @@ impl BlockWriter {
         program: &str,
         limits: Limits,
     ) -> io::Result<Self> {
-        let is_file = file.metadata().is_ok_and(|found| found.is_file());
+        let kind = file.metadata()?.file_type();
+        let is_file = kind.is_file();
+        let pipe = kind.is_fifo().then(|| file.try_clone());
+        let pipe = pipe.transpose()?.map(PipeWriter::start).transpose()?;
         Ok(Self {
+            pipe,
+            records: 0,
+            missed: 0,
             length: is_file.then(|| file.stream_position()).transpose()?,
             path,
             file,
@@ -70,6 +84,7 @@ impl BlockWriter {
         if !matches!(self.state, State::Running) {
             return;
         }
+        self.records += 1;
         self.packet.clear();
         record.datagram().emit(&mut self.packet);
         let longest = self.limits.snap_length.map_or(usize::MAX, |it| it as usize);
@@ -89,6 +104,7 @@ impl BlockWriter {
         if !matches!(self.state, State::Running) {
             return;
         }
+        self.records += 1;
         let program = &self.program;
         let named = program
             .split_once(" in ")
@@ -105,6 +121,7 @@ impl BlockWriter {
         }
         let result = self.begin_next_file().and_then(|()| self.write());
         self.blocks.get_mut().clear();
+        self.records = 0;
         if let Err(error) = result {
             self.state = State::Failed(error);
         }
@@ -112,6 +129,12 @@ impl BlockWriter {
 
     fn write(&mut self) -> io::Result<()> {
         let blocks = self.blocks.get_ref();
+        if let Some(pipe) = &self.pipe {
+            if !pipe.push(blocks)? {
+                self.missed += self.records;
+            }
+            return Ok(());
+        }
         let result = file_size::without_signal(|| self.file.write_all(blocks));
         if let Some(length) = &mut self.length {
             match result {
@@ -138,6 +161,22 @@ impl BlockWriter {
         file_size::without_signal(|| self.file.write_all(start.get_ref()))?;
         self.length = Some(start.get_ref().len() as u64);
         Ok(())
+    }
+
+    pub(super) fn is_pipe(&self) -> bool {
+        self.pipe.is_some()
+    }
+
+    /// Waits until the reader of a pipe has got everything, as long as it reads.
+    pub(super) fn drain(&self) {
+        if let Some(pipe) = &self.pipe {
+            pipe.drain();
+        }
+    }
+
+    /// How many packets and notes were dropped because the reader of a pipe was too slow. Returned once.
+    pub(super) fn take_missed(&mut self) -> u64 {
+        std::mem::take(&mut self.missed)
     }
 
     pub(super) fn take_error(&mut self) -> Option<io::Error> {

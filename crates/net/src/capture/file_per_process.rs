@@ -2,17 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{File, Metadata, OpenOptions, TryLockError};
-use std::io::{Seek, SeekFrom};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::CaptureError;
+use crate::sys;
 
 /// The maximum number of captures that one process can have under one name.
 pub(super) const ATTEMPTS: u32 = 100;
+
+/// How long to wait for the reader of a pipe, which is often started at the same time.
+const READER_TIMEOUT: Duration = Duration::from_secs(10);
+const READER_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How many bytes of a file are searched for the mark of a run.
 const LONGEST_HEADER: usize = 1024;
@@ -32,6 +40,9 @@ pub(super) fn open(name: &Path) -> Result<(PathBuf, File), CaptureError> {
     loop {
         let path = candidate(&name, process, attempt);
         let file = open_alone(&path, attempt);
+        if file.as_ref().is_err_and(|it| is_without_reader(it, &path)) {
+            return Err(CaptureError::NoReader(path));
+        }
         match file.map_err(|error| CaptureError::Create {
             path: path.clone(),
             error,
@@ -43,21 +54,18 @@ pub(super) fn open(name: &Path) -> Result<(PathBuf, File), CaptureError> {
 }
 
 /// Opens the file; `None` if another process is writing to it.
-fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
+fn open_alone(path: &Path, attempt: u32) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     // The file is emptied only under the lock, because it may be the capture of another process.
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
+    let options = options.write(true).create(true).truncate(false);
+    let mut file = open_for_reader(options, path)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => return Ok(None),
         // The file system has no locks: a name with the process id is unique enough.
         Err(TryLockError::Error(_)) if attempt == 0 => return Ok(None),
         Err(TryLockError::Error(_)) => {}
-        Err(TryLockError::WouldBlock) => return Err(std::io::ErrorKind::WouldBlock.into()),
+        Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
     }
     // A pipe to a waiting Wireshark cannot and need not be emptied.
     let found = file.metadata()?;
@@ -69,6 +77,29 @@ fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
         }
     }
     Ok(Some(file))
+}
+
+/// Opens a file. If it is a pipe, waits for a reader for some time; other files do not wait.
+fn open_for_reader(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let begin = Instant::now();
+    options.custom_flags(libc::O_NONBLOCK);
+    loop {
+        match options.open(path) {
+            Ok(file) => {
+                sys::process::make_blocking(file.as_fd())?;
+                return Ok(file);
+            }
+            Err(error) if is_without_reader(&error, path) && begin.elapsed() < READER_TIMEOUT => {
+                sleep(READER_CHECK_INTERVAL);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn is_without_reader(error: &io::Error, path: &Path) -> bool {
+    let is_pipe = || fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
+    error.raw_os_error() == Some(libc::ENXIO) && is_pipe()
 }
 
 /// Whether this process has written the file before: a device that is opened again appends to it. A

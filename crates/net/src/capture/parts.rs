@@ -3,13 +3,17 @@
 use std::fs::{self, File, TryLockError};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use super::{Capture, CaptureError, Limits, file_per_process};
+use crate::exit_hooks::at_exit;
 use crate::fork;
 
 /// The captures of this process, by the names they were asked for.
 static OWN: Mutex<Vec<(PathBuf, Weak<Capture>)>> = Mutex::new(Vec::new());
+
+/// A file has everything that was flushed, but a pipe has only what its reader has made room for.
+static END_AT_EXIT: Once = Once::new();
 
 fn own() -> MutexGuard<'static, Vec<(PathBuf, Weak<Capture>)>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -27,6 +31,9 @@ pub(super) fn shared(name: &Path, limits: Limits) -> Result<Arc<Capture>, Captur
         return Ok(capture);
     }
     let capture = Arc::new(Capture::create_limited(name, limits)?);
+    if capture.is_pipe() {
+        END_AT_EXIT.call_once(|| at_exit(end_own));
+    }
     own.push((name.to_owned(), Arc::downgrade(&capture)));
     Ok(capture)
 }
@@ -36,11 +43,7 @@ pub(super) fn shared(name: &Path, limits: Limits) -> Result<Arc<Capture>, Captur
 ///
 /// The captures are ended first: of two processes that end at the same time, at least one finds no other.
 pub fn parts_of_ended_run(name: &Path) -> Vec<PathBuf> {
-    for (_, capture) in own().iter() {
-        if let Some(capture) = capture.upgrade() {
-            capture.end();
-        }
-    }
+    end_own();
     let parts = parts(name);
     let is_being_written = |part: &PathBuf| {
         let locked = File::open(part).map(|file| file.try_lock());
@@ -50,6 +53,12 @@ pub fn parts_of_ended_run(name: &Path) -> Vec<PathBuf> {
         return Vec::new();
     }
     parts
+}
+
+/// Ends the captures of this process.
+fn end_own() {
+    let captures: Vec<_> = own().iter().filter_map(|(_, it)| it.upgrade()).collect();
+    captures.iter().for_each(|capture| capture.end());
 }
 
 /// All files of this run whose names can come from this one.

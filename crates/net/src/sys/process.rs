@@ -73,6 +73,16 @@ pub(crate) fn limit_file_size(bytes: u64) {
     unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
 }
 
+/// Makes calls on a descriptor wait again.
+pub(crate) fn make_blocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    check(flags)?;
+    // SAFETY: takes no pointers.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) };
+    check(result).map(drop)
+}
+
 /// Replaces the file behind a descriptor by `/dev/null`: the descriptor stays valid, and its
 /// previous file is closed in this process. It allocates nothing and takes no lock, so it may run
 /// directly after a fork.
