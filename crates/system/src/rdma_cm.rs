@@ -18,8 +18,8 @@ use std::time::Instant;
 use engine::SystemRefusal;
 
 pub use delivery::Receiver;
-pub use event::{Event, Parameters, PeerParameters};
-pub use id::{Id, IdOption};
+pub use event::{DatagramDestination, Event, Parameters, PeerParameters};
+pub use id::{Id, IdOption, Service};
 pub use task_timers::TimerKey;
 
 use crate::loader::LibraryError;

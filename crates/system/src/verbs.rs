@@ -28,7 +28,7 @@ pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub(crate) use context::device_name;
 pub use context::{AsyncEvent, Context, DeviceAttributes, PortAttributes};
-pub(crate) use convert::attributes_from;
+pub(crate) use convert::{address_from, attributes_from};
 pub use device_memory::DeviceMemory;
 pub use error::OpenError;
 pub(crate) use error::last_error;

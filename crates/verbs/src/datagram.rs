@@ -13,7 +13,7 @@ use crate::context::{Context, Opened};
 use crate::error::SetupError;
 use crate::queue_pair::{Endpoint, Handle, QueuePairBuilder};
 use crate::request::Request;
-use driver::rdma_cm::{self, Group, ServiceFound};
+use driver::rdma_cm::{self, Group, PathAttributes, ServiceFound};
 
 /// The destination of datagrams, validated once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl AddressHandle {
     /// The destination of a datagram service that the connection manager has found.
     pub fn from_service(context: &Context, found: &ServiceFound) -> Result<Self, AddressError> {
         let destination = Destination {
-            address: rdma_cm::address_of(context.software("datagram services")?, &found.path),
+            address: address_of(context, &found.path),
             queue_pair: found.remote_qpn,
             queue_key: found.queue_key,
         };
@@ -53,7 +53,7 @@ impl AddressHandle {
     /// The destination of a multicast group that the connection manager has joined.
     pub fn from_group(context: &Context, joined: &Group) -> Result<Self, AddressError> {
         let destination = Destination {
-            address: rdma_cm::address_of(context.software("multicast groups")?, &joined.path),
+            address: address_of(context, &joined.path),
             queue_pair: Qpn::MULTICAST,
             queue_key: joined.queue_key,
         };
@@ -67,6 +67,26 @@ impl AddressHandle {
             Opened::System(system) => check_address(&system.gids, address)?,
         }
         Ok(Self { destination })
+    }
+}
+
+/// The address at the end of a path.
+fn address_of(context: &Context, path: &PathAttributes) -> Address {
+    if let Opened::Software(driver) = context.opened() {
+        return rdma_cm::address_of(driver, path);
+    }
+    // A table of a device of the system may have an address twice, for both versions of RoCE. These are the entries of the second.
+    let mut entries = context.device().gids.iter();
+    let source = entries.find(|entry| entry.gid == path.local_gid);
+    Address {
+        flow_label: path.flow_label,
+        hop_limit: path.hop_limit,
+        traffic_class: path.traffic_class,
+        service_level: path.service_level,
+        ..Address::new(
+            path.remote_gid,
+            source.map_or(u8::MAX, |entry| entry.index as u8),
+        )
     }
 }
 

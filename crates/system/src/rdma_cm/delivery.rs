@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -27,6 +27,8 @@ struct Inner {
     held: Vec<Event>,
     queue_pair: Weak<QueuePair>,
     binding: Binding,
+    /// The multicast groups that it was asked to join. The place of a group is its name in events.
+    groups: Vec<IpAddr>,
 }
 
 impl fmt::Debug for Delivery {
@@ -98,6 +100,21 @@ impl Delivery {
             // A device that refuses is gone, or the queue pair has failed before.
             let _ = queue_pair.move_to_error();
         }
+    }
+
+    /// The place of a multicast group, which is added if it is new.
+    pub(super) fn place_of(&self, group: IpAddr) -> usize {
+        let groups = &mut self.lock().groups;
+        let known = groups.iter().position(|it| *it == group);
+        known.unwrap_or_else(|| {
+            groups.push(group);
+            groups.len() - 1
+        })
+    }
+
+    /// The multicast group at a place.
+    pub(super) fn group_at(&self, place: usize) -> Option<IpAddr> {
+        self.lock().groups.get(place).copied()
     }
 
     pub(super) fn binding(&self) -> Binding {

@@ -16,7 +16,7 @@ use engine::SystemRefusal;
 use super::CreateError;
 use super::address::address_in;
 use super::delivery::{Binding, Delivery};
-use super::event::{Event, peer_parameters};
+use super::event::{Event, destination, peer_parameters, service_parameters};
 use super::id::Id;
 use super::library::{Functions, functions};
 use super::task_timers::TaskTimers;
@@ -223,6 +223,11 @@ impl Dispatcher {
         let error = found.status.saturating_abs();
         // SAFETY: by the caller's promise, for each event that has parameters.
         let parameters = || unsafe { peer_parameters(found) };
+        // SAFETY: the same.
+        let service = || unsafe { service_parameters(found) };
+        // SAFETY: the id exists until the event is acknowledged, and its type does not change.
+        let is_datagram = NonNull::new(found.id)
+            .is_some_and(|id| unsafe { (*id.as_ptr()).ps } == abi::RDMA_PS_UDP);
         match found.event {
             abi::RDMA_CM_EVENT_ADDR_RESOLVED => {
                 if let (Some(delivery), Some(id)) = (delivery, NonNull::new(found.id)) {
@@ -235,18 +240,47 @@ impl Dispatcher {
             abi::RDMA_CM_EVENT_ROUTE_RESOLVED => Event::RouteResolved,
             abi::RDMA_CM_EVENT_ROUTE_ERROR => Event::RouteError(error),
             abi::RDMA_CM_EVENT_CONNECT_REQUEST => match NonNull::new(found.id) {
-                // SAFETY: the event made the id, for whoever takes it, and the lock is held.
-                Some(id) => unsafe { Event::Request(Id::of_request(self, id), parameters()) },
+                Some(id) => {
+                    // SAFETY: the event made the id, for whoever takes it, and the lock is held.
+                    let id = unsafe { Id::of_request(self, id) };
+                    if is_datagram {
+                        Event::ServiceRequest(id, service().1)
+                    } else {
+                        Event::Request(id, parameters())
+                    }
+                }
                 None => Event::Other(found.event),
             },
             abi::RDMA_CM_EVENT_CONNECT_RESPONSE => Event::Response(parameters()),
             abi::RDMA_CM_EVENT_CONNECT_ERROR => Event::ConnectError(error),
-            abi::RDMA_CM_EVENT_UNREACHABLE => Event::Unreachable,
+            abi::RDMA_CM_EVENT_UNREACHABLE => Event::Unreachable {
+                service_status: u8::try_from(found.status).ok().filter(|it| *it != 0),
+            },
             abi::RDMA_CM_EVENT_REJECTED => Event::Rejected {
                 reason: u16::try_from(found.status).unwrap_or(0),
                 private_data: parameters().private_data,
             },
+            abi::RDMA_CM_EVENT_ESTABLISHED if is_datagram => {
+                let (destination, private_data) = service();
+                Event::ServiceFound {
+                    destination,
+                    private_data,
+                }
+            }
             abi::RDMA_CM_EVENT_ESTABLISHED => Event::Established,
+            abi::RDMA_CM_EVENT_MULTICAST_JOIN | abi::RDMA_CM_EVENT_MULTICAST_ERROR => {
+                // SAFETY: such events are about datagrams, and have what the program passed to the call in this place.
+                let place = unsafe { found.param.ud.private_data }.addr();
+                match delivery.and_then(|delivery| delivery.group_at(place)) {
+                    Some(group) if found.event == abi::RDMA_CM_EVENT_MULTICAST_JOIN => {
+                        // SAFETY: the event is about datagrams.
+                        let destination = unsafe { destination(found) };
+                        Event::MulticastJoined { group, destination }
+                    }
+                    Some(group) => Event::MulticastError { group, error },
+                    None => Event::Other(found.event),
+                }
+            }
             abi::RDMA_CM_EVENT_DISCONNECTED => {
                 // The kernel confirms the end to the peer only when it is asked to. If this end began it, the call fails, and that is fine.
                 if delivery.is_some_and(Delivery::confirms_end) {

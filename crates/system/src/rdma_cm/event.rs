@@ -1,12 +1,16 @@
 //! Events, and the parameters of connections.
 
+use std::ffi::c_void;
+use std::net::IpAddr;
 use std::ptr;
 use std::slice;
 
 use abi::{rdma_cm_event, rdma_conn_param};
-use wire::Qpn;
+use engine::Address;
+use wire::{Qpn, QueueKey};
 
 use super::id::Id;
+use crate::verbs::address_from;
 
 /// What happened to an id.
 #[derive(Debug)]
@@ -22,12 +26,38 @@ pub enum Event {
     RouteError(i32),
     /// At a listener: a client asks for a connection. Dropping the id rejects it.
     Request(Id, PeerParameters),
+    /// At a listener: a client asks for a datagram service, with private data. Dropping the id refuses it.
+    ServiceRequest(Id, Vec<u8>),
+    /// The datagram service answers.
+    ServiceFound {
+        /// Where datagrams go.
+        destination: DatagramDestination,
+        /// The private data of the service.
+        private_data: Vec<u8>,
+    },
+    /// The id has joined a multicast group.
+    MulticastJoined {
+        /// The group.
+        group: IpAddr,
+        /// Where datagrams to all its members go.
+        destination: DatagramDestination,
+    },
+    /// The id could not join a multicast group.
+    MulticastError {
+        /// The group.
+        group: IpAddr,
+        /// The number of the error.
+        error: i32,
+    },
     /// The server accepts.
     Response(PeerParameters),
     /// The connection failed, with the number of the error.
     ConnectError(i32),
-    /// The server does not answer.
-    Unreachable,
+    /// The server does not answer, or the datagram service refused.
+    Unreachable {
+        /// The answer of the datagram service, as on the wire.
+        service_status: Option<u8>,
+    },
     /// The peer rejected the connection.
     Rejected {
         /// The reason, as on the wire.
@@ -50,6 +80,17 @@ pub enum Event {
     TimewaitExit,
     /// Another event, by its number in `rdma_cma.h`.
     Other(u32),
+}
+
+/// Where datagrams go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramDestination {
+    /// The queue pair.
+    pub queue_pair: Qpn,
+    /// The Q_Key that datagrams must carry.
+    pub queue_key: QueueKey,
+    /// The address.
+    pub address: Address,
 }
 
 /// What the peer says about its end of a connection.
@@ -125,17 +166,43 @@ pub(super) unsafe fn peer_parameters(event: &rdma_cm_event) -> PeerParameters {
         retry_count: found.retry_count,
         rnr_retry_count: found.rnr_retry_count,
         // SAFETY: the event is not acknowledged.
-        private_data: unsafe { private_data(&found) },
+        private_data: unsafe { private_data(found.private_data, found.private_data_len) },
     }
 }
 
-/// A copy of the private data.
+/// Where datagrams go, and the private data of the peer.
 ///
 /// # Safety
-/// The event of the parameters must not be acknowledged yet.
-unsafe fn private_data(found: &rdma_conn_param) -> Vec<u8> {
-    let start: *const u8 = found.private_data.cast();
-    let length = usize::from(found.private_data_len);
+/// The event must be about a datagram service, and must not be acknowledged yet.
+pub(super) unsafe fn service_parameters(event: &rdma_cm_event) -> (DatagramDestination, Vec<u8>) {
+    // SAFETY: by the caller's promise.
+    let found = unsafe { event.param.ud };
+    // SAFETY: the event is not acknowledged.
+    let private_data = unsafe { private_data(found.private_data, found.private_data_len) };
+    // SAFETY: by the caller's promise.
+    (unsafe { destination(event) }, private_data)
+}
+
+/// Where datagrams go.
+///
+/// # Safety
+/// The event must be about datagrams.
+pub(super) unsafe fn destination(event: &rdma_cm_event) -> DatagramDestination {
+    // SAFETY: by the caller's promise.
+    let found = unsafe { event.param.ud };
+    DatagramDestination {
+        queue_pair: Qpn::new(found.qp_num),
+        queue_key: QueueKey::new(found.qkey),
+        address: address_from(&found.ah_attr),
+    }
+}
+
+/// A copy of private data.
+///
+/// # Safety
+/// The event of the data must not be acknowledged yet.
+unsafe fn private_data(start: *const c_void, length: u8) -> Vec<u8> {
+    let (start, length): (*const u8, _) = (start.cast(), usize::from(length));
     if length == 0 || start.is_null() {
         return Vec::new();
     }

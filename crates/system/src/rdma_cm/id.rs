@@ -1,12 +1,12 @@
 //! Ids: ends of connections, and listeners.
 
 use std::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
-use abi::{ibv_qp_attr, rdma_cm_id};
+use abi::{ibv_qp_attr, rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use engine::{Attributes, State, SystemRefusal};
 use wire::{AckTimeout, Qpn};
 
@@ -19,6 +19,18 @@ use crate::verbs::{QueuePair, attributes_from, last_error};
 
 /// The level of the options of an id (`RDMA_OPTION_ID`).
 const OPTION_OF_ID: c_int = 0;
+
+/// The parts of the structure of a multicast group: its address, and whether the id only sends to it.
+const GROUP_AND_FLAGS: u32 = 3;
+
+/// What an id is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connections.
+    Connections,
+    /// Datagram services and multicast groups.
+    Datagrams,
+}
 
 /// An option of an id.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +45,7 @@ pub enum IdOption {
     AckTimeout(AckTimeout),
 }
 
-/// An id of the connection manager, for reliable connections. Dropping it ends its connection.
+/// An id of the connection manager. Dropping it ends its connection, and leaves its multicast groups.
 #[derive(Debug)]
 pub struct Id {
     raw: NonNull<rdma_cm_id>,
@@ -50,17 +62,20 @@ unsafe impl Sync for Id {}
 
 impl Id {
     /// Creates an id without an address.
-    pub fn create() -> Result<Self, CreateError> {
+    pub fn create(service: Service) -> Result<Self, CreateError> {
         let dispatcher = Dispatcher::running()?;
         let mut raw = ptr::null_mut();
-        let space = abi::RDMA_PS_TCP as c_int;
+        let space = match service {
+            Service::Connections => abi::RDMA_PS_TCP,
+            Service::Datagrams => abi::RDMA_PS_UDP,
+        };
         // SAFETY: the channel exists, and the function writes one pointer.
         let result = unsafe {
             (dispatcher.functions.rdma_create_id)(
                 dispatcher.channel(),
                 &raw mut raw,
                 ptr::null_mut(),
-                space,
+                space as c_int,
             )
         };
         let raw = NonNull::new(raw).filter(|_| result == 0);
@@ -235,6 +250,35 @@ impl Id {
         let disconnect = self.dispatcher.functions.rdma_disconnect;
         // SAFETY: the id exists and has a device.
         self.call_at_device("rdma_disconnect", |id| unsafe { disconnect(id) })
+    }
+
+    /// Starts to join a multicast group. An event has the result.
+    pub fn join(&self, group: IpAddr, send_only: bool) -> Result<(), SystemRefusal> {
+        let mut address = CAddress::new((group, 0).into());
+        let mut wanted = rdma_cm_join_mc_attr_ex {
+            comp_mask: GROUP_AND_FLAGS,
+            join_flags: send_only.into(),
+            addr: address.as_mut_ptr(),
+        };
+        let name = ptr::without_provenance_mut(self.delivery.place_of(group));
+        let join = self.dispatcher.functions.rdma_join_multicast_ex;
+        self.call_at_device("rdma_join_multicast", |id| {
+            // SAFETY: the id exists and has a device. The address has the length that its family has, and lives until the call
+            // returns. The name is not used as a pointer.
+            unsafe { join(id, &raw mut wanted, name) }
+        })
+    }
+
+    /// Leaves a multicast group.
+    pub fn leave(&self, group: IpAddr) -> Result<(), SystemRefusal> {
+        let mut address = CAddress::new((group, 0).into());
+        let leave = self.dispatcher.functions.rdma_leave_multicast;
+        // Not under the lock: it waits until the dispatcher has acknowledged the events of the group.
+        // SAFETY: the id exists. The function changes only its list of groups, which has a lock of its own.
+        match unsafe { leave(self.raw.as_ptr(), address.as_mut_ptr()) } {
+            0 => Ok(()),
+            _ => Err(last_error("rdma_leave_multicast")),
+        }
     }
 
     /// The attributes that bring its queue pair to a state.

@@ -3,7 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use abi::{ibv_qp_attr, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
+use abi::{
+    ibv_qp_attr, rdma_cm_event, rdma_cm_id, rdma_cm_join_mc_attr_ex, rdma_conn_param,
+    rdma_event_channel,
+};
 use libc::sockaddr;
 
 use crate::loader::{Handle, LibraryError, Name, functions};
@@ -30,6 +33,8 @@ functions! {
     rdma_reject(*mut rdma_cm_id, *const c_void, u8) -> c_int;
     rdma_establish(*mut rdma_cm_id) -> c_int;
     rdma_disconnect(*mut rdma_cm_id) -> c_int;
+    rdma_join_multicast_ex(*mut rdma_cm_id, *mut rdma_cm_join_mc_attr_ex, *mut c_void) -> c_int;
+    rdma_leave_multicast(*mut rdma_cm_id, *mut sockaddr) -> c_int;
     rdma_set_option(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
     rdma_init_qp_attr(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
     rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;

@@ -149,7 +149,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Lets the completions of a datagram queue pair have the program's ids and the senders' addresses.
+    /// Lets the completions of a datagram queue pair have the program's ids and the senders' addresses. The memory of its receives is
+    /// registered in the domain.
     pub(super) fn add_datagrams(
         &self,
         queue_pair: Qpn,

@@ -169,6 +169,7 @@ pub(crate) fn attributes_from(found: &ibv_qp_attr, mask: u32) -> Attributes {
         ack_timeout: AckTimeout::new(found.timeout).filter(|_| has(Attribute::ACK_TIMEOUT)),
         retry_count: has(Attribute::RETRY_COUNT).then_some(found.retry_cnt),
         rnr_retry: has(Attribute::RNR_RETRY).then_some(found.rnr_retry),
+        queue_key: has(Attribute::QUEUE_KEY).then(|| QueueKey::new(found.qkey)),
         receive_psn: has(Attribute::RECEIVE_PSN).then(|| Psn::new(found.rq_psn)),
         initiator_depth: has(Attribute::INITIATOR_DEPTH).then_some(found.max_rd_atomic),
         rnr_timer: RnrTimer::new(found.min_rnr_timer).filter(|_| has(Attribute::RNR_TIMER)),
@@ -180,7 +181,8 @@ pub(crate) fn attributes_from(found: &ibv_qp_attr, mask: u32) -> Attributes {
     }
 }
 
-fn address_from(found: &ibv_ah_attr) -> Address {
+/// An address as the engine has it.
+pub(crate) fn address_from(found: &ibv_ah_attr) -> Address {
     Address {
         flow_label: found.grh.flow_label,
         hop_limit: found.grh.hop_limit,
@@ -268,6 +270,7 @@ mod tests {
             rnr_retry: Some(1),
             initiator_depth: Some(8),
             partition_index: Some(3),
+            queue_key: Some(QueueKey::new(21)),
             access: Some(Access::REMOTE_READ),
             ..Attributes::default()
         };

@@ -72,7 +72,7 @@ pub struct QueuePair {
     extended: Option<ExtendedRequests>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Datagrams {
     handles: AddressHandles,
     requests: Arc<DatagramRequests>,
@@ -111,7 +111,7 @@ impl QueuePair {
         };
         // SAFETY: the queue pair exists, and its number does not change.
         let number = unsafe { (*raw.as_ptr()).qp_num };
-        let created = Arc::new(Self {
+        let mut created = Self {
             raw,
             number: Qpn::new(number),
             domain: Arc::clone(domain),
@@ -122,16 +122,34 @@ impl QueuePair {
             ],
             shared_receives: init.shared_receives.map(Arc::clone),
             _xrc_domain: init.xrc_domain.map(Arc::clone),
-            datagrams: (init.kind == QueuePairType::Ud).then(Datagrams::default),
+            datagrams: None,
             extended: ExtendedRequests::of(functions, raw, operations),
-        });
-        queue_pairs().insert(created.key(), Arc::downgrade(&created));
-        if let Some(datagrams) = &created.datagrams {
-            for queue in &created.completions {
-                queue.add_datagrams(created.number, &datagrams.requests, domain);
-            }
+        };
+        if init.kind == QueuePairType::Ud {
+            created.add_datagrams()?;
+        } else if let Some(queue) = init.shared_receives {
+            queue.use_for_connections()?;
         }
+        let created = Arc::new(created);
+        queue_pairs().insert(created.key(), Arc::downgrade(&created));
         Ok(created)
+    }
+
+    /// Adds what a datagram queue pair needs. It can't receive yet.
+    fn add_datagrams(&mut self) -> Result<(), SystemRefusal> {
+        let (receives, domain) = match &self.shared_receives {
+            Some(queue) => (queue.use_for_datagrams()?, &queue.domain),
+            None => (Arc::default(), &self.domain),
+        };
+        let requests = Arc::new(DatagramRequests::with_receives(receives));
+        for queue in &self.completions {
+            queue.add_datagrams(self.number, &requests, domain);
+        }
+        self.datagrams = Some(Datagrams {
+            handles: AddressHandles::default(),
+            requests,
+        });
+        Ok(())
     }
 
     /// The queue pair of this process with a number, at a device; none if there is no such queue pair.
@@ -322,12 +340,10 @@ impl QueuePair {
             ));
         }
         match &self.datagrams {
-            Some(datagrams) => datagrams.requests.receive(request, |number| {
-                self.post_receive_as(&ReceiveRequest {
-                    id: number,
-                    ..request.clone()
-                })
-            }),
+            Some(datagrams) => {
+                let receives = datagrams.requests.receives();
+                receives.receive(request, |request| self.post_receive_as(request))
+            }
             None => self.post_receive_as(request),
         }
     }
@@ -369,12 +385,7 @@ fn wanted(init: &QueuePairInit<'_>) -> Result<ibv_qp_init_attr, SystemRefusal> {
     let kind = match init.kind {
         QueuePairType::Rc => abi::IBV_QPT_RC,
         QueuePairType::Uc => abi::IBV_QPT_UC,
-        QueuePairType::Ud if init.shared_receives.is_none() => abi::IBV_QPT_UD,
-        QueuePairType::Ud => {
-            return Err(SystemRefusal::NotOffered(
-                "shared receive queues of datagram queue pairs",
-            ));
-        }
+        QueuePairType::Ud => abi::IBV_QPT_UD,
         QueuePairType::XrcInitiator => abi::IBV_QPT_XRC_SEND,
         QueuePairType::XrcTarget => abi::IBV_QPT_XRC_RECV,
         QueuePairType::Management => {

@@ -1,8 +1,8 @@
 //! Shared receive queues.
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abi::{ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
 use engine::{ReceiveRequest, SystemRefusal};
@@ -10,6 +10,7 @@ use wire::Srqn;
 
 use super::completion_queue::CompletionQueue;
 use super::convert::post_receive_with;
+use super::datagram_requests::DatagramReceives;
 use super::error::{error_number, last_error, last_error_or_lack};
 use super::extended::operation;
 use super::protection_domain::Domain;
@@ -19,10 +20,25 @@ use super::xrc_domain::{LACKS, XrcDomain};
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     pub(super) raw: NonNull<ibv_srq>,
-    domain: Arc<Domain>,
+    pub(super) domain: Arc<Domain>,
     token: u64,
+    /// The queue pairs that use it, held while a receive is posted unless these are connected ones.
+    users: Mutex<Users>,
+    /// Whether connected queue pairs use it, which no receive has to remember anything for.
+    is_of_connections: AtomicBool,
+    /// The receives that datagrams come to.
+    datagrams: Arc<DatagramReceives>,
     /// What a queue for XRC also has.
     xrc: Option<ForXrc>,
+}
+
+/// Which queue pairs use a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Users {
+    #[default]
+    None,
+    Connections,
+    Datagrams,
 }
 
 /// The number for peers, and what the queue uses.
@@ -58,12 +74,8 @@ impl SharedReceiveQueue {
         let create = domain.context.functions.ibv_create_srq;
         // SAFETY: the domain exists, and the new queue keeps it alive.
         let raw = unsafe { create(domain.raw.as_ptr(), &raw mut wanted) };
-        Ok(Arc::new(Self {
-            raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_create_srq"))?,
-            domain: Arc::clone(domain),
-            token,
-            xrc: None,
-        }))
+        let raw = NonNull::new(raw).ok_or_else(|| last_error("ibv_create_srq"))?;
+        Ok(Arc::new(Self::new(raw, domain, token)))
     }
 
     /// As [`create`](Self::create), for the targets of an XRC domain. Its receives complete in `completions`.
@@ -104,12 +116,8 @@ impl SharedReceiveQueue {
         let raw = unsafe { create(context.raw.as_ptr(), &raw mut wanted) };
         let raw = NonNull::new(raw);
         let raw = raw.ok_or_else(|| last_error_or_lack("ibv_create_srq_ex", LACKS))?;
-        let mut queue = Self {
-            raw,
-            domain: Arc::clone(domain),
-            token,
-            xrc: None,
-        };
+        let mut queue = Self::new(raw, domain, token);
+        queue.use_for_connections()?;
         let mut number = 0;
         // SAFETY: the queue exists, and the function writes one number.
         match unsafe { number_of(raw.as_ptr(), &raw mut number) } {
@@ -124,6 +132,44 @@ impl SharedReceiveQueue {
         Ok(Arc::new(queue))
     }
 
+    fn new(raw: NonNull<ibv_srq>, domain: &Arc<Domain>, token: u64) -> Self {
+        Self {
+            raw,
+            domain: Arc::clone(domain),
+            token,
+            users: Mutex::default(),
+            is_of_connections: AtomicBool::new(false),
+            datagrams: Arc::default(),
+            xrc: None,
+        }
+    }
+
+    /// Lets a connected queue pair use it.
+    pub(super) fn use_for_connections(&self) -> Result<(), SystemRefusal> {
+        let mut users = self.users();
+        if *users == Users::Datagrams {
+            return Err(MIXED);
+        }
+        *users = Users::Connections;
+        self.datagrams.forget_early();
+        self.is_of_connections.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Lets a datagram queue pair use it, and returns the receives.
+    pub(super) fn use_for_datagrams(&self) -> Result<Arc<DatagramReceives>, SystemRefusal> {
+        let mut users = self.users();
+        if *users == Users::Connections {
+            return Err(MIXED);
+        }
+        *users = Users::Datagrams;
+        Ok(Arc::clone(&self.datagrams))
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Its number for peers, if it is for XRC.
     pub fn number(&self) -> Option<Srqn> {
         self.xrc.as_ref().map(|xrc| xrc.number)
@@ -136,6 +182,25 @@ impl SharedReceiveQueue {
 
     /// Posts a receive.
     pub fn post_receive(&self, request: &ReceiveRequest) -> Result<(), SystemRefusal> {
+        if self.is_of_connections.load(Ordering::Acquire) {
+            return self.post(request);
+        }
+        // The first queue pair comes before or after this receive.
+        let users = self.users();
+        match *users {
+            Users::Connections => self.post(request),
+            Users::Datagrams => self
+                .datagrams
+                .receive(request, |request| self.post(request)),
+            Users::None => {
+                self.post(request)?;
+                self.datagrams.add_early(request);
+                Ok(())
+            }
+        }
+    }
+
+    fn post(&self, request: &ReceiveRequest) -> Result<(), SystemRefusal> {
         let post = self.domain.context.operations().post_srq_recv;
         let post = post.ok_or(SystemRefusal::Lacks("function to receive"))?;
         post_receive_with("ibv_post_srq_recv", request, |wanted, bad| {
@@ -159,6 +224,11 @@ impl SharedReceiveQueue {
         }
     }
 }
+
+/// A receive for datagrams begins with 40 bytes that others do not have, so a queue is for one kind.
+const MIXED: SystemRefusal = SystemRefusal::NotOffered(
+    "shared receive queues of datagram and connected queue pairs at once",
+);
 
 /// A number that no other queue of this process has.
 fn next_token() -> u64 {

@@ -13,7 +13,7 @@ use driver::rdma_cm::{
     Token,
 };
 use engine::{Attributes, State as QueuePairState, SystemRefusal};
-use system::rdma_cm::IdOption;
+use system::rdma_cm::{IdOption, Service};
 use wire::{AckTimeout, Qpn, RnrTimer};
 
 use super::channel::EventChannel;
@@ -79,9 +79,10 @@ impl CmId {
             Place::System { devices, .. } => devices.clone(),
             Place::Software => return None,
         };
-        let id = SystemId::of_request(request, devices.clone());
-        id.context().ok()?;
         let of = &listener.software;
+        let service = service_of(of.service_type()).ok()?;
+        let id = SystemId::of_request(request, devices.clone(), service);
+        id.context().ok()?;
         let new = channel
             .software
             .create_id_for(of.port_space(), of.service_type());
@@ -277,16 +278,21 @@ impl CmId {
         self.0.software.notify_established(number)
     }
 
-    /// Joins a multicast group. An event contains its address. Not offered at devices of the system.
+    /// Joins a multicast group. An event contains its address. The program attaches its queue pair
+    /// ([`DatagramQueuePair::join`](crate::DatagramQueuePair::join)).
     pub fn join(&self, group: IpAddr, send_only: bool) -> Result<(), CmError> {
-        self.0.only_software("multicast groups of ids")?;
-        self.0.software.join(group, send_only)
+        match self.0.system()? {
+            Some(id) => id.join(group, send_only),
+            None => self.0.software.join(group, send_only),
+        }
     }
 
     /// Leaves a multicast group.
     pub fn leave(&self, group: IpAddr) -> Result<(), CmError> {
-        self.0.only_software("multicast groups of ids")?;
-        self.0.software.leave(group)
+        match self.0.system()? {
+            Some(id) => id.leave(group),
+            None => self.0.software.leave(group),
+        }
     }
 
     /// The attributes that move its queue pair to the state INIT.
@@ -409,12 +415,9 @@ impl Shared {
             Place::System { id: Some(id), .. } => return Ok(Some(Arc::clone(id))),
             Place::System { devices, .. } => devices.clone(),
         };
-        if self.software.service_type() != ServiceType::ReliableConnection {
-            let what = "ids for datagrams and for other than reliable connections";
-            return Err(SystemRefusal::NotOffered(what).into());
-        }
+        let service = service_of(self.software.service_type())?;
         // Not under the lock: the library is loaded now.
-        Ok(self.adopt(SystemId::create(devices)?))
+        Ok(self.adopt(SystemId::create(devices, service)?))
     }
 
     /// Uses an id of the system's connection manager from now on, unless it has one.
@@ -442,10 +445,26 @@ impl Shared {
 
     /// Adds an event of the system's connection manager to the channel.
     fn report(&self, event: system::rdma_cm::Event) {
-        let (kind, request) = kind_of(event);
+        let local = match &*self.place() {
+            Place::System { id: Some(id), .. } => id.local_address(),
+            _ => None,
+        };
+        let (kind, request) = kind_of(event, local);
         self.requests().extend(request);
         if let Some(kind) = kind {
             self.software.report(kind);
+        }
+    }
+}
+
+/// What ids of the system's connection manager can be for.
+fn service_of(wanted: ServiceType) -> Result<Service, SystemRefusal> {
+    match wanted {
+        ServiceType::ReliableConnection => Ok(Service::Connections),
+        ServiceType::Datagram => Ok(Service::Datagrams),
+        _ => {
+            let what = "ids for other than reliable connections and datagrams";
+            Err(SystemRefusal::NotOffered(what))
         }
     }
 }

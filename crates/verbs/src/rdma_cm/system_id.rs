@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use driver::OpenError;
 use driver::rdma_cm::{
-    BindError, CallError, CmError, EventKind, Failure, Parameters, PeerParameters, RejectReason,
-    Request, Unreachable, private_data as limits,
+    BindError, CallError, CmError, EventKind, Failure, Group, Parameters, PathAttributes,
+    PeerParameters, RejectReason, Request, ServiceFound, ServiceStatus, Unreachable,
+    private_data as limits,
 };
 use engine::{Attributes, State};
 use net::interface::{SystemChoice, source_towards};
 use system::rdma_cm;
+use wire::Gid;
 use wire::cm::PrivateDataTooLong;
 
 use crate::context::Context;
@@ -26,6 +28,7 @@ const TIMED_OUT: i32 = 110;
 pub(super) struct SystemId {
     id: rdma_cm::Id,
     devices: Devices,
+    service: rdma_cm::Service,
 }
 
 /// The devices of the system that an id may use.
@@ -37,15 +40,23 @@ pub(super) enum Devices {
 
 impl SystemId {
     /// Creates an id.
-    pub(super) fn create(devices: Devices) -> Result<Self, CmError> {
-        let id = rdma_cm::Id::create();
+    pub(super) fn create(devices: Devices, service: rdma_cm::Service) -> Result<Self, CmError> {
+        let id = rdma_cm::Id::create(service);
         let id = id.map_err(|error| CmError::SystemManager(error.into()))?;
-        Ok(Self { id, devices })
+        Ok(Self {
+            id,
+            devices,
+            service,
+        })
     }
 
     /// The id of a request to a listener that may use these devices.
-    pub(super) fn of_request(id: rdma_cm::Id, devices: Devices) -> Self {
-        Self { id, devices }
+    pub(super) fn of_request(id: rdma_cm::Id, devices: Devices, service: rdma_cm::Service) -> Self {
+        Self {
+            id,
+            devices,
+            service,
+        }
     }
 
     pub(super) fn bind(&self, address: SocketAddr) -> Result<SocketAddr, CmError> {
@@ -107,18 +118,37 @@ impl SystemId {
     }
 
     pub(super) fn connect(&self, parameters: &Parameters<'_>) -> Result<(), CmError> {
-        check_length(parameters.private_data, limits::REQUEST)?;
+        let max = self.limit(limits::REQUEST, limits::SERVICE_REQUEST);
+        check_length(parameters.private_data, max)?;
         Ok(self.id.connect(parameters_of(parameters))?)
     }
 
     pub(super) fn accept(&self, parameters: &Parameters<'_>) -> Result<(), CmError> {
-        check_length(parameters.private_data, limits::REPLY)?;
+        let max = self.limit(limits::REPLY, limits::SERVICE_REPLY);
+        check_length(parameters.private_data, max)?;
         Ok(self.id.accept(parameters_of(parameters))?)
     }
 
     pub(super) fn reject(&self, private_data: &[u8]) -> Result<(), CmError> {
-        check_length(private_data, limits::REJECT)?;
+        let max = self.limit(limits::REJECT, limits::SERVICE_REPLY);
+        check_length(private_data, max)?;
         Ok(self.id.reject(private_data)?)
+    }
+
+    /// The limit of private data, which messages about datagram services have of their own.
+    fn limit(&self, of_connections: usize, of_datagrams: usize) -> usize {
+        match self.service {
+            rdma_cm::Service::Connections => of_connections,
+            rdma_cm::Service::Datagrams => of_datagrams,
+        }
+    }
+
+    pub(super) fn join(&self, group: IpAddr, send_only: bool) -> Result<(), CmError> {
+        Ok(self.id.join(group, send_only)?)
+    }
+
+    pub(super) fn leave(&self, group: IpAddr) -> Result<(), CmError> {
+        Ok(self.id.leave(group)?)
     }
 
     pub(super) fn establish(&self) -> Result<(), CmError> {
@@ -146,10 +176,36 @@ impl SystemId {
     }
 }
 
-/// An event in the terms of our connection manager, if it has one for it; and the new id, if it is a request.
-pub(super) fn kind_of(event: rdma_cm::Event) -> (Option<EventKind>, Option<rdma_cm::Id>) {
+/// An event of an id with this local address in the terms of our connection manager, if it has one for it; and the new id, if it is a
+/// request.
+pub(super) fn kind_of(
+    event: rdma_cm::Event,
+    local: Option<SocketAddr>,
+) -> (Option<EventKind>, Option<rdma_cm::Id>) {
     use rdma_cm::Event as Of;
     let kind = match event {
+        Of::ServiceRequest(id, private_data) => {
+            let request = Request::Service { private_data };
+            return (Some(EventKind::request_elsewhere(request)), Some(id));
+        }
+        Of::ServiceFound {
+            destination,
+            private_data,
+        } => EventKind::ServiceFound(ServiceFound {
+            remote_qpn: destination.queue_pair,
+            queue_key: destination.queue_key,
+            path: path_of(&destination, local),
+            private_data,
+        }),
+        Of::MulticastJoined { group, destination } => EventKind::MulticastJoin(Group {
+            group,
+            queue_key: destination.queue_key,
+            path: path_of(&destination, local),
+        }),
+        Of::MulticastError { group, error } => EventKind::MulticastError {
+            group,
+            failure: failure(error),
+        },
         Of::Request(id, parameters) => {
             let request = Request::Connection(peer_parameters(parameters));
             return (Some(EventKind::request_elsewhere(request)), Some(id));
@@ -160,7 +216,10 @@ pub(super) fn kind_of(event: rdma_cm::Event) -> (Option<EventKind>, Option<rdma_
         Of::RouteError(number) => EventKind::RouteError(failure(number)),
         Of::Response(parameters) => EventKind::ConnectResponse(peer_parameters(parameters)),
         Of::ConnectError(number) => EventKind::ConnectError(failure(number)),
-        Of::Unreachable => EventKind::Unreachable(Unreachable::TimedOut),
+        Of::Unreachable { service_status } => {
+            let refused = |code| Unreachable::Rejected(ServiceStatus::from_code(code));
+            EventKind::Unreachable(service_status.map_or(Unreachable::TimedOut, refused))
+        }
         Of::Rejected {
             reason,
             private_data,
@@ -173,7 +232,7 @@ pub(super) fn kind_of(event: rdma_cm::Event) -> (Option<EventKind>, Option<rdma_
         Of::DeviceRemoval => EventKind::DeviceRemoval,
         Of::AddressChange => EventKind::AddressChange,
         Of::TimewaitExit => EventKind::TimewaitExit,
-        // The rest is about multicast groups, which ids of the system are not asked to join.
+        // An event that is newer than this library.
         _ => return (None, None),
     };
     (Some(kind), None)
@@ -212,6 +271,20 @@ impl Devices {
         let kind = |address: &IpAddr| (address.is_ipv4(), is_link_local(address));
         let found = addresses().find(|address| kind(address) == kind(&peer.ip()));
         found.map(|address| (address, 0).into())
+    }
+}
+
+/// The path of datagrams from a local address.
+fn path_of(to: &rdma_cm::DatagramDestination, local: Option<SocketAddr>) -> PathAttributes {
+    let address = &to.address;
+    PathAttributes {
+        local_gid: local.map_or(Gid::default(), |local| local.ip().into()),
+        remote_gid: address.destination,
+        flow_label: address.flow_label,
+        traffic_class: address.traffic_class,
+        hop_limit: address.hop_limit,
+        service_level: address.service_level,
+        packet_rate: 0,
     }
 }
 

@@ -5,7 +5,7 @@ use rocinante::{
     MemoryRegion, ProtectionDomain, QueueKey, Request, Status,
 };
 
-use crate::device::open;
+use crate::device::{open, system_device};
 use crate::{ALL, TIMEOUT, pattern};
 
 /// The bytes in front of each datagram.
@@ -119,6 +119,80 @@ fn receives_of_datagrams_keep_their_ids_when_they_are_flushed() {
             .id
     });
     assert_eq!(ids, [7; 3]);
+}
+
+#[test]
+fn datagrams_for_two_queue_pairs_come_to_their_shared_receive_queue() {
+    let context = open();
+    let client = Datagrams::at(&context);
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(16).expect("room");
+    let shared = domain.create_shared_receive_queue(8, 1).expect("room");
+    let memory = domain.allocate_memory(6 * 128, ALL).expect("memory");
+    let receive = |place: u64, id| {
+        let start = place as usize * 128;
+        let posted = shared.post_receive(id, [memory.slice(start..start + 128)]);
+        posted.expect("room");
+    };
+    // Some before the queue has a queue pair, two of them with an id that a request of the library may also have.
+    let ids = [0, 1 << 63, 70, 71, 72, 73];
+    receive(0, ids[0]);
+    receive(1, ids[1]);
+    let servers = [(); 2].map(|()| {
+        let builder = domain.queue_pair_builder(&completions);
+        let builder = builder.shared_receive_queue(&shared);
+        builder.create_datagram(KEY).expect("room")
+    });
+    for place in 2..6 {
+        receive(place, ids[place as usize]);
+    }
+    let here = client.queue_pair.endpoint();
+    for (place, id) in ids.into_iter().enumerate() {
+        let server = &servers[place % 2];
+        let there = server.endpoint();
+        let to = client.to(there.gid, there.queue_pair);
+        let request = Request::send().inline(&[place as u8; 3]).id(9);
+        client.queue_pair.post_send(&to, request).expect("room");
+        let sent = client.completions.wait_for(TIMEOUT).expect("it is sent");
+        assert_eq!((sent.id, sent.status), (9, Status::Success));
+        let received = completions.wait_for(TIMEOUT).expect("it arrives");
+        assert_eq!((received.id, received.status), (id, Status::Success));
+        assert_eq!(received.queue_pair, there.queue_pair);
+        let source = received.source.expect("a sender");
+        assert_eq!((source.gid, source.queue_pair), (here.gid, here.queue_pair));
+        let data = place * 128 + HEADER;
+        assert_eq!(memory.to_vec(data..data + 3), [place as u8; 3]);
+    }
+    // It also sends.
+    let to = client.to(here.gid, here.queue_pair);
+    let reply = Request::send().inline(b"a reply").id(10);
+    servers[0].post_send(&to, reply).expect("room");
+    let sent = completions.wait_for(TIMEOUT).expect("it is sent");
+    assert_eq!((sent.id, sent.status), (10, Status::Success));
+}
+
+#[test]
+fn a_shared_receive_queue_of_the_system_is_for_datagrams_or_connections() {
+    if system_device().is_none() {
+        return;
+    }
+    let context = open();
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(16).expect("room");
+    let builder = |shared| {
+        let builder = domain.queue_pair_builder(&completions);
+        builder.shared_receive_queue(shared)
+    };
+    let shared = domain.create_shared_receive_queue(8, 1).expect("room");
+    let _datagrams = builder(&shared).create_datagram(KEY).expect("room");
+    builder(&shared)
+        .create_reliable()
+        .expect_err("receives of both kinds in one queue");
+    let shared = domain.create_shared_receive_queue(8, 1).expect("room");
+    let _connected = builder(&shared).create_reliable().expect("room");
+    builder(&shared)
+        .create_datagram(KEY)
+        .expect_err("receives of both kinds in one queue");
 }
 
 #[test]

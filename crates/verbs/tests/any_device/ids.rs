@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use rocinante::rdma_cm::{
     CmError, CmId, Event, EventChannel, EventKind, PortSpace, RejectReason, Request as Asked,
+    ServiceType,
 };
 use rocinante::{
     CompletionQueue, Context, MemoryRegion, PreparedQueuePair, QueuePair, Request, State, Status,
@@ -14,12 +15,12 @@ use rocinante::{
 use crate::device::{open, system_device};
 use crate::{ALL, TIMEOUT};
 
-fn next(channel: &EventChannel) -> Event {
+pub(crate) fn next(channel: &EventChannel) -> Event {
     channel.wait_for(TIMEOUT).expect("an event")
 }
 
 #[track_caller]
-fn expect(channel: &EventChannel, id: &CmId, kind: &EventKind) {
+pub(crate) fn expect(channel: &EventChannel, id: &CmId, kind: &EventKind) {
     let event = next(channel);
     assert_eq!((&event.kind, event.id), (kind, id.token()), "{event:?}");
 }
@@ -34,7 +35,7 @@ fn is_readable(channel: &EventChannel) -> bool {
     poll(&mut ready, Some(&now)).expect("a descriptor") == 1
 }
 
-fn address_of(context: &Context) -> IpAddr {
+pub(crate) fn address_of(context: &Context) -> IpAddr {
     let addresses = || context.device().gids.iter().map(|entry| entry.address);
     let ipv4 = addresses().find(IpAddr::is_ipv4);
     ipv4.or_else(|| addresses().next()).expect("an address")
@@ -258,12 +259,13 @@ fn an_id_without_an_address_can_not_connect() {
 }
 
 #[test]
-fn ids_for_datagrams_are_refused_at_devices_of_the_system() {
+fn ids_for_unreliable_connections_are_refused_at_devices_of_the_system() {
     if system_device().is_none() {
         return;
     }
     let context = open();
-    let id = EventChannel::private().create_id(PortSpace::Udp);
+    let channel = EventChannel::private();
+    let id = channel.create_id_for(PortSpace::Infiniband, ServiceType::UnreliableConnection);
     id.choose(&context);
     let refused = id.bind((address_of(&context), 0).into());
     assert!(

@@ -5,6 +5,7 @@
 //! any_device-… --test-threads=1`.
 
 mod connections;
+mod datagram_services;
 mod datagrams;
 mod device;
 mod device_memory_and_xrc;
