@@ -7,34 +7,35 @@ use anyhow::ensure;
 /// After this time without a completion a measurement fails. Longer than all retries of a queue pair together.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Fails when there is no completion for [`STALL_TIMEOUT`]. It reads the clock only at every 64th empty poll.
+/// Fails when there is no completion for [`STALL_TIMEOUT`]. It reads the clock only at every 64th empty poll, because in a virtual machine
+/// that may take longer than a message.
+#[derive(Default)]
 pub(super) struct StallTimer {
     empty_polls: u32,
-    since: Instant,
+    /// When it read the clock first since the last completion.
+    since: Option<Instant>,
 }
 
 impl StallTimer {
     pub(super) fn new() -> Self {
-        Self {
-            empty_polls: 0,
-            since: Instant::now(),
-        }
+        Self::default()
     }
 
     /// Notes a completion.
     pub(super) fn reset(&mut self) {
-        self.empty_polls = 0;
+        *self = Self::default();
     }
 
     /// Notes an empty poll.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
-        self.empty_polls += 1;
-        if self.empty_polls == 1 {
-            self.since = Instant::now();
+        self.empty_polls = self.empty_polls.wrapping_add(1);
+        if !self.empty_polls.is_multiple_of(64) {
+            return Ok(());
         }
-        let over = self.empty_polls.is_multiple_of(64) && self.since.elapsed() > STALL_TIMEOUT;
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
         ensure!(
-            !over,
+            now - since <= STALL_TIMEOUT,
             "no completion for ten seconds: a message was lost, or the peer hangs; \
              unreliable services may check messages, so try again or use -c RC"
         );
