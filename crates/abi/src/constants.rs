@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 pub const IBV_NODE_CA: c_int = 1;
 pub const IBV_TRANSPORT_IB: c_int = 0;
+pub const IBV_TRANSPORT_IWARP: c_int = 1;
 
 pub const IBV_PORT_DOWN: u32 = 1;
 pub const IBV_PORT_ACTIVE: u32 = 4;

@@ -101,7 +101,7 @@ impl Device {
             pci_function: tree.link_target(format!("{path}/device")),
             character_device: character_device(tree, &name),
             ports: ports
-                .map(|number| Port::read(tree, &path, number))
+                .map(|number| Port::read(tree, &path, node_type, number))
                 .collect(),
             name,
         }
@@ -177,7 +177,13 @@ mod tests {
     fn an_iwarp_device_without_hardware_is_siw() {
         let fixture = Fixture::new();
         fixture.add_device("siw0", "4: RNIC");
+        fixture.add_gids("siw0", &[(0, "5254:c8:2::", "IB/RoCE v1", "")]);
+        fixture.add_interface("eth0", 1500);
+        fixture.file("sys/class/net/eth0/address", "52:54:00:c8:00:02");
         let device = only(&fixture);
+        let port = &device.ports[0];
+        assert_eq!(port.gids[0].gid_type, GidType::Other);
+        assert_eq!(port.interface.as_deref(), Some("eth0"));
         assert_eq!(device.kind.name(), "siw");
         assert_eq!(device.node_type, NodeType::Rnic);
     }

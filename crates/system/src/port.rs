@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use wire::{Gid, PathMtu};
 
+use crate::device::NodeType;
 use crate::tree::Tree;
 
 /// A port.
@@ -88,16 +89,24 @@ pub enum GidType {
 }
 
 impl Port {
-    pub(crate) fn read(tree: &Tree, device: &str, number: u8) -> Self {
+    pub(crate) fn read(tree: &Tree, device: &str, node_type: NodeType, number: u8) -> Self {
         let path = format!("{device}/ports/{number}");
         let text = |file: &str| tree.text(format!("{path}/{file}")).unwrap_or_default();
         let link_layer = LinkLayer::parse(&text("link_layer"));
-        let gids = gids(tree, &path, link_layer);
+        let mut gids = gids(tree, &path, link_layer);
+        if node_type == NodeType::Rnic {
+            // The kernel calls the type of all GIDs that are not of RoCE v2 the same.
+            gids.iter_mut()
+                .for_each(|entry| entry.gid_type = GidType::Other);
+        }
         let interface = gids
             .iter()
             .find_map(|entry| entry.interface.clone())
             .or_else(|| tree.text(format!("{device}/parent")))
-            .or_else(|| interface_of_card(tree, device, number));
+            .or_else(|| interface_of_card(tree, device, number))
+            .or_else(|| {
+                interface_of_iwarp(tree, gids.first().filter(|_| node_type == NodeType::Rnic)?)
+            });
         let mtu = |name: &String| tree.number(format!("sys/class/net/{name}/mtu"));
         Self {
             number,
@@ -179,6 +188,19 @@ fn interface_of_card(tree: &Tree, device: &str, number: u8) -> Option<String> {
         let port = tree.number(format!("{directory}/{name}/dev_port"));
         port.unwrap_or(0) + 1 == u64::from(number)
     })
+}
+
+/// The interface of an iWARP device, whose GID begins with the Ethernet address.
+fn interface_of_iwarp(tree: &Tree, gid: &GidEntry) -> Option<String> {
+    const CLASS: &str = "sys/class/net";
+    let bytes = gid.gid.bytes();
+    let bytes: Vec<_> = bytes[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let address = bytes.join(":");
+    let mut names = tree.names(CLASS).into_iter();
+    names.find(|name| tree.text(format!("{CLASS}/{name}/address")).as_ref() == Some(&address))
 }
 
 fn hexadecimal(text: &str) -> Option<u32> {

@@ -112,6 +112,11 @@ impl Context {
         }
     }
 
+    /// Whether its connections are TCP connections, which only a connection manager can make.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        matches!(&self.0, Opened::System(system) if system.is_iwarp)
+    }
+
     /// The active MTU: the largest payload of a packet.
     #[must_use]
     pub fn active_mtu(&self) -> PathMtu {

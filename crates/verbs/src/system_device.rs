@@ -24,6 +24,8 @@ pub(crate) struct SystemDevice {
     pub(crate) gid_index: u8,
     /// How many reads and atomics may be outstanding in each direction.
     pub(crate) max_reads: u8,
+    /// Whether its connections are TCP connections, which only a connection manager can make.
+    pub(crate) is_iwarp: bool,
 }
 
 /// The devices of the system that the environment asks for.
@@ -112,7 +114,7 @@ impl SystemDevice {
             return Err(failed(format!("{what} need a software device").into()));
         }
         let port = port_of(found).ok_or_else(|| {
-            failed("it has no RoCE port, and other link layers are not offered yet".into())
+            failed("it has no RoCE or iWARP port, and InfiniBand is not offered yet".into())
         })?;
         let context = verbs::Context::open(name).map_err(|error| failed(error.into()))?;
         let attributes = context.port(port.number);
@@ -129,6 +131,7 @@ impl SystemDevice {
             port: port.number,
             gid_index: u8::try_from(recommended).unwrap_or(0),
             max_reads,
+            is_iwarp: found.node_type == NodeType::Rnic,
         })
     }
 }
@@ -155,10 +158,10 @@ fn needs_software(options: &OpenOptions) -> Option<&'static str> {
 
 /// The port to use: the first active one, or the first.
 fn port_of(device: &system::Device) -> Option<&Port> {
-    let is_roce = |port: &&Port| {
-        device.node_type == NodeType::ChannelAdapter && port.link_layer == LinkLayer::Ethernet
+    let is_offered = |port: &&Port| {
+        device.node_type != NodeType::Other && port.link_layer == LinkLayer::Ethernet
     };
-    let ports = || device.ports.iter().filter(is_roce);
+    let ports = || device.ports.iter().filter(is_offered);
     let active = ports().find(|port| port.state == PortState::Active);
     active.or_else(|| ports().next())
 }
@@ -192,6 +195,10 @@ fn describe(device: &system::Device, port: &Port) -> Option<Device> {
         })
     };
     let version_2 = port.gids.iter().filter(|it| it.gid_type == GidType::RoceV2);
+    let gids = match device.node_type {
+        NodeType::Rnic => addresses(port, &interfaces),
+        _ => version_2.filter_map(entry).collect(),
+    };
     Some(Device {
         name: device.name.clone(),
         kind: DeviceKind::System {
@@ -200,13 +207,32 @@ fn describe(device: &system::Device, port: &Port) -> Option<Device> {
         interface: port.interface.as_ref().map(id),
         mtu: port.interface_mtu.unwrap_or(0),
         active_mtu: port.largest_path_mtu().unwrap_or(PathMtu::Mtu256),
-        gids: version_2.filter_map(entry).collect(),
+        gids,
         guid: guid(&device.node_guid),
         state: match port.state {
             PortState::Active => LinkState::Active,
             _ => LinkState::Down,
         },
     })
+}
+
+/// The addresses of the interface of an iWARP device. Its GIDs have none.
+fn addresses(port: &Port, interfaces: &[interface::Interface]) -> Vec<GidEntry> {
+    let of_port = |it: &&interface::Interface| port.interface.as_ref() == Some(&it.name);
+    let Some(found) = interfaces.iter().find(of_port) else {
+        return Vec::new();
+    };
+    let addresses = found.addresses.iter().enumerate();
+    let entry = |(index, address): (usize, &interface::Address)| GidEntry {
+        index,
+        gid: address.ip.into(),
+        address: address.ip,
+        interface: InterfaceId {
+            name: found.name.clone(),
+            index: found.index,
+        },
+    };
+    addresses.map(entry).collect()
 }
 
 /// A GUID as the kernel writes it, in four groups.
@@ -249,7 +275,10 @@ mod tests {
         let found = fixture.tree().devices().remove(0);
         let options = OpenOptions::default();
         let error = SystemDevice::open(&found, &options).expect_err("it has no RoCE port");
-        assert!(error.to_string().contains("no RoCE port"), "{error}");
+        assert!(
+            error.to_string().contains("no RoCE or iWARP port"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The Rust API on the kernel's device: the tests that run at any device, in the kernel's machine, through its own
+//! The Rust API on the kernel's devices: the tests that run at any device, in the kernel's machine, through its own
 //! libibverbs and librdmacm; `roci`, whose rows talk with Rocinante; and the programs of the tutorial.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::backend::Backend;
 use super::build_directory::BuildDirectory;
 use super::guest_files::Extra;
 use super::image::run as run_tool;
@@ -18,6 +19,9 @@ pub(crate) const NAME: &str = "Rust API";
 /// The test program, and its name in the machine.
 const TEST: &str = "any_device";
 const PROGRAM: &str = "rocinante-any-device";
+
+/// The address of the interface of siw.
+const IWARP_ADDRESS: &str = "10.215.0.1";
 
 /// How long the tests may take on an emulated machine.
 const TIMEOUT: Duration = Duration::from_secs(240);
@@ -68,22 +72,58 @@ pub(crate) fn programs(
 
 /// Runs the tests on the kernel's device. Returns a sentence for the report.
 pub(crate) fn check(machine: &mut Machine) -> Result<String, String> {
-    let environment = "ROCI_DEVICES=system ROCI_TEST_DEVICE=rxe0";
+    let passed = run_tests(machine, "rxe0")?;
+    demo(machine)?;
+    let runs = tutorial_programs::check(machine)?;
+    let mut sentence = format!(
+        "{NAME}: {passed} tests passed on the kernel's device, through the system's libraries, `roci demo`, and {runs} \
+         runs of the tutorial's programs."
+    );
+    if machine.backend == Backend::Uml {
+        let passed = check_iwarp(machine)?;
+        sentence.push_str(&format!(
+            " {passed} tests and `roci ping` passed on the kernel's Soft-iWARP."
+        ));
+    }
+    Ok(sentence)
+}
+
+/// Runs the tests on a device. Returns how many passed.
+fn run_tests(machine: &mut Machine, device: &str) -> Result<usize, String> {
+    let environment = format!("ROCI_DEVICES=system ROCI_TEST_DEVICE={device}");
     machine.begin(0, &format!("env {environment} {PROGRAM} --test-threads=1"))?;
     let outcome = machine.finish(0, TIMEOUT)?;
     let passed = passed(&outcome.text).filter(|_| outcome.succeeded());
-    let passed = passed.ok_or_else(|| {
+    passed.ok_or_else(|| {
         format!(
-            "the tests of the {NAME} failed on the kernel's device:\n{}",
+            "the tests of the {NAME} failed on {device}:\n{}",
             outcome.text
         )
-    })?;
-    demo(machine)?;
-    let runs = tutorial_programs::check(machine)?;
-    Ok(format!(
-        "{NAME}: {passed} tests passed on the kernel's device, through the system's libraries, `roci demo`, and {runs} \
-         runs of the tutorial's programs."
-    ))
+    })
+}
+
+/// Runs the tests on siw, which only User Mode Linux has. It has an interface of its own, because two devices of an address are
+/// ambiguous.
+fn check_iwarp(machine: &mut Machine) -> Result<usize, String> {
+    machine.must(&format!(
+        "ip link add iwarp0 type dummy && ip link set iwarp0 up && ip addr add {IWARP_ADDRESS}/24 dev iwarp0 && \
+         rdma link add siw0 type siw netdev iwarp0"
+    ))?;
+    let passed = run_tests(machine, "siw0")?;
+    let ping = "env ROCI_DEVICES=system:siw0 roci ping -V -C 3 -a";
+    machine.begin(0, &format!("{ping} {IWARP_ADDRESS} -s"))?;
+    if !machine.wait_for_listener(0, TIMEOUT)? {
+        return Err("`roci ping -s` does not listen on siw0".into());
+    }
+    machine.begin(1, &format!("{ping} {IWARP_ADDRESS} -c"))?;
+    for channel in [1, 0] {
+        let outcome = machine.finish(channel, TIMEOUT)?;
+        if !outcome.succeeded() {
+            return Err(format!("`roci ping` failed on siw0:\n{}", outcome.text));
+        }
+    }
+    machine.must("rdma link delete siw0 && ip link delete iwarp0")?;
+    Ok(passed)
 }
 
 /// `roci demo` on the kernel's device.

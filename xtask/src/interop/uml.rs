@@ -74,7 +74,7 @@ pub(crate) fn build(
     let log = build_directory.file("kernel-build.log");
     let chosen = format!("KCONFIG_ALLCONFIG={}", wanted.display());
     make(&source, &[&chosen, "allnoconfig"], &log)?;
-    has_rxe(&source.join(".config"))?;
+    has_devices(&source.join(".config"))?;
     let jobs = available_parallelism().map_or(1, NonZero::get);
     make(&source, &[&format!("-j{jobs}"), "linux"], &log)?;
     run(Command::new("strip")
@@ -110,12 +110,13 @@ fn make(source: &Path, words: &[&str], log: &Path) -> Result<(), String> {
     made.map_err(|error| format!("{error}; see {}", log.display()))
 }
 
-fn has_rxe(configuration: &Path) -> Result<(), String> {
+fn has_devices(configuration: &Path) -> Result<(), String> {
     let text = fs::read_to_string(configuration).map_err(|error| error.to_string())?;
-    if text.contains("\nCONFIG_RDMA_RXE=y\n") {
+    let has = |option: &&str| text.contains(&format!("\n{option}=y\n"));
+    if ["CONFIG_RDMA_RXE", "CONFIG_RDMA_SIW"].iter().all(has) {
         Ok(())
     } else {
-        Err("this source can't build rdma_rxe into User Mode Linux".into())
+        Err("this source can't build rdma_rxe and siw into User Mode Linux".into())
     }
 }
 

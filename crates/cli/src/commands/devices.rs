@@ -3,7 +3,7 @@
 use clap::Args;
 use rocinante::{Device, LinkState, PathMtu};
 use serde::Serialize;
-use system::{Port, PortState};
+use system::{NodeType, Port, PortState};
 
 use crate::find_device::{self, Found, SOFTWARE};
 use crate::output::{Table, print, print_json, remark};
@@ -96,14 +96,10 @@ fn no_interface(found: &Found) -> &'static str {
 /// A device of the system; its first port stands for it, as most devices have one.
 fn system_row(device: &system::Device) -> Row {
     let port = device.ports.first();
-    let gids = device.ports.iter().flat_map(|port| &port.gids);
-    let mut addresses: Vec<String> = Vec::new();
-    for address in gids.filter_map(|entry| Some(entry.address()?.to_string())) {
-        // An address has a GID for each version of RoCE.
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
+    let addresses = match device.node_type {
+        NodeType::Rnic => addresses_of_interface(port.and_then(|port| port.interface.as_ref())),
+        _ => addresses_of_gids(device),
+    };
     Row {
         name: device.name.clone(),
         kind: "system",
@@ -119,6 +115,27 @@ fn system_row(device: &system::Device) -> Row {
         addresses,
         local_packets: None,
     }
+}
+
+fn addresses_of_gids(device: &system::Device) -> Vec<String> {
+    let gids = device.ports.iter().flat_map(|port| &port.gids);
+    let mut addresses: Vec<String> = Vec::new();
+    for address in gids.filter_map(|entry| Some(entry.address()?.to_string())) {
+        // An address has a GID for each version of RoCE.
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+/// The GIDs of an iWARP device contain no addresses: those of its interface are meant.
+fn addresses_of_interface(name: Option<&String>) -> Vec<String> {
+    let interfaces = net::interface::interfaces().unwrap_or_default();
+    let found = interfaces.into_iter().find(|it| Some(&it.name) == name);
+    let addresses = found.map(|found| found.addresses).unwrap_or_default();
+    let text = addresses.iter().map(|address| address.ip.to_string());
+    text.collect()
 }
 
 fn software_row(device: &Device, way: &ShortcutUse) -> Row {

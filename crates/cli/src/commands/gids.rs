@@ -109,7 +109,9 @@ fn why(entry: &system::GidEntry) -> &'static str {
         (GidType::RoceV1, _) => {
             "there is only RoCE v1, which routers do not forward and peers with RoCE v2 do not understand"
         }
-        (GidType::Other, _) => "it is the GID of the port",
+        (GidType::Other, _) => {
+            "it is the only kind of the port; an iWARP device connects by IP addresses (rdma_cm), so programs need no index"
+        }
         (GidType::RoceV2, Some(address)) => find_device::reason(address).sentence(),
         (GidType::RoceV2, None) => "it is RoCE v2",
     }

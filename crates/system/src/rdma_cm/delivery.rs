@@ -18,6 +18,10 @@ pub(super) struct Delivery {
     inner: Mutex<Inner>,
     /// Whether the end of a connection is confirmed to the peer at once, and fails its queue pair.
     confirms_end: AtomicBool,
+    /// Whether it asked for a connection.
+    is_client: AtomicBool,
+    /// Whether the connection that it asked for is established without its confirmation, as with iWARP.
+    is_established: AtomicBool,
 }
 
 #[derive(Default)]
@@ -78,6 +82,23 @@ impl Delivery {
             // Events that arrive meanwhile are held, and come after these.
             held.into_iter().for_each(&*receiver);
         }
+    }
+
+    /// Notes that it asks for a connection.
+    pub(super) fn set_client(&self) {
+        self.is_client.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a connection is established. Returns whether this is the answer to what it asked for: with iWARP there is no other.
+    pub(super) fn is_answered_by_establishment(&self) -> bool {
+        let is_client = self.is_client.load(Ordering::Relaxed);
+        self.is_established.store(is_client, Ordering::Relaxed);
+        is_client
+    }
+
+    /// Whether the connection that it asked for needs no confirmation.
+    pub(super) fn is_established(&self) -> bool {
+        self.is_established.load(Ordering::Relaxed)
     }
 
     pub(super) fn confirms_end(&self) -> bool {

@@ -25,6 +25,11 @@ use crate::verbs::{device_name, last_error};
 /// How long the thread waits after an error of the channel, such as missing memory, so that it does not spin.
 const ERROR_DELAY: Duration = Duration::from_millis(10);
 
+/// The status if the program at the other end of a TCP connection rejects. Drivers differ.
+const IWARP_REJECTED: [c_int; 2] = [-libc::ECONNREFUSED, -libc::ECONNRESET];
+/// The reason for that on the wire of RoCE.
+const REJECTED_BY_PROGRAM: u16 = 28;
+
 /// The event channel of the process. It exists until the process ends.
 pub(super) struct Dispatcher {
     pub(super) functions: &'static Functions,
@@ -257,7 +262,10 @@ impl Dispatcher {
                 service_status: u8::try_from(found.status).ok().filter(|it| *it != 0),
             },
             abi::RDMA_CM_EVENT_REJECTED => Event::Rejected {
-                reason: u16::try_from(found.status).unwrap_or(0),
+                reason: match found.status {
+                    status if IWARP_REJECTED.contains(&status) => REJECTED_BY_PROGRAM,
+                    status => u16::try_from(status).unwrap_or(0),
+                },
                 private_data: parameters().private_data,
             },
             abi::RDMA_CM_EVENT_ESTABLISHED if is_datagram => {
@@ -266,6 +274,11 @@ impl Dispatcher {
                     destination,
                     private_data,
                 }
+            }
+            abi::RDMA_CM_EVENT_ESTABLISHED
+                if delivery.is_some_and(Delivery::is_answered_by_establishment) =>
+            {
+                Event::Response(parameters())
             }
             abi::RDMA_CM_EVENT_ESTABLISHED => Event::Established,
             abi::RDMA_CM_EVENT_MULTICAST_JOIN | abi::RDMA_CM_EVENT_MULTICAST_ERROR => {

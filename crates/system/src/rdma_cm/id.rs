@@ -125,8 +125,7 @@ impl Id {
         function: impl FnOnce(*mut rdma_cm_id) -> c_int,
     ) -> Result<(), SystemRefusal> {
         if self.device().is_none() {
-            let number = libc::EINVAL;
-            return Err(SystemRefusal::Call { call, number });
+            return Err(not_at_device(call));
         }
         self.call(call, function)
     }
@@ -206,8 +205,16 @@ impl Id {
         let call = "rdma_connect";
         let mut wanted = parameters.to_c().ok_or_else(|| too_long(call))?;
         self.note_queue_pair(parameters.queue_pair);
+        self.delivery.set_client();
+        if self.device().is_none() {
+            return Err(not_at_device(call));
+        }
+        // Not under the lock: at an iWARP device it waits for the TCP connection. It changes no field of the public structure.
         // SAFETY: the id exists and has a device. The private data lives until the call returns.
-        self.call_at_device(call, |id| unsafe { connect(id, &raw mut wanted) })
+        match unsafe { connect(self.raw.as_ptr(), &raw mut wanted) } {
+            0 => Ok(()),
+            _ => Err(last_error(call)),
+        }
     }
 
     /// Accepts the request of a client, with a queue pair.
@@ -239,6 +246,9 @@ impl Id {
 
     /// Confirms the response of the server, once the queue pair is ready.
     pub fn establish(&self) -> Result<(), SystemRefusal> {
+        if self.delivery.is_established() {
+            return Ok(());
+        }
         let establish = self.dispatcher.functions.rdma_establish;
         // SAFETY: the id exists and has a device.
         self.call_at_device("rdma_establish", |id| unsafe { establish(id) })
@@ -321,6 +331,12 @@ impl Id {
     pub fn confirm_end(&self, at_once: bool) {
         self.delivery.set_confirms_end(at_once);
     }
+}
+
+/// A call that needs a device.
+fn not_at_device(call: &'static str) -> SystemRefusal {
+    let number = libc::EINVAL;
+    SystemRefusal::Call { call, number }
 }
 
 /// Private data that is longer than its field.

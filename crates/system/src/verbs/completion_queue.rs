@@ -17,7 +17,7 @@ use super::completion_channel::CompletionChannel;
 use super::context::Context;
 use super::convert::completion_of;
 use super::datagram_requests::DatagramRequests;
-use super::error::{error_number, last_error};
+use super::error::{error_number, error_number_or_lack, last_error};
 use super::protection_domain::Domain;
 
 /// How many completions are taken at a time.
@@ -136,7 +136,10 @@ impl CompletionQueue {
         // SAFETY: the queue exists.
         match unsafe { resize(self.raw.as_ptr(), capacity) } {
             0 => Ok(()),
-            number => Err(error_number("ibv_resize_cq", number)),
+            number => {
+                let lack = "completion queues that change their size";
+                Err(error_number_or_lack("ibv_resize_cq", number, lack))
+            }
         }
     }
 

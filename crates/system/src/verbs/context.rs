@@ -137,6 +137,14 @@ impl Context {
         Ok(Arc::new(context))
     }
 
+    /// Whether it is an iWARP device.
+    pub(super) fn is_iwarp(&self) -> bool {
+        // SAFETY: the context is open, and its device does not change.
+        let device = unsafe { (*self.raw.as_ptr()).device };
+        // SAFETY: a device exists as long as a context of it is open.
+        unsafe { (*device).transport_type == abi::IBV_TRANSPORT_IWARP }
+    }
+
     /// The descriptor of asynchronous events.
     fn event_descriptor(&self) -> c_int {
         // SAFETY: the context is open, and its descriptor does not change.

@@ -40,6 +40,18 @@ pub(crate) fn last_error_or_lack(call: &'static str, lack: &'static str) -> Syst
     }
 }
 
+/// As [`error_number`], or what the device lacks, if it has no such call.
+pub(crate) fn error_number_or_lack(
+    call: &'static str,
+    number: i32,
+    lack: &'static str,
+) -> SystemRefusal {
+    match number.abs() {
+        libc::EOPNOTSUPP | libc::ENOSYS => SystemRefusal::Lacks(lack),
+        number => SystemRefusal::Call { call, number },
+    }
+}
+
 /// A call that returned an error number; some return its negative.
 pub(crate) fn error_number(call: &'static str, number: i32) -> SystemRefusal {
     let number = number.abs();

@@ -24,7 +24,7 @@ use super::convert::{
     FIRST_PORT, Segments, attributes_of, post_receive_with, segment_of, state_of,
 };
 use super::datagram_requests::DatagramRequests;
-use super::error::{error_number, last_error, last_error_or_lack};
+use super::error::{error_number, last_error_or_lack};
 use super::extended::operation;
 use super::extended_requests::{ExtendedRequests, lacks};
 use super::protection_domain::Domain;
@@ -106,7 +106,11 @@ impl QueuePair {
                 let raw =
                     unsafe { (functions.ibv_create_qp)(domain.raw.as_ptr(), &raw mut wanted) };
                 let raw = NonNull::new(raw);
-                (raw.ok_or_else(|| last_error("ibv_create_qp"))?, 0)
+                let lacks = "queue pairs of this type";
+                (
+                    raw.ok_or_else(|| last_error_or_lack("ibv_create_qp", lacks))?,
+                    0,
+                )
             }
         };
         // SAFETY: the queue pair exists, and its number does not change.
@@ -328,7 +332,21 @@ impl QueuePair {
         // and keys of segments.
         match unsafe { post(self.raw.as_ptr(), &raw mut wanted, &raw mut bad) } {
             0 => Ok(()),
-            number => Err(error_number("ibv_post_send", number)),
+            number => Err(self.why_not_posted(&request.work, number)),
+        }
+    }
+
+    /// Why a send was refused. iWARP knows neither immediate data nor atomics, and providers call that an invalid argument.
+    fn why_not_posted(&self, work: &Work, number: c_int) -> SystemRefusal {
+        let lacks = match work {
+            Work::SendImmediate(_) | Work::WriteImmediate(..) => "immediate data",
+            Work::CompareSwap { .. } | Work::FetchAdd { .. } => "atomics",
+            _ => return error_number("ibv_post_send", number),
+        };
+        if self.domain.context.is_iwarp() {
+            SystemRefusal::Lacks(lacks)
+        } else {
+            error_number("ibv_post_send", number)
         }
     }
 

@@ -8,7 +8,7 @@ use abi::{ibv_mr, ibv_mw, ibv_mw_bind_info};
 use engine::{Binding, SystemRefusal, WindowKind};
 use wire::Key;
 
-use super::error::last_error;
+use super::error::last_error_or_lack;
 use super::protection_domain::Domain;
 
 /// A memory window.
@@ -39,7 +39,8 @@ impl Window {
         };
         // SAFETY: the domain exists, and the new window keeps it alive.
         let raw = unsafe { allocate(domain.raw.as_ptr(), kind) };
-        let raw = NonNull::new(raw).ok_or_else(|| last_error("ibv_alloc_mw"))?;
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| last_error_or_lack("ibv_alloc_mw", "memory windows"))?;
         // SAFETY: the window exists.
         let name = Key::new(unsafe { (*raw.as_ptr()).rkey });
         let window = Arc::new(Self {

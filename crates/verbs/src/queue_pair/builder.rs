@@ -32,7 +32,8 @@ struct Sizes {
     sends: u32,
     receives: u32,
     segments: u32,
-    inline: u32,
+    /// `None`: the default.
+    inline: Option<u32>,
 }
 
 impl ProtectionDomain {
@@ -51,7 +52,7 @@ impl ProtectionDomain {
                 sends: 128,
                 receives: 128,
                 segments: 4,
-                inline: 256,
+                inline: None,
             },
         }
     }
@@ -87,10 +88,11 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Sets how many bytes a request may carry inline. The default is 256.
+    /// Sets how many bytes a request may carry inline. The default is 256, or 64 at a device of the system that does not have room for so
+    /// many.
     #[must_use]
     pub fn max_inline(mut self, max: u32) -> Self {
-        self.sizes.inline = max;
+        self.sizes.inline = Some(max);
         self
     }
 
@@ -170,7 +172,7 @@ impl QueuePairBuilder {
             max_receives: self.sizes.receives,
             max_send_segments: self.sizes.segments,
             max_receive_segments: self.sizes.segments,
-            max_inline: self.sizes.inline,
+            max_inline: self.sizes.inline.unwrap_or(DEFAULT_INLINE),
             ..QueuePairInit::new(self.kind, domain, id(&self.completions)?)
         };
         let number = driver.call(|device| device.create_queue_pair(init))?;
@@ -197,11 +199,25 @@ impl QueuePairBuilder {
             max_sends: self.sizes.sends,
             max_receives: self.sizes.receives,
             max_segments: self.sizes.segments,
-            max_inline: self.sizes.inline,
+            max_inline: self.sizes.inline.unwrap_or(DEFAULT_INLINE),
         };
-        Ok(verbs::QueuePair::create(domain, &init)?)
+        let created = verbs::QueuePair::create(domain, &init);
+        if created.is_ok() || self.sizes.inline.is_some() {
+            return Ok(created?);
+        }
+        // No attribute of a device says how much it has room for.
+        let smaller = verbs::QueuePairInit {
+            max_inline: SMALLER_DEFAULT_INLINE,
+            ..init
+        };
+        // If that is not why, the first error counts.
+        Ok(verbs::QueuePair::create(domain, &smaller).or(created)?)
     }
 }
+
+/// How many bytes may be inline if the program does not say it.
+const DEFAULT_INLINE: u32 = 256;
+const SMALLER_DEFAULT_INLINE: u32 = 64;
 
 const OTHER_DEVICE: ObjectError =
     ObjectError::Mismatch("a queue or an XRC domain belongs to another device");

@@ -1,6 +1,8 @@
 //! Queue pairs without a peer.
 
-use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State};
+use engine::{
+    Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State, SystemRefusal,
+};
 
 use super::{ConnectOptions, Endpoint, Handle, QueuePair};
 use crate::context::Context;
@@ -39,7 +41,8 @@ impl PreparedQueuePair {
         self.handle.post_receive(id, segments)
     }
 
-    /// Connects it. The peer does the same with the local endpoint.
+    /// Connects it. The peer does the same with the local endpoint. iWARP devices can't: their connections are made by a
+    /// [`Connector`](crate::Connector) and a [`Listener`](crate::Listener), or by ids of [`rdma_cm`](crate::rdma_cm).
     pub fn connect(self, peer: Endpoint) -> Result<QueuePair, ModifyError> {
         Ok(QueuePair {
             handle: self.bring_up(peer)?,
@@ -78,12 +81,13 @@ impl PreparedQueuePair {
         let max_reads = self.handle.max_reads();
         let limited = |reads: Option<u8>| reads.map(|reads| reads.min(max_reads));
         let receive = Attributes {
-            rnr_timer: Some(self.options.rnr_timer),
+            // The connections of iWARP have neither timer.
+            rnr_timer: receive.rnr_timer.map(|_| self.options.rnr_timer),
             responder_resources: limited(receive.responder_resources),
             ..receive
         };
         let send = Attributes {
-            ack_timeout: Some(self.options.ack_timeout),
+            ack_timeout: send.ack_timeout.map(|_| self.options.ack_timeout),
             initiator_depth: limited(send.initiator_depth),
             ..send
         };
@@ -123,6 +127,12 @@ impl PreparedQueuePair {
 
     /// Moves it to Ready to Receive and Ready to Send, with the attributes of its type.
     pub(crate) fn bring_up(self, peer: Endpoint) -> Result<Handle, ModifyError> {
+        if self.handle.domain.context().is_iwarp() {
+            return Err(SystemRefusal::Lacks(
+                "connections by endpoints, because it is an iWARP device: use a `Connector` and a `Listener`",
+            )
+            .into());
+        }
         self.handle.modify(&self.receive_attributes(peer))?;
         self.handle.modify(&self.send_attributes())?;
         Ok(self.handle)

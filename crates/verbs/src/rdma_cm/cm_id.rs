@@ -225,7 +225,12 @@ impl CmId {
     /// Asks the peer for a connection, or for its datagram service.
     pub fn connect(&self, parameters: &Parameters<'_>) -> Result<(), CmError> {
         match self.0.system()? {
-            Some(id) => id.connect(parameters),
+            Some(id) => {
+                if let Some(failed) = id.connect(parameters)? {
+                    self.0.software.report(failed);
+                }
+                Ok(())
+            }
             None => self.0.software.connect(parameters),
         }
     }

@@ -21,7 +21,10 @@ use crate::context::Context;
 const NO_DEVICE: i32 = 19;
 const ADDRESS_IN_USE: i32 = 98;
 const ADDRESS_NOT_AVAILABLE: i32 = 99;
+const NETWORK_UNREACHABLE: i32 = 101;
 const TIMED_OUT: i32 = 110;
+const CONNECTION_REFUSED: i32 = 111;
+const HOST_UNREACHABLE: i32 = 113;
 
 /// An id at devices of the system.
 #[derive(Debug)]
@@ -117,10 +120,27 @@ impl SystemId {
         self.id.peer_address()
     }
 
-    pub(super) fn connect(&self, parameters: &Parameters<'_>) -> Result<(), CmError> {
+    /// Asks for a connection. Returns an event if it is known already that there will be none: an iWARP device makes the TCP
+    /// connection in this call.
+    pub(super) fn connect(
+        &self,
+        parameters: &Parameters<'_>,
+    ) -> Result<Option<EventKind>, CmError> {
         let max = self.limit(limits::REQUEST, limits::SERVICE_REQUEST);
         check_length(parameters.private_data, max)?;
-        Ok(self.id.connect(parameters_of(parameters))?)
+        match self.id.connect(parameters_of(parameters)) {
+            Ok(()) => Ok(None),
+            Err(refusal) => match refusal.os_error() {
+                Some(CONNECTION_REFUSED) => Ok(Some(EventKind::Rejected {
+                    reason: RejectReason::InvalidServiceId,
+                    private_data: Vec::new(),
+                })),
+                Some(TIMED_OUT | HOST_UNREACHABLE | NETWORK_UNREACHABLE) => {
+                    Ok(Some(EventKind::Unreachable(Unreachable::TimedOut)))
+                }
+                _ => Err(refusal.into()),
+            },
+        }
     }
 
     pub(super) fn accept(&self, parameters: &Parameters<'_>) -> Result<(), CmError> {

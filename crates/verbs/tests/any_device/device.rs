@@ -27,6 +27,11 @@ pub(crate) fn is_rxe() -> bool {
     system_device().is_some_and(|name| name.starts_with("rxe"))
 }
 
+/// Whether it is the kernel's Soft-iWARP.
+pub(crate) fn is_siw() -> bool {
+    system_device().is_some_and(|name| name.starts_with("siw"))
+}
+
 pub(crate) fn open() -> Context {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let Some(name) = system_device() else {

@@ -22,6 +22,8 @@ const MAX_PEER_CHECK_INTERVAL: Duration = Duration::from_millis(64);
 /// After this time without a completion, a probe checks whether the peer is still there.
 const PROBE_DELAY: Duration = Duration::from_secs(1);
 
+/// How long after a flushed receive the end of the connection may be reported.
+const END_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long to wait for the peer's response to the disconnection.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -268,8 +270,12 @@ impl Session {
     }
 
     fn failure(&self, completion: &Completion, awaited: &'static str) -> Stop {
-        // A peer that exits does not answer; that is not a failure.
-        if self.has_left() {
+        // A peer that exits does not answer; that is not a failure. An iWARP device flushes receives before it reports the end.
+        let has_left = match completion.status {
+            Status::Flushed => self.connection.wait_disconnected(END_REPORT_TIMEOUT),
+            _ => self.has_left(),
+        };
+        if has_left {
             return Stop::Left(awaited);
         }
         let peer = self.peer();
