@@ -6,17 +6,18 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
 use cm::Recipient;
-use engine::{QpnRange, Transmit};
+use engine::{QpnRange, SharedRoom, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet, is_socket_lost};
 use net::port_sharing::{ExitWatch, Member, ReceivedPacket, join_all};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use statistics::PacketPath;
-use wire::{Gid, Qpn, ROCE_PORT, destination_queue_pair};
+use wire::{Gid, Qpn, ROCE_PORT, Route};
 
 use crate::options::OpenError;
 use crate::service_reservations::Services;
@@ -88,6 +89,20 @@ impl PollSources {
                 .iter()
                 .map(|fd| Interest::readable(fd.as_fd())),
         );
+    }
+}
+
+/// Room in the rings to other processes.
+pub(crate) struct RoomInRings<'m> {
+    members: &'m mut [Member],
+    now: Instant,
+}
+
+impl SharedRoom for RoomInRings<'_> {
+    fn reserve(&mut self, route: &Route, destination: Qpn, bytes: usize) -> Option<&[AtomicU8]> {
+        let mut members = self.members.iter_mut();
+        let member = members.find(|member| member.address() == route.flow.source)?;
+        member.reserve(self.now, route.flow.destination, destination, bytes)
     }
 }
 
@@ -232,11 +247,10 @@ impl DeviceSockets {
         range.is_some_and(|range| range.contains(&number.value()))
     }
 
-    /// Whether a packet to this address is for a queue pair of this device.
-    pub(crate) fn is_own(&self, destination: IpAddr, packet: &[u8]) -> bool {
+    /// Whether a queue pair at this address is one of this device.
+    pub(crate) fn is_own(&self, destination: IpAddr, number: Qpn) -> bool {
         let mut members = self.members.iter();
-        members.any(|member| member.address() == destination)
-            && destination_queue_pair(packet).is_some_and(|number| self.owns(number))
+        members.any(|member| member.address() == destination) && self.owns(number)
     }
 
     /// This device's range of the communication ids: the same at every address. None on a device without
@@ -306,6 +320,25 @@ impl DeviceSockets {
                 Ok(())
             }
             outcome => outcome,
+        }
+    }
+
+    /// Memory of other processes in which packets to them can be built, unless packets wait.
+    pub(crate) fn shared_room(&mut self, now: Instant) -> RoomInRings<'_> {
+        let usable = self.backlog.is_empty();
+        RoomInRings {
+            members: if usable { &mut self.members } else { &mut [] },
+            now,
+        }
+    }
+
+    /// Sends packets that were built in such memory.
+    pub(crate) fn commit(&mut self, transmit: &Transmit, bytes: usize) {
+        let source = transmit.route.flow.source;
+        let member = self.members.iter_mut().find(|it| it.address() == source);
+        if let Some(member) = member {
+            let (number, segment_size) = (transmit.destination, transmit.segment_size);
+            member.commit(&transmit.route, number, segment_size, bytes);
         }
     }
 
@@ -403,6 +436,7 @@ impl DeviceSockets {
                     take(ReceivedPacket {
                         route: batch.route,
                         packet,
+                        shared: None,
                         has_icrc: batch.has_icrc,
                         forwarded: false,
                     });
@@ -562,9 +596,11 @@ impl DeviceSockets {
         let sender = self.members[0].sender();
         let transmit = Transmit {
             queue_pair: Qpn::new(7),
-            route: wire::Route::new(sender.flow_to(self.members[0].address())),
+            route: Route::new(sender.flow_to(self.members[0].address())),
             segment_size: 16,
             has_icrc: true,
+            destination: Qpn::new(8),
+            shared_length: None,
         };
         self.backlog.push(now, &transmit, &[0; 16]);
     }
@@ -587,19 +623,15 @@ mod tests {
     #[test]
     fn a_packet_is_our_own_only_by_address_and_number() {
         let sockets = DeviceSockets::at("127.58.92.3");
-        let packet_to = |number: u32| {
-            let [_, high, middle, low] = number.to_be_bytes();
-            [0, 0, 0, 0, 0, high, middle, low]
-        };
         let first = sockets.numbers().first;
         let beyond = first + sockets.numbers().count;
         let (ours, other) = (
             IpAddr::from([127, 58, 92, 3]),
             IpAddr::from([127, 58, 92, 4]),
         );
-        assert!(sockets.is_own(ours, &packet_to(first)));
-        assert!(!sockets.is_own(other, &packet_to(first)));
-        assert!(!sockets.is_own(ours, &packet_to(beyond)));
+        assert!(sockets.is_own(ours, Qpn::new(first)));
+        assert!(!sockets.is_own(other, Qpn::new(first)));
+        assert!(!sockets.is_own(ours, Qpn::new(beyond)));
         let path_to = |address, number| sockets.packet_path(address, Qpn::new(number));
         assert_eq!(path_to(ours, first), PacketPath::SameDevice);
         assert_eq!(path_to(other, first), PacketPath::Sockets);

@@ -7,8 +7,9 @@ use std::net::IpAddr;
 
 use engine::transmit::packets;
 use engine::{AsyncEvent, Completion, Counters, Status, Transmit};
+use net::port_sharing::ReceivedPacket;
 use tracing::Level;
-use wire::{Opcode, Packet, Route};
+use wire::{Opcode, Packet};
 
 use crate::waiting::deferred_wakeups::{self, Wake};
 
@@ -38,15 +39,14 @@ pub(crate) struct PacketRecord {
 }
 
 impl PacketRecord {
-    fn of(bytes: &[u8], peer: IpAddr) -> Option<Self> {
-        let packet = Packet::parse(bytes).ok()?;
-        Some(Self {
+    fn of(packet: &Packet<'_>, peer: IpAddr) -> Self {
+        Self {
             opcode: packet.opcode,
             destination: packet.destination.value(),
             psn: packet.psn.value(),
             length: packet.payload.len(),
             peer,
-        })
+        }
     }
 }
 
@@ -95,17 +95,31 @@ fn completion_event(completion: &Completion) {
 
 /// The packets of one send.
 pub(crate) fn sent(transmit: &Transmit, buffer: &[u8]) {
-    if tracing::enabled!(target: PACKET, Level::TRACE) {
+    if wants_packets() {
         for packet in packets(transmit, buffer) {
-            defer(PacketRecord::of(packet, transmit.route.flow.destination).map(Record::Sent));
+            let packet = Packet::parse(packet).ok();
+            let record = packet.map(|it| PacketRecord::of(&it, transmit.route.flow.destination));
+            defer(record.map(Record::Sent));
         }
     }
 }
 
+/// Whether packets are traced. They must then be built in memory of this process.
+pub(crate) fn wants_packets() -> bool {
+    tracing::enabled!(target: PACKET, Level::TRACE)
+}
+
 /// A packet that has arrived.
-pub(crate) fn received(route: &Route, packet: &[u8]) {
-    if tracing::enabled!(target: PACKET, Level::TRACE) {
-        defer(PacketRecord::of(packet, route.flow.source).map(Record::Received));
+pub(crate) fn received(received: &ReceivedPacket<'_>) {
+    if wants_packets() {
+        let packet = match received.shared {
+            Some(shared) => Packet::parse_shared(received.packet, shared),
+            None => Packet::parse(received.packet),
+        };
+        let record = packet
+            .ok()
+            .map(|it| PacketRecord::of(&it, received.route.flow.source));
+        defer(record.map(Record::Received));
     }
 }
 

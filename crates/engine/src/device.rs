@@ -11,6 +11,7 @@ pub use multicast::MulticastError;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 
 use wire::{
@@ -35,7 +36,7 @@ use crate::receive_queue::{PostError, SharedReceiveQueue};
 use crate::shared_objects::{DeviceObjects, SharedObjects};
 use crate::slab::Id;
 use crate::state::{Attributes, ModifyError, State};
-use crate::transmit::{Batch, BatchLimits, OwnDelivery, Transmit, packets};
+use crate::transmit::{Batch, BatchLimits, OwnDelivery, SharedRoom, Transmit, packets};
 use crate::work_request::{ReceiveRequest, SendRequest};
 use multicast::Groups;
 use pacing::Pacing;
@@ -490,13 +491,28 @@ impl Device {
                 return;
             }
         };
-        self.deliver(now, route, &packet, fragmentation, datagram);
+        self.deliver(now, route, &packet, fragmentation);
     }
 
     /// Handles a datagram that has not left the machine's memory: its place for the ICRC is not read.
     pub fn handle_without_icrc(&mut self, now: Instant, route: &Route, datagram: &[u8]) {
         match Packet::parse(datagram) {
-            Ok(packet) => self.deliver(now, route, &packet, Fragmentation::NONE, datagram),
+            Ok(packet) => self.deliver(now, route, &packet, Fragmentation::NONE),
+            Err(_) => self.state.counters.malformed += 1,
+        }
+    }
+
+    /// As [`handle_without_icrc`](Self::handle_without_icrc), for a datagram in memory that another process can change. `head`
+    /// is a copy of its first bytes: all headers, or more.
+    pub fn handle_shared(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        head: &[u8],
+        datagram: &[AtomicU8],
+    ) {
+        match Packet::parse_shared(head, datagram) {
+            Ok(packet) => self.deliver(now, route, &packet, Fragmentation::NONE),
             Err(_) => self.state.counters.malformed += 1,
         }
     }
@@ -507,7 +523,6 @@ impl Device {
         route: &Route,
         packet: &Packet<'_>,
         fragmentation: Fragmentation,
-        datagram: &[u8],
     ) {
         if !is_unicast(route.flow.source) {
             self.state.counters.wrong_path += 1;
@@ -516,7 +531,7 @@ impl Device {
         match packet.opcode.transport() {
             Transport::Cnp => self.state.counters.congestion_notifications += 1,
             Transport::Ud => {
-                let header = network_header(route, fragmentation, datagram);
+                let header = network_header(route, fragmentation, packet);
                 self.deliver_datagram(packet, route, &header);
             }
             _ => self.deliver_packet(now, packet, route),
@@ -610,6 +625,17 @@ impl Device {
     /// Fills `buffer` with the packets of one send, if there is anything to send.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        self.poll_transmit_shared(now, buffer, &mut ())
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room.
+    #[must_use]
+    pub fn poll_transmit_shared(
+        &mut self,
+        now: Instant,
+        buffer: &mut Vec<u8>,
+        shared_room: &mut dyn SharedRoom,
+    ) -> Option<Transmit> {
         self.ready.extend(self.pacing.take_due(now));
         let mut delivered = 0;
         while delivered < MAX_OWN_DELIVERY
@@ -636,15 +662,15 @@ impl Device {
             } else {
                 self.batch
             };
-            let mut batch = Batch::new(buffer, generator, limits, own_delivery);
+            let mut batch = Batch::new(buffer, shared_room, generator, limits, own_delivery);
             queue_pair.transmit(now, &self.gids, &mut batch, &mut self.state);
-            let sent = batch.packets() as u64;
+            let (sent, bytes) = (batch.packets() as u64, batch.bytes());
             let to_self = batch.is_to_self();
             let transmit = batch.finish(number);
             if let Some(transmit) = &transmit {
-                count_sent(&mut self.state.counters, transmit, sent, buffer.len());
+                count_sent(&mut self.state.counters, transmit, sent, bytes);
                 queue_pair.counters.packets_sent += sent;
-                queue_pair.counters.bytes_sent += buffer.len() as u64;
+                queue_pair.counters.bytes_sent += bytes as u64;
             }
             if sent > 0 {
                 // It may have more packets, but other queue pairs have their turn first.
@@ -655,7 +681,7 @@ impl Device {
                     continue;
                 }
                 if paced {
-                    self.pacing.note_sent(now, buffer.len());
+                    self.pacing.note_sent(now, bytes);
                 }
                 return transmit;
             }

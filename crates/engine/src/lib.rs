@@ -63,7 +63,7 @@ pub use shared_objects::SharedObjects;
 pub use slab::Id;
 pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
 pub use system_refusal::SystemRefusal;
-pub use transmit::{BatchLimits, Transmit};
+pub use transmit::{BatchLimits, SharedRoom, Transmit};
 pub use work_request::{
     Destination, MAX_MESSAGE, MAX_SEGMENTS, Payload, ReceiveRequest, RemoteMemory,
     RemoteMemoryParseError, SendFlags, SendRequest, Work,

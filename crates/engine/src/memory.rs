@@ -15,6 +15,7 @@ mod diagnosis;
 mod error;
 mod extent;
 mod keys;
+mod output;
 mod read_mostly;
 mod region;
 mod window;
@@ -28,6 +29,7 @@ pub use region::Registration;
 pub use window::{Binding, WindowKind};
 
 pub(crate) use access::{Requirement, View};
+pub(crate) use output::Output;
 pub(crate) use read_mostly::{ReadMostly, Reading, Writing};
 
 use crate::limits::Limits;

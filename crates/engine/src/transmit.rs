@@ -1,9 +1,15 @@
 //! Packets to send: several in one buffer, for one segmented send.
 
+use std::sync::atomic::AtomicU8;
+
 use wire::{ICRC_LENGTH, IcrcGenerator, PacketHead, Qpn, Route};
 
 use crate::address::GidTable;
+use crate::memory::Output;
 use crate::qpn_range::QpnRange;
+
+/// Packets with a shorter payload are built in the driver's buffer. To copy them costs less than to ask for room.
+const MIN_SHARED_PAYLOAD: usize = 1024;
 
 /// The limits of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +41,23 @@ impl BatchLimits {
     }
 }
 
+/// Memory that a driver shares with the receivers of packets, where packets can be built without a further copy.
+pub trait SharedRoom {
+    /// Room for packets to a queue pair, at least this many bytes; `None` if they go another way. The packets of the
+    /// next [`Transmit`] whose `shared_length` is set are there.
+    fn reserve(&mut self, route: &Route, destination: Qpn, bytes: usize) -> Option<&[AtomicU8]>;
+}
+
+/// No shared memory.
+impl SharedRoom for () {
+    fn reserve(&mut self, _: &Route, _: Qpn, _: usize) -> Option<&[AtomicU8]> {
+        None
+    }
+}
+
 /// One send: packets of `segment_size` bytes to one peer. The last one may be shorter.
 ///
-/// The packets are in the buffer that [`Device::poll_transmit`](crate::Device) filled. Over IPv4
+/// The packets are in the buffer that [`Device::poll_transmit`](crate::Device) filled, or in shared memory. Over IPv4
 /// the ICRC of packet *i* is computed for the IP identification *i*, because that is the value that
 /// segmentation by the kernel assigns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +71,11 @@ pub struct Transmit {
     /// Whether the packets have an ICRC. Otherwise its place at the end of each packet is zero, and the driver
     /// must fill it in ([`IcrcGenerator::fill`]) before the packets leave the machine's memory.
     pub has_icrc: bool,
+    /// The destination queue pair.
+    pub destination: Qpn,
+    /// How many bytes the packets have in the [room](SharedRoom) that was reserved for them; `None` if they are in the
+    /// buffer.
+    pub shared_length: Option<usize>,
 }
 
 /// The packets that a device handles itself instead of sending them: those to its own queue pairs.
@@ -68,11 +93,14 @@ impl OwnDelivery<'_> {
 
 /// Fills a buffer with the packets of one send.
 pub(crate) struct Batch<'b> {
-    buffer: &'b mut Vec<u8>,
+    out: Output<'b>,
+    /// Asked for room before the first packet.
+    shared_room: Option<&'b mut dyn SharedRoom>,
     /// `None` if packets get no ICRC.
     icrc_generator: Option<&'b mut IcrcGenerator>,
     limits: BatchLimits,
     route: Option<Route>,
+    destination: Qpn,
     segment_size: usize,
     packets: usize,
     /// Set after a packet that is shorter than the others: it must be the last.
@@ -85,16 +113,19 @@ pub(crate) struct Batch<'b> {
 impl<'b> Batch<'b> {
     pub(crate) fn new(
         buffer: &'b mut Vec<u8>,
+        shared_room: &'b mut dyn SharedRoom,
         icrc_generator: Option<&'b mut IcrcGenerator>,
         limits: BatchLimits,
         own_delivery: Option<OwnDelivery<'b>>,
     ) -> Self {
         buffer.clear();
         Self {
-            buffer,
+            out: Output::Private(buffer),
+            shared_room: Some(shared_room),
             icrc_generator,
             limits,
             route: None,
+            destination: Qpn::new(0),
             segment_size: 0,
             packets: 0,
             complete: false,
@@ -116,12 +147,22 @@ impl<'b> Batch<'b> {
         self.packets
     }
 
+    /// How many bytes all packets have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.out.len()
+    }
+
     pub(crate) fn finish(self, queue_pair: Qpn) -> Option<Transmit> {
         Some(Transmit {
             queue_pair,
             route: self.route?,
             segment_size: self.segment_size,
             has_icrc: self.icrc_generator.is_some() && !self.to_self,
+            destination: self.destination,
+            shared_length: match self.out {
+                Output::Private(_) => None,
+                Output::Shared { length, .. } => Some(length),
+            },
         })
     }
 
@@ -136,7 +177,7 @@ impl<'b> Batch<'b> {
                 ours == *route
                     && length <= self.segment_size
                     && self.packets < self.limits.packets
-                    && self.buffer.len() + length <= self.limits.bytes
+                    && self.out.len() + length <= self.limits.bytes
             }
         }
     }
@@ -150,40 +191,47 @@ impl<'b> Batch<'b> {
         route: &Route,
         head: PacketHead,
         payload: usize,
-        fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+        fill: impl FnOnce(&mut Output<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let start = self.buffer.len();
+        if self.packets == 0 {
+            self.choose_way(route, head.destination(), payload);
+        }
+        let start = self.out.len();
         let pad = padding(payload);
         let head = head.pad(pad as u8);
-        self.buffer.extend_from_slice(head.bytes());
-        if let Err(error) = fill(self.buffer) {
-            self.buffer.truncate(start);
+        self.out.extend_from_slice(head.bytes());
+        if let Err(error) = fill(&mut self.out) {
+            self.out.truncate(start);
             return Err(error);
         }
-        debug_assert_eq!(self.buffer.len() - start, head.bytes().len() + payload);
-        self.buffer.extend_from_slice(&[0; 3][..pad]);
-        let icrc = match (self.stays(route, &head), &mut self.icrc_generator) {
-            (false, Some(generator)) => {
-                let packet = &self.buffer[start..];
+        debug_assert_eq!(self.out.len() - start, head.bytes().len() + payload);
+        self.out.extend_from_slice(&[0; 3][..pad]);
+        let icrc = match (&mut self.icrc_generator, self.out.private(start)) {
+            (Some(generator), Some(packet)) if !self.to_self => {
                 generator.generate(&route.flow, self.packets as u16, packet)
             }
             _ => [0; ICRC_LENGTH],
         };
-        self.buffer.extend_from_slice(&icrc);
-        self.account(route, self.buffer.len() - start);
+        self.out.extend_from_slice(&icrc);
+        self.account(route, self.out.len() - start);
         Ok(())
     }
 
-    /// Whether a packet needs no ICRC because it stays in this device. All packets of a batch have the same
-    /// destination.
+    /// Decides where the packets are built. All packets of a batch have the same destination.
     #[inline]
-    fn stays(&mut self, route: &Route, head: &PacketHead) -> bool {
-        if self.packets == 0
-            && let Some(own_delivery) = self.own_delivery
-        {
-            self.to_self = own_delivery.includes(route, head.destination());
+    fn choose_way(&mut self, route: &Route, destination: Qpn, payload: usize) {
+        self.destination = destination;
+        if let Some(own_delivery) = self.own_delivery {
+            self.to_self = own_delivery.includes(route, destination);
         }
-        self.to_self
+        if self.to_self || self.icrc_generator.is_some() || payload < MIN_SHARED_PAYLOAD {
+            return;
+        }
+        let room = (self.shared_room.take())
+            .and_then(|room| room.reserve(route, destination, self.limits.bytes));
+        if let Some(room) = room.filter(|room| room.len() >= self.limits.bytes) {
+            self.out = Output::Shared { room, length: 0 };
+        }
     }
 
     /// Appends a packet without payload.

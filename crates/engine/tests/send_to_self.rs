@@ -4,10 +4,9 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Address, Attributes, Destination, QueuePairInit, QueuePairType, SendRequest, SourcePort, State,
-    Status, Work,
+    Address, Destination, QueuePairInit, QueuePairType, SendRequest, SourcePort, Status, Work,
 };
-use wire::{AckTimeout, PathMtu, Qpn, QueueKey, RnrTimer};
+use wire::{Qpn, QueueKey};
 
 const QUEUE_KEY: QueueKey = QueueKey::new(0x1111_1111);
 
@@ -17,51 +16,12 @@ fn second(peer: &mut Conversation, kind: QueuePairType) -> Qpn {
     peer.device.create_queue_pair(init).expect("room")
 }
 
-/// Connects two queue pairs of the device with each other.
-fn connect(peer: &mut Conversation, [one, two]: [Qpn; 2]) {
-    for (number, other) in [(one, two), (two, one)] {
-        let reset = Attributes {
-            state: Some(State::Reset),
-            ..Attributes::default()
-        };
-        let initialize = Attributes {
-            state: Some(State::Initialized),
-            port: Some(1),
-            partition_index: Some(0),
-            access: Some(all_access()),
-            ..Attributes::default()
-        };
-        let receive = Attributes {
-            state: Some(State::ReadyToReceive),
-            path: Some(Address::new(gid(DEVICE_ADDRESS), 0)),
-            path_mtu: Some(PathMtu::Mtu1024),
-            destination: Some(other),
-            receive_psn: Some(PSN),
-            responder_resources: Some(4),
-            rnr_timer: RnrTimer::new(12),
-            ..Attributes::default()
-        };
-        let send = Attributes {
-            state: Some(State::ReadyToSend),
-            send_psn: Some(PSN),
-            ack_timeout: AckTimeout::new(14),
-            retry_count: Some(3),
-            rnr_retry: Some(7),
-            initiator_depth: Some(4),
-            ..Attributes::default()
-        };
-        for step in [reset, initialize, receive, send] {
-            peer.device.modify(number, &step).expect("legal");
-        }
-    }
-}
-
 /// A device with two connected queue pairs that delivers to itself, and memory of this length.
 fn connected(length: usize) -> (Conversation, Region, Region) {
     let mut peer = Conversation::new();
     let other = second(&mut peer, QueuePairType::Rc);
     let numbers = [peer.number, other];
-    connect(&mut peer, numbers);
+    connect_to_each_other(&mut peer, numbers);
     peer.device.set_own_delivery(true);
     let pattern: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
     let source = peer.registers(0x1000_0000, &pattern);

@@ -1,10 +1,11 @@
 //! The device, connection manager and queue pair 1 of one process.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
 use cm::{Instruction, Manager, Recipient};
-use engine::{Device, Event, ObjectError, Transmit};
+use engine::{Device, Event, ObjectError, SharedRoom, Transmit};
 use wire::{IcrcChecker, Route};
 
 use crate::general_services::{GeneralServices, SENDS};
@@ -170,6 +171,12 @@ impl Host {
         }
     }
 
+    /// Handles a packet that is in memory which another process can change. `head` is a copy of its first bytes: all
+    /// headers, or more. It is not one of the connection manager's.
+    pub fn handle_shared(&mut self, now: Instant, route: &Route, head: &[u8], packet: &[AtomicU8]) {
+        self.device.handle_shared(now, route, head, packet);
+    }
+
     /// Runs the timers that are due. An early or repeated call has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.device.poll_timeout().is_some_and(|at| at <= now) {
@@ -196,8 +203,19 @@ impl Host {
 
     /// The next packets to send: first those of the device, then those of the connection manager.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        self.poll_transmit_shared(now, buffer, &mut ())
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room.
+    pub fn poll_transmit_shared(
+        &mut self,
+        now: Instant,
+        buffer: &mut Vec<u8>,
+        shared_room: &mut dyn SharedRoom,
+    ) -> Option<Transmit> {
         loop {
-            if let Some(transmit) = self.device.poll_transmit(now, buffer) {
+            let sent = (self.device).poll_transmit_shared(now, buffer, shared_room);
+            if let Some(transmit) = sent {
                 return Some(transmit);
             }
             if self.send_messages() == 0 {

@@ -27,7 +27,7 @@ pub(crate) fn recipient(packet: &[u8]) -> Option<Recipient> {
         return None;
     }
     let packet = Packet::parse(packet).ok()?;
-    let datagram = <&[u8; mad::LENGTH]>::try_from(packet.payload).ok()?;
+    let datagram = <&[u8; mad::LENGTH]>::try_from(packet.payload.private()?).ok()?;
     let (_, message) = wire::cm::Message::parse(datagram).ok()?;
     Some(cm::owner_of(&message))
 }

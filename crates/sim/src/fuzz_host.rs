@@ -290,7 +290,7 @@ fn seal(head: PacketHead, payload: &[u8]) -> Vec<u8> {
 
 fn message_in(packet: &[u8]) -> Option<Message> {
     let packet = Packet::parse(packet).ok()?;
-    let (_, message) = Message::parse(packet.payload.try_into().ok()?).ok()?;
+    let (_, message) = Message::parse(packet.payload.private()?.try_into().ok()?).ok()?;
     Some(message)
 }
 

@@ -44,7 +44,7 @@ impl Packet<'_> {
         if self.destination != Qpn::GSI || self.opcode.transport() != Transport::Ud {
             return None;
         }
-        let datagram: &[u8; mad::LENGTH] = self.payload.try_into().ok()?;
+        let datagram: &[u8; mad::LENGTH] = self.payload.private()?.try_into().ok()?;
         let (_, message) = Message::parse(datagram).ok()?;
         Some(message)
     }

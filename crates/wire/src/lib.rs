@@ -67,7 +67,8 @@ pub use number::{
 };
 pub use opcode::{Modifier, Opcode, Operation, Position, Transport};
 pub use packet::{
-    Layer, Packet, PacketHead, ParseError, destination_queue_pair, opcode_of, position,
+    Layer, Packet, PacketHead, ParseError, PayloadBytes, destination_queue_pair, opcode_of,
+    position,
 };
 
 /// Compiles and runs the example of the front page in the registry.

@@ -1,8 +1,11 @@
 //! One RoCEv2 packet: the payload of a UDP datagram, without the ICRC at its end.
 
 mod head;
+mod payload;
 
 use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::AtomicU8;
 
 use zerocopy::FromBytes;
 
@@ -15,6 +18,7 @@ use crate::number::{Key, PartitionKey, Psn, Qpn, Srqn};
 use crate::opcode::{Opcode, Position};
 
 pub use head::PacketHead;
+pub use payload::PayloadBytes;
 
 const BTH_LENGTH: usize = size_of::<Bth>();
 
@@ -43,7 +47,7 @@ pub struct Packet<'a> {
     pub psn: Psn,
     extensions: &'a [u8],
     /// The payload, without pad and ICRC.
-    pub payload: &'a [u8],
+    pub payload: PayloadBytes<'a>,
 }
 
 /// The part of a packet that is truncated.
@@ -112,10 +116,39 @@ impl<'a> Packet<'a> {
     /// addresses: see [`IcrcChecker`](crate::IcrcChecker).
     #[inline]
     pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, ParseError> {
-        let (base, opcode) = parse_base(datagram)?;
-        let (extensions, data) = split(datagram, opcode)?;
-        let payload = strip_pad(opcode, base.pad(), data)?;
+        let (packet, payload) = Self::parse_headers(datagram, datagram.len())?;
         Ok(Packet {
+            payload: PayloadBytes::Private(&datagram[payload]),
+            ..packet
+        })
+    }
+
+    /// Parses a packet in memory that another process can change at any time. Its headers are read from `head`, a copy
+    /// of its first bytes.
+    #[inline]
+    pub fn parse_shared(
+        head: &'a [u8],
+        datagram: &'a [AtomicU8],
+    ) -> Result<Packet<'a>, ParseError> {
+        let (packet, payload) = Self::parse_headers(head, datagram.len())?;
+        Ok(Packet {
+            payload: PayloadBytes::Shared(&datagram[payload]),
+            ..packet
+        })
+    }
+
+    /// Parses the headers of a datagram. Returns a packet without payload, and where the payload is.
+    #[inline]
+    fn parse_headers(
+        head: &'a [u8],
+        length: usize,
+    ) -> Result<(Packet<'a>, Range<usize>), ParseError> {
+        let (base, opcode) = parse_base(head, length)?;
+        let extensions = split(head, length, opcode)?;
+        let start = BTH_LENGTH + extensions.len();
+        let data = length - start - ICRC_LENGTH;
+        let payload = strip_pad(opcode, base.pad(), data)?;
+        let packet = Packet {
             opcode,
             solicited: base.solicited(),
             migrated: base.migrated(),
@@ -127,8 +160,9 @@ impl<'a> Packet<'a> {
             acknowledge: base.acknowledge(),
             psn: base.psn(),
             extensions,
-            payload,
-        })
+            payload: PayloadBytes::Private(&[]),
+        };
+        Ok((packet, start..start + payload))
     }
 
     /// The length of the datagram: headers, payload, pad and ICRC.
@@ -212,7 +246,7 @@ impl<'a> Packet<'a> {
     /// Appends headers, payload and pad to `out`. The caller adds the ICRC.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head().bytes());
-        out.extend_from_slice(self.payload);
+        self.payload.append_to(out);
         out.extend_from_slice(&[0; 3][..self.pad.into()]);
     }
 
@@ -258,17 +292,18 @@ impl<'a> Packet<'a> {
     }
 }
 
+/// The base transport header at the beginning of a datagram of this length.
 #[inline]
-fn parse_base(datagram: &[u8]) -> Result<(&Bth, Opcode), ParseError> {
+fn parse_base(head: &[u8], length: usize) -> Result<(&Bth, Opcode), ParseError> {
     const NEEDED: usize = BTH_LENGTH + ICRC_LENGTH;
-    if datagram.len() < NEEDED {
+    let base = Bth::ref_from_prefix(head).ok();
+    let Some((base, _)) = base.filter(|_| length >= NEEDED) else {
         return Err(ParseError::TooShort {
             layer: Layer::Base,
             needed: NEEDED,
-            found: datagram.len(),
+            found: length,
         });
-    }
-    let (base, _) = Bth::ref_from_prefix(datagram).expect("the length is checked above");
+    };
     if base.transport_version() != 0 {
         return Err(ParseError::TransportVersion(base.transport_version()));
     }
@@ -278,35 +313,32 @@ fn parse_base(datagram: &[u8]) -> Result<(&Bth, Opcode), ParseError> {
     }
 }
 
-/// Splits off the extension headers, and the bytes between them and the ICRC.
+/// The extension headers at the beginning of a datagram of this length.
 #[inline]
-fn split(datagram: &[u8], opcode: Opcode) -> Result<(&[u8], &[u8]), ParseError> {
+fn split(head: &[u8], length: usize, opcode: Opcode) -> Result<&[u8], ParseError> {
     let needed = opcode.header_length() + ICRC_LENGTH;
-    if datagram.len() < needed {
-        return Err(ParseError::TooShort {
+    match head.get(BTH_LENGTH..opcode.header_length()) {
+        Some(extensions) if length >= needed => Ok(extensions),
+        _ => Err(ParseError::TooShort {
             layer: Layer::Extensions(opcode),
             needed,
-            found: datagram.len(),
-        });
+            found: length,
+        }),
     }
-    let covered = &datagram[..datagram.len() - ICRC_LENGTH];
-    let (head, data) = covered.split_at(opcode.header_length());
-    Ok((&head[BTH_LENGTH..], data))
 }
 
+/// The length of the payload, without its pad, if `found` bytes are between headers and ICRC.
 #[inline]
-fn strip_pad(opcode: Opcode, pad: u8, data: &[u8]) -> Result<&[u8], ParseError> {
-    let found = data.len();
+fn strip_pad(opcode: Opcode, pad: u8, found: usize) -> Result<usize, ParseError> {
     if !opcode.carries_payload() && found != 0 {
         return Err(ParseError::UnexpectedPayload { opcode, found });
     }
     if !found.is_multiple_of(4) {
         return Err(ParseError::Misaligned { found });
     }
-    match found.checked_sub(pad.into()) {
-        Some(length) => Ok(&data[..length]),
-        None => Err(ParseError::PadExceedsPayload { pad, found }),
-    }
+    found
+        .checked_sub(pad.into())
+        .ok_or(ParseError::PadExceedsPayload { pad, found })
 }
 
 /// The destination queue pair of a packet, read without parsing the packet; `None` if it is shorter than that.
@@ -375,7 +407,7 @@ mod tests {
     fn payload_excludes_pad_and_icrc() {
         let bytes = datagram(head(Opcode::RcSendOnly).pad(3), &[1, 2, 3, 4, 5, 0, 0, 0]);
         let packet = Packet::parse(&bytes).expect("a packet");
-        assert_eq!(packet.payload, [1, 2, 3, 4, 5]);
+        assert_eq!(packet.payload.to_vec(), [1, 2, 3, 4, 5]);
         assert_eq!(packet.pad, 3);
         assert_eq!(packet.length(), bytes.len());
     }

@@ -31,7 +31,14 @@ fn parse<'a>(capture: &Capture, datagram: &Datagram<'a>) -> Packet<'a> {
 
 /// The management datagram in a packet for queue pair 1.
 fn management<'a>(packet: &Packet<'a>) -> Option<&'a [u8; mad::LENGTH]> {
-    (packet.destination == Qpn::GSI).then(|| packet.payload.try_into().expect("256 bytes"))
+    (packet.destination == Qpn::GSI).then(|| {
+        packet
+            .payload
+            .private()
+            .expect("it is in this process")
+            .try_into()
+            .expect("256 bytes")
+    })
 }
 
 #[test]

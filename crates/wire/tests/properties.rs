@@ -193,7 +193,7 @@ proptest! {
         prop_assert_eq!(packet.destination.value(), destination);
         prop_assert_eq!(packet.acknowledge, acknowledge);
         prop_assert_eq!(packet.psn.value(), psn);
-        prop_assert_eq!(packet.payload, payload);
+        prop_assert_eq!(packet.payload, payload.into());
         for &extension in opcode.extensions() {
             expect_extension(&packet, extension, values);
         }

@@ -70,7 +70,8 @@ pub(crate) fn messages(capture: &[u8]) -> Vec<CapturedMessage> {
         if packet.destination != Qpn::GSI {
             return None;
         }
-        let bytes = packet.payload.try_into().expect("256 bytes");
+        let payload = packet.payload.private().expect("it is in this process");
+        let bytes = payload.try_into().expect("256 bytes");
         let (header, message) = Message::parse(bytes).expect("a message");
         Some(CapturedMessage {
             after,

@@ -20,7 +20,7 @@ use net::interface::{Interface, LinkState};
 use net::port_sharing::ReceivedPacket;
 use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
-use wire::{Gid, IcrcGenerator};
+use wire::{Gid, IcrcGenerator, PayloadBytes};
 
 use crate::capture_and_faults::CaptureAndFaults;
 use crate::check::{DeviceCheck, Finding};
@@ -426,6 +426,7 @@ impl LaneState {
                 let packet = ReceivedPacket {
                     route: ours.route,
                     packet: &ours.packet,
+                    shared: None,
                     has_icrc: true,
                     forwarded: false,
                 };
@@ -480,12 +481,29 @@ impl LaneState {
 
     fn transmit_packets(&mut self, now: Instant) {
         while !self.sockets.is_congested()
-            && let Some(transmit) = self.host.poll_transmit(now, &mut self.outbox)
+            && let Some(transmit) = self.next_packets(now)
         {
             self.send(now, &transmit);
         }
         let more = !self.sockets.is_congested() && self.host.device().has_more_to_deliver();
         self.deliver_more_at = more.then_some(now);
+    }
+
+    /// Builds the next packets, where possible in the memory of their receiver. Captures, faults and checks need them here.
+    fn next_packets(&mut self, now: Instant) -> Option<Transmit> {
+        if self.needs_own_packets() {
+            return self.host.poll_transmit(now, &mut self.outbox);
+        }
+        let mut room = self.sockets.shared_room(now);
+        (self.host).poll_transmit_shared(now, &mut self.outbox, &mut room)
+    }
+
+    fn needs_own_packets(&self) -> bool {
+        #[cfg(feature = "tracing")]
+        if crate::trace::wants_packets() {
+            return true;
+        }
+        self.capture_and_faults.is_some() || self.check.is_some()
     }
 
     /// Decides how packets to queue pairs of this machine travel. Before own ones overtake packets in the sockets,
@@ -515,10 +533,13 @@ impl LaneState {
         crate::trace::sent(transmit, &self.outbox);
         if self
             .sockets
-            .is_own(transmit.route.flow.destination, &self.outbox)
+            .is_own(transmit.route.flow.destination, transmit.destination)
         {
             self.sent_to_self = true;
             self.shortcut.note_needed();
+        }
+        if let Some(bytes) = transmit.shared_length {
+            return self.sockets.commit(transmit, bytes);
         }
         // A packet that cannot be sent counts as lost: the protocol retransmits it.
         let sent = match &mut self.capture_and_faults {
@@ -730,13 +751,17 @@ fn take(
 ) {
     let (route, packet) = (&received.route, received.packet);
     #[cfg(feature = "tracing")]
-    crate::trace::received(route, packet);
+    crate::trace::received(received);
     match capture_and_faults {
         None if received.has_icrc => host.handle_datagram(now, route, packet),
-        None => host.handle_without_icrc(now, route, packet),
+        None => match received.shared {
+            Some(shared) => host.handle_shared(now, route, packet, shared),
+            None => host.handle_without_icrc(now, route, packet),
+        },
         Some(intercept) if received.has_icrc => intercept.receive(now, route, packet, host),
         Some(intercept) => {
-            let mut packet = packet.to_vec();
+            let shared = received.shared.map(PayloadBytes::Shared);
+            let mut packet = shared.unwrap_or(packet.into()).to_vec();
             IcrcGenerator::new().fill(&route.flow, packet.len().max(1), &mut packet);
             intercept.receive(now, route, &packet, host);
         }

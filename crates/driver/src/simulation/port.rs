@@ -135,6 +135,7 @@ impl Port {
             take(ReceivedPacket {
                 route: packet.route,
                 packet: &packet.bytes,
+                shared: None,
                 has_icrc: packet.has_icrc,
                 forwarded: packet.forwarded,
             });

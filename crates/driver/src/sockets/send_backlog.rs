@@ -95,6 +95,8 @@ mod tests {
             }),
             segment_size: 2,
             has_icrc: true,
+            destination: Qpn::new(8),
+            shared_length: None,
         }
     }
 

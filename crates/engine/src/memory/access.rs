@@ -1,10 +1,10 @@
 //! Access rights, and checked views of memory.
 
 use super::extent::NotAccessible;
-use super::{Extent, Memory, ProtectionDomain, Segment};
+use super::{Extent, Memory, Output, ProtectionDomain, Segment};
 use crate::checksums::Checksums;
 use crate::slab::Id;
-use wire::PathMtu;
+use wire::{PathMtu, PayloadBytes};
 
 bitflags::bitflags! {
     /// The access rights of a region, a window or a queue pair.
@@ -111,7 +111,7 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn append_to(
         &self,
-        out: &mut Vec<u8>,
+        out: &mut Output<'_>,
         offset: u64,
         length: usize,
     ) -> Result<(), AccessError> {
@@ -121,7 +121,7 @@ impl<'a> View<'a> {
 
     /// Copies `bytes` to `offset`.
     #[inline]
-    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
+    pub(crate) fn store(&self, offset: u64, bytes: PayloadBytes<'_>) -> Result<(), AccessError> {
         assert!(offset + bytes.len() as u64 <= self.length);
         Ok(self.extent.store(self.offset + offset, bytes)?)
     }
@@ -146,7 +146,7 @@ impl Memory {
         segments: &[Segment],
         offset: u64,
         length: usize,
-        out: &mut Vec<u8>,
+        out: &mut Output<'_>,
     ) -> Result<(), AccessError> {
         for part in parts_of(segments, offset, length) {
             let view = self.local(domain, part.segment, Requirement::NOTHING)?;
@@ -192,7 +192,8 @@ impl Memory {
         for offset in (0..length).step_by(size) {
             piece.clear();
             let length = size.min(length - offset);
-            self.gather(domain, segments, offset as u64, length, &mut piece)?;
+            let mut out = Output::Private(&mut piece);
+            self.gather(domain, segments, offset as u64, length, &mut out)?;
             take(&piece);
         }
         Ok(())
@@ -205,7 +206,7 @@ impl Memory {
         domain: Id<ProtectionDomain>,
         segments: &[Segment],
         offset: u64,
-        bytes: &[u8],
+        bytes: PayloadBytes<'_>,
     ) -> Result<(), AccessError> {
         let mut rest = bytes;
         for part in parts_of(segments, offset, bytes.len()) {

@@ -13,6 +13,8 @@
 
 mod copy;
 
+pub(in crate::memory) use copy::{Source, Target};
+
 use std::any::Any;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -207,23 +209,27 @@ impl Buffer {
     /// If the range exceeds the buffer.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
-        self.check(offset, from.len());
+        self.store(offset, from);
+    }
+
+    /// Copies bytes into it, also from memory that another process may change.
+    #[inline]
+    pub(super) fn store(&self, offset: usize, from: impl Source) {
+        self.check(offset, from.length());
         // A thread that reads one of these bytes also sees what was written before them.
         fence(Ordering::Release);
-        let (head, rest) = from.split_at(self.in_head(offset, from.len()));
-        if !head.is_empty() {
+        let (head, rest) = from.split_at(self.in_head(offset, from.length()));
+        if head.length() > 0 {
             copy::store_bytes(&self.head()[offset..], head);
         }
-        let offset = offset + head.len();
-        let (body, tail) = rest.split_at(self.in_words(offset, rest.len()));
-        if !body.is_empty() {
+        let offset = offset + head.length();
+        let (body, tail) = rest.split_at(self.in_words(offset, rest.length()));
+        if body.length() > 0 {
             copy::store(self.words(), offset - self.head, body);
         }
-        if !tail.is_empty() {
-            copy::store_bytes(
-                &self.tail()[offset + body.len() - self.tail_start()..],
-                tail,
-            );
+        if tail.length() > 0 {
+            let at = offset + body.length() - self.tail_start();
+            copy::store_bytes(&self.tail()[at..], tail);
         }
     }
 
@@ -257,22 +263,22 @@ impl Buffer {
 
     /// Copies bytes out of the buffer and initialises all of `into`.
     #[inline]
-    fn load(&self, offset: usize, into: &mut [MaybeUninit<u8>]) {
-        self.check(offset, into.len());
-        let (head, rest) = into.split_at_mut(self.in_head(offset, into.len()));
-        if !head.is_empty() {
+    pub(super) fn load(&self, offset: usize, into: impl Target) {
+        self.check(offset, into.length());
+        let head = self.in_head(offset, into.length());
+        let (head, rest) = into.split_at(head);
+        let offset_of_rest = offset + head.length();
+        if head.length() > 0 {
             copy::load_bytes(&self.head()[offset..], head);
         }
-        let offset = offset + head.len();
-        let (body, tail) = rest.split_at_mut(self.in_words(offset, rest.len()));
-        if !body.is_empty() {
-            copy::load(self.words(), offset - self.head, body);
+        let body = self.in_words(offset_of_rest, rest.length());
+        let (body, tail) = rest.split_at(body);
+        let offset_of_tail = offset_of_rest + body.length();
+        if body.length() > 0 {
+            copy::load(self.words(), offset_of_rest - self.head, body);
         }
-        if !tail.is_empty() {
-            copy::load_bytes(
-                &self.tail()[offset + body.len() - self.tail_start()..],
-                tail,
-            );
+        if tail.length() > 0 {
+            copy::load_bytes(&self.tail()[offset_of_tail - self.tail_start()..], tail);
         }
         // What was written before a byte that is seen here is seen from now on.
         fence(Ordering::Acquire);

@@ -8,6 +8,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use wire::PayloadBytes;
+
+use super::Output;
 use super::buffer::Buffer;
 
 /// Access functions for memory that its program may unmap or protect at any time.
@@ -163,21 +166,25 @@ impl Extent {
     #[inline]
     pub(crate) fn append_to(
         &self,
-        out: &mut Vec<u8>,
+        out: &mut Output<'_>,
         offset: u64,
         length: usize,
     ) -> Result<(), NotAccessible> {
         assert!(within(offset, length, self.length));
         match &self.backing {
             Backing::Buffer(buffer, start) => {
-                buffer.append_to(out, start + offset as usize, length);
+                out.append_buffer(buffer, start + offset as usize, length);
             }
             Backing::Program(start, access) => {
                 let from = byte_at(*start, offset);
-                // SAFETY: `from` is inside the extent by the assertion.
-                unsafe { append_program_memory(access, from, out, length) }?;
+                // SAFETY: `from` is inside the extent by the assertion, so the contract of `program_memory`
+                // allows the call for it, and `append_raw` passes room for `length` bytes.
+                let load = |to| unsafe { (access.load)(to, from, length) };
+                // SAFETY: a call that succeeds has written `length` bytes; the functions of `access` copy by
+                // instructions that are sound while others access the memory.
+                unsafe { out.append_raw(length, load) }?;
             }
-            Backing::Nothing => out.resize(out.len() + length, 0),
+            Backing::Nothing => out.append_zeros(length),
             Backing::Detached => return Err(NotAccessible),
         }
         Ok(())
@@ -185,15 +192,25 @@ impl Extent {
 
     /// Copies `bytes` to `offset`.
     #[inline]
-    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), NotAccessible> {
+    pub(crate) fn store(&self, offset: u64, bytes: PayloadBytes<'_>) -> Result<(), NotAccessible> {
         assert!(within(offset, bytes.len(), self.length));
         match &self.backing {
-            Backing::Buffer(buffer, start) => buffer.write(start + offset as usize, bytes),
+            Backing::Buffer(buffer, start) => {
+                let at = start + offset as usize;
+                match bytes {
+                    PayloadBytes::Private(bytes) => buffer.store(at, bytes),
+                    PayloadBytes::Shared(bytes) => buffer.store(at, bytes),
+                }
+            }
             Backing::Program(start, access) => {
                 let to = byte_at(*start, offset);
+                let from = match bytes {
+                    PayloadBytes::Private(bytes) => bytes.as_ptr(),
+                    PayloadBytes::Shared(bytes) => bytes.as_ptr().cast(),
+                };
                 // SAFETY: `to` is inside the extent by the assertion, so the contract of `program_memory`
                 // allows the call; `bytes` is alive and does not overlap registered memory.
-                if !unsafe { (access.store)(to, bytes.as_ptr(), bytes.len()) } {
+                if !unsafe { (access.store)(to, from, bytes.len()) } {
                     return Err(NotAccessible);
                 }
             }
@@ -241,31 +258,6 @@ fn byte_at(start: NonNull<u8>, offset: u64) -> *mut u8 {
     start.as_ptr().wrapping_add(offset as usize)
 }
 
-/// Appends `length` program bytes to `out`.
-///
-/// # Safety
-/// The bytes at `from` must be inside an extent that was created with `access`.
-#[inline]
-unsafe fn append_program_memory(
-    access: &ProgramMemoryAccess,
-    from: *const u8,
-    out: &mut Vec<u8>,
-    length: usize,
-) -> Result<(), NotAccessible> {
-    out.reserve(length);
-    let end = out.len();
-    let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-    // SAFETY: `reserve` made room for `length` bytes after `end`, where `room` begins. A `Vec` that
-    // is borrowed mutably here is not registered memory. The contract of `program_memory` allows the call
-    // for `from`.
-    if !unsafe { (access.load)(room, from, length) } {
-        return Err(NotAccessible);
-    }
-    // SAFETY: the copy above initialised those `length` bytes.
-    unsafe { out.set_len(end + length) };
-    Ok(())
-}
-
 /// Changes an aligned word of program memory atomically.
 fn update_program_memory(
     access: &ProgramMemoryAccess,
@@ -295,12 +287,16 @@ mod tests {
     use super::*;
     use std::ptr;
 
+    fn bytes(bytes: &[u8]) -> PayloadBytes<'_> {
+        bytes.into()
+    }
+
     #[test]
     fn extent_keeps_its_buffer_alive() {
         let extent = Extent::from(Buffer::copy_of(b"alive"));
         let mut out = b"still ".to_vec();
         extent
-            .append_to(&mut out, 0, 5)
+            .append_to(&mut Output::Private(&mut out), 0, 5)
             .expect("a buffer is accessible");
         assert_eq!(out, b"still alive");
     }
@@ -310,7 +306,7 @@ mod tests {
         let extent = Extent::from(Buffer::copy_of(b"rocinante"));
         let part = extent.part(4, 3).expect("the range is inside");
         let mut out = Vec::new();
-        part.append_to(&mut out, 0, 3)
+        part.append_to(&mut Output::Private(&mut out), 0, 3)
             .expect("a buffer is accessible");
         assert_eq!(out, b"nan");
         assert!(extent.part(4, 6).is_none());
@@ -321,11 +317,11 @@ mod tests {
     fn discarding_extent_reads_as_zeros() {
         let extent = Extent::discarding(u64::MAX);
         extent
-            .store(1 << 40, b"gone")
+            .store(1 << 40, bytes(b"gone"))
             .expect("a discarding extent accepts any access");
         let mut out = b"zero".to_vec();
         extent
-            .append_to(&mut out, 1 << 40, 2)
+            .append_to(&mut Output::Private(&mut out), 1 << 40, 2)
             .expect("a discarding extent accepts any access");
         assert_eq!(out, b"zero\0\0");
         assert_eq!(extent.update_word(4, |word| word + 1), Ok(Some(0)));
@@ -337,8 +333,11 @@ mod tests {
         assert_eq!(extent.length(), 32);
         let part = extent.part(8, 8).expect("the range is inside");
         for extent in [extent, part] {
-            assert_eq!(extent.store(0, b"no"), Err(NotAccessible));
-            assert_eq!(extent.append_to(&mut Vec::new(), 0, 2), Err(NotAccessible));
+            assert_eq!(extent.store(0, bytes(b"no")), Err(NotAccessible));
+            assert_eq!(
+                extent.append_to(&mut Output::Private(&mut Vec::new()), 0, 2),
+                Err(NotAccessible)
+            );
             assert_eq!(extent.update_word(0, |word| word), Err(NotAccessible));
         }
     }
@@ -369,13 +368,19 @@ mod tests {
         // SAFETY: the memory outlives the extent, and no reference to it is used meanwhile.
         let extent = unsafe { Extent::program_memory(start, 16, &FOUR_BYTES) };
         let mut out = Vec::new();
-        assert_eq!(extent.append_to(&mut out, 2, 4), Ok(()));
-        assert_eq!(extent.append_to(&mut out, 2, 5), Err(NotAccessible));
-        assert_eq!(extent.store(0, b"there"), Err(NotAccessible));
-        assert_eq!(extent.store(0, b"four"), Ok(()));
+        assert_eq!(
+            extent.append_to(&mut Output::Private(&mut out), 2, 4),
+            Ok(())
+        );
+        assert_eq!(
+            extent.append_to(&mut Output::Private(&mut out), 2, 5),
+            Err(NotAccessible)
+        );
+        assert_eq!(extent.store(0, bytes(b"there")), Err(NotAccessible));
+        assert_eq!(extent.store(0, bytes(b"four")), Ok(()));
         assert_eq!(extent.update_word(8, |_| 0), Err(NotAccessible));
         let part = extent.part(8, 8).expect("the range is inside");
-        assert_eq!(part.store(0, b"there"), Err(NotAccessible));
+        assert_eq!(part.store(0, bytes(b"there")), Err(NotAccessible));
         assert_eq!(out, b"2345");
         assert_eq!(&memory.0, b"four456789abcdef");
     }
@@ -391,6 +396,6 @@ mod tests {
     #[test]
     #[should_panic]
     fn store_at_an_overflowing_offset_panics() {
-        let _ = Extent::from(Buffer::zeroed(32)).store(u64::MAX - 1, b"no");
+        let _ = Extent::from(Buffer::zeroed(32)).store(u64::MAX - 1, bytes(b"no"));
     }
 }

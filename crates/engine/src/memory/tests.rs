@@ -60,13 +60,19 @@ impl Fixture {
         length: usize,
     ) -> Result<Vec<u8>, AccessError> {
         let mut out = Vec::new();
-        self.memory
-            .gather(self.domain, segments, offset, length, &mut out)?;
+        self.memory.gather(
+            self.domain,
+            segments,
+            offset,
+            length,
+            &mut Output::Private(&mut out),
+        )?;
         Ok(out)
     }
 
     fn scatter(&self, segments: &[Segment], offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
-        self.memory.scatter(self.domain, segments, offset, bytes)
+        self.memory
+            .scatter(self.domain, segments, offset, bytes.into())
     }
 }
 
@@ -90,9 +96,9 @@ fn view_reads_and_writes_only_its_range() {
         .remote(key, ADDRESS + 3, 4)
         .expect("the range is inside");
     let mut out = Vec::new();
-    assert_eq!(view.append_to(&mut out, 1, 2), Ok(()));
+    assert_eq!(view.append_to(&mut Output::Private(&mut out), 1, 2), Ok(()));
     assert_eq!(out, b"45");
-    assert_eq!(view.store(0, b"abcd"), Ok(()));
+    assert_eq!(view.store(0, b"abcd"[..].into()), Ok(()));
     assert_eq!(buffer.to_vec(), b"012abcd789");
 }
 
@@ -104,7 +110,7 @@ fn read_beyond_a_view_panics_even_inside_the_region() {
     let view = fixture
         .remote(key, ADDRESS, 4)
         .expect("the range is inside");
-    let _ = view.append_to(&mut Vec::new(), 2, 3);
+    let _ = view.append_to(&mut Output::Private(&mut Vec::new()), 2, 3);
 }
 
 #[test]
@@ -115,7 +121,7 @@ fn write_beyond_a_view_panics_even_inside_the_region() {
     let view = fixture
         .remote(key, ADDRESS, 4)
         .expect("the range is inside");
-    let _ = view.store(2, b"abc");
+    let _ = view.store(2, b"abc"[..].into());
 }
 
 #[test]
@@ -284,7 +290,9 @@ fn gather_needs_a_key_of_the_domain_and_scatter_needs_local_write() {
     let stranger = fixture.stranger;
     let mut out = Vec::new();
     let segments = [segment(key, 0, 8)];
-    let other = fixture.memory.gather(stranger, &segments, 0, 8, &mut out);
+    let other = fixture
+        .memory
+        .gather(stranger, &segments, 0, 8, &mut Output::Private(&mut out));
     assert_eq!(other, Err(AccessError::OtherDomain));
     assert_eq!(buffer.to_vec(), [0; 8]);
 }
@@ -369,7 +377,7 @@ fn window_grants_access_to_its_part_of_the_region_only() {
     bound.expect("the binding is valid");
     let view = fixture.remote(key, 1, 4).expect("inside of the window");
     let mut out = Vec::new();
-    assert_eq!(view.append_to(&mut out, 0, 4), Ok(()));
+    assert_eq!(view.append_to(&mut Output::Private(&mut out), 0, 4), Ok(()));
     assert_eq!(out, b"3456");
     let outside = error(fixture.remote(key, 1, 5));
     assert_eq!(outside, Some(AccessError::OutOfRange));

@@ -1,7 +1,8 @@
 //! Unreliable datagrams: single packets to any queue pair whose Q_Key the sender knows.
 
 use wire::{
-    Deth, Immediate, Modifier, Opcode, Operation, Packet, PacketHead, Position, Route, grh,
+    Deth, Immediate, Modifier, Opcode, Operation, Packet, PacketHead, PayloadBytes, Position,
+    Route, grh,
 };
 
 use super::QueuePair;
@@ -205,12 +206,12 @@ impl QueuePair {
 fn store(
     receiving: &Receiving,
     network_header: &[u8; GRH_LENGTH],
-    payload: &[u8],
+    payload: PayloadBytes<'_>,
     device: &DeviceState,
 ) -> Result<(), AccessError> {
     let (memory, domain) = (device.objects.memory(), receiving.domain);
     let segments = &receiving.request.segments;
-    memory.scatter(domain, segments, 0, network_header)?;
+    memory.scatter(domain, segments, 0, network_header[..].into())?;
     memory.scatter(domain, segments, GRH_LENGTH as u64, payload)
 }
 
@@ -238,13 +239,13 @@ fn datagram_piece(work: &Work, length: u32) -> Piece {
 pub(crate) fn network_header(
     route: &Route,
     fragmentation: wire::Fragmentation,
-    datagram: &[u8],
+    packet: &Packet<'_>,
 ) -> [u8; GRH_LENGTH] {
     grh::area(
         &route.flow,
         route.traffic_class,
         route.hop_limit,
         fragmentation,
-        datagram.len() as u16 + UDP_HEADER,
+        packet.length() as u16 + UDP_HEADER,
     )
 }

@@ -6,7 +6,7 @@ use wire::{
 };
 
 use super::send_queue::Outstanding;
-use crate::memory::{AccessError, Memory, ProtectionDomain};
+use crate::memory::{AccessError, Memory, Output, ProtectionDomain};
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::slab::Id;
 use crate::work_request::{Payload, RemoteMemory, SendFlags, Work};
@@ -131,7 +131,7 @@ impl Outstanding {
         piece: &Piece,
         memory: &Memory,
         domain: Id<ProtectionDomain>,
-        out: &mut Vec<u8>,
+        out: &mut Output<'_>,
     ) -> Result<(), AccessError> {
         let offset = piece.offset as usize;
         match &self.request.payload {
@@ -139,8 +139,9 @@ impl Outstanding {
             Payload::Segments(segments) => {
                 let start = out.len();
                 memory.gather(domain, segments, offset as u64, piece.payload, out)?;
-                if let Some(checksums) = &self.checksums {
-                    checksums.compare(offset, &out[start..]);
+                // A driver that wants checksums shares no memory.
+                if let (Some(checksums), Some(bytes)) = (&self.checksums, out.private(start)) {
+                    checksums.compare(offset, bytes);
                 }
                 Ok(())
             }

@@ -37,7 +37,8 @@ impl DevicePacket {
 
     /// The payload.
     pub(crate) fn payload(&self) -> &[u8] {
-        self.packet().payload
+        let payload = self.packet().payload.private();
+        payload.expect("it is in this process")
     }
 
     /// The message sequence number in the AETH.

@@ -24,10 +24,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use engine::{
-    AsyncEvent, Attributes, Completion, CompletionQueue, Counters, Device, Event, Id, Notify,
-    ProtectionDomain, ReceiveRequest, SendRequest, State, Status, transmit,
+    Address, AsyncEvent, Attributes, Completion, CompletionQueue, Counters, Device, Event, Id,
+    Notify, ProtectionDomain, ReceiveRequest, SendRequest, State, Status, transmit,
 };
-use wire::{Flow, Psn, Qpn, ROCE_PORT, Route, icrc};
+use wire::{AckTimeout, Flow, PathMtu, Psn, Qpn, ROCE_PORT, RnrTimer, Route, icrc};
 
 /// The first PSN of both directions. It makes every test cross the wrap of PSNs.
 pub(crate) const PSN: Psn = Psn::new(0xff_fffe);
@@ -299,4 +299,43 @@ impl Conversation {
 /// Bytes that differ from their neighbours, so that a wrong offset is detected.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index % 251) as u8 + 1).collect()
+}
+
+/// Connects two queue pairs of the device with each other.
+pub(crate) fn connect_to_each_other(peer: &mut Conversation, [one, two]: [Qpn; 2]) {
+    for (number, other) in [(one, two), (two, one)] {
+        let reset = Attributes {
+            state: Some(State::Reset),
+            ..Attributes::default()
+        };
+        let initialize = Attributes {
+            state: Some(State::Initialized),
+            port: Some(1),
+            partition_index: Some(0),
+            access: Some(all_access()),
+            ..Attributes::default()
+        };
+        let receive = Attributes {
+            state: Some(State::ReadyToReceive),
+            path: Some(Address::new(gid(DEVICE_ADDRESS), 0)),
+            path_mtu: Some(PathMtu::Mtu1024),
+            destination: Some(other),
+            receive_psn: Some(PSN),
+            responder_resources: Some(4),
+            rnr_timer: RnrTimer::new(12),
+            ..Attributes::default()
+        };
+        let send = Attributes {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(PSN),
+            ack_timeout: AckTimeout::new(14),
+            retry_count: Some(3),
+            rnr_retry: Some(7),
+            initiator_depth: Some(4),
+            ..Attributes::default()
+        };
+        for step in [reset, initialize, receive, send] {
+            peer.device.modify(number, &step).expect("legal");
+        }
+    }
 }

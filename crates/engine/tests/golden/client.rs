@@ -109,7 +109,7 @@ fn assert_read(capture: &Capture, host: &Host) {
         let packet = frame.packet();
         match packet.atomic_acknowledge() {
             Some(result) => responses.extend(result.original().to_ne_bytes()),
-            None => responses.extend(packet.payload),
+            None => responses.extend(packet.payload.to_vec()),
         }
     }
     assert_eq!(host.buffer.to_vec()[..responses.len()], responses);

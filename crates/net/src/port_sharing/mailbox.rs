@@ -217,7 +217,7 @@ impl Header {
     }
 }
 
-fn parse(header: &[u8; HEADER_LENGTH]) -> Header {
+pub(super) fn parse(header: &[u8; HEADER_LENGTH]) -> Header {
     let [
         family,
         traffic_class,

@@ -2,17 +2,19 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
 use wire::{Qpn, Route, destination_queue_pair};
 
-use super::mailbox::{HEADER_LENGTH, Header, MAX_MESSAGE, MailboxMessage, decode, encode};
+use super::mailbox::{HEADER_LENGTH, Header, MAX_MESSAGE, MailboxMessage, decode, encode, parse};
 use super::member::Member;
 use super::number_block::NumberBlock;
 use super::outbox::QueuedMessage;
 use super::probe::Probe;
-use super::shortcut::{Outcome, Shortcuts};
+use super::shortcut::{Outcome, RingMessage, Shortcuts};
 use crate::socket::{Batch, Inbox, SendError};
+use crate::sys::shared_memory;
 
 /// Every how many calls of [`Member::receive`] the mailbox is polled. It is nearly always empty, and polling
 /// is a system call.
@@ -24,13 +26,18 @@ const MAILBOX_BATCH: usize = 32;
 /// The maximum number of datagrams in a socket, even of the smallest.
 const MAX_SOCKET_DATAGRAMS: usize = 1 << 14;
 
+/// How many bytes of a packet in a ring are copied: at least its headers.
+const COPIED_HEAD: usize = 64;
+
 /// A packet that has arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct ReceivedPacket<'p> {
     /// Addresses and IP fields of the packet.
     pub route: Route,
-    /// Its bytes, from the BTH on.
+    /// Its bytes, from the BTH on. Of one in shared memory only its headers, and perhaps a part of its payload.
     pub packet: &'p [u8],
+    /// The whole packet, if it is in memory that another process may change at any time.
+    pub shared: Option<&'p [AtomicU8]>,
     /// Whether it has an ICRC. One that has not left the machine's memory has none.
     pub has_icrc: bool,
     /// Whether another member forwarded it.
@@ -92,7 +99,7 @@ impl Member {
         }
     }
 
-    fn send_by_shortcut(&mut self, mut header: Header, bytes: &[u8]) -> Outcome {
+    fn send_by_shortcut(&mut self, header: Header, bytes: &[u8]) -> Outcome {
         let Some(shortcuts) = &mut self.shortcuts else {
             return Outcome::NoRing;
         };
@@ -106,10 +113,7 @@ impl Member {
         if to_us || HEADER_LENGTH + bytes.len() > MAX_MESSAGE {
             return Outcome::NoRing;
         }
-        if header.route.hop_limit == 0 {
-            header.route.hop_limit = Route::DEFAULT_HOP_LIMIT;
-        }
-        let encoded = header.encode();
+        let encoded = ring_header(header);
         let (registry, mailbox) = (&self.registry, &self.mailbox);
         let sent = shortcuts.send((address, number), &encoded, bytes, registry, mailbox);
         let packets = bytes.len().div_ceil(header.segment_size) as u64;
@@ -119,6 +123,39 @@ impl Member {
             Outcome::Full | Outcome::NoRing => {}
         }
         sent
+    }
+
+    /// Room for at most `bytes` bytes of packets in the memory of the process that owns a queue pair; `None` if there is
+    /// none. Packets that are built there are sent by [`commit`](Self::commit).
+    pub fn reserve(
+        &mut self,
+        now: Instant,
+        address: IpAddr,
+        number: Qpn,
+        bytes: usize,
+    ) -> Option<&[AtomicU8]> {
+        self.tell_time(now);
+        let to_us = address == self.address && self.block.contains(number);
+        if to_us || NumberBlock::is_shared(number) {
+            return None;
+        }
+        self.shortcuts.as_mut()?.reserve((address, number), bytes)
+    }
+
+    /// Sends packets of `segment_size` bytes each, without ICRC, that were built in the room that was
+    /// [reserved](Self::reserve) last.
+    pub fn commit(&mut self, route: &Route, number: Qpn, segment_size: usize, bytes: usize) {
+        let Some(shortcuts) = &mut self.shortcuts else {
+            return;
+        };
+        let header = ring_header(Header {
+            route: *route,
+            segment_size,
+            has_icrc: false,
+        });
+        let destination = (route.flow.destination, number);
+        shortcuts.commit(destination, &header, bytes, &self.mailbox);
+        self.counters.by_shortcut += bytes.div_ceil(segment_size) as u64;
     }
 
     /// Receives packets, and forwards those of other members. Never waits.
@@ -225,11 +262,7 @@ impl Member {
             return 0;
         };
         let mut taken = 0;
-        shortcuts.receive_older(|message| {
-            if let Some(batch) = decode(message) {
-                taken += self.sort_out(&batch, take);
-            }
-        });
+        shortcuts.receive_older(|message| taken += self.take_message(message, take));
         self.shortcuts = Some(shortcuts);
         taken
     }
@@ -265,17 +298,80 @@ impl Member {
             // A socket that fails has no older packets.
             taken += self.empty_socket(inbox, take).unwrap_or(0);
         }
-        shortcuts.receive(|message| {
-            if let Some(batch) = decode(message) {
-                taken += self.sort_out(&batch, take);
-            }
-        });
+        shortcuts.receive(|message| taken += self.take_message(message, take));
         let woken = shortcuts.was_woken();
         self.shortcuts = Some(shortcuts);
         if woken {
             taken += self.empty_mailbox(inbox, take)?;
         }
         Ok(taken)
+    }
+
+    /// Handles a message of a ring.
+    fn take_message(
+        &mut self,
+        message: RingMessage<'_>,
+        take: &mut impl FnMut(ReceivedPacket<'_>),
+    ) -> usize {
+        match message {
+            RingMessage::Copied(message) => {
+                decode(message).map_or(0, |batch| self.sort_out(&batch, take))
+            }
+            RingMessage::InPlace(message) => self.take_in_place(message, take),
+        }
+    }
+
+    /// Handles packets that stay in the ring. Those that are not for this member are copied.
+    fn take_in_place(
+        &mut self,
+        message: &[AtomicU8],
+        take: &mut impl FnMut(ReceivedPacket<'_>),
+    ) -> usize {
+        let Some((header, packets)) = message.split_first_chunk::<HEADER_LENGTH>() else {
+            return 0;
+        };
+        let mut encoded = [0; HEADER_LENGTH];
+        shared_memory::copy(header, &mut encoded);
+        let header = parse(&encoded);
+        let mut taken = 0;
+        for shared in packets.chunks(header.segment_size) {
+            let mut head = [0; COPIED_HEAD];
+            let head = &mut head[..COPIED_HEAD.min(shared.len())];
+            shared_memory::copy(&shared[..head.len()], head);
+            let destination = destination_queue_pair(head);
+            let is_ours = destination.is_some_and(|number| self.block.contains(number));
+            if !is_ours || header.has_icrc {
+                taken += self.sort_out_copy(&header, shared, take);
+                continue;
+            }
+            take(ReceivedPacket {
+                route: header.route,
+                packet: head,
+                shared: Some(shared),
+                has_icrc: false,
+                forwarded: false,
+            });
+            taken += 1;
+        }
+        taken
+    }
+
+    #[cold]
+    fn sort_out_copy(
+        &mut self,
+        header: &Header,
+        shared: &[AtomicU8],
+        take: &mut impl FnMut(ReceivedPacket<'_>),
+    ) -> usize {
+        let mut bytes = vec![0; shared.len()];
+        shared_memory::copy(shared, &mut bytes);
+        let batch = Batch {
+            route: header.route,
+            segment_size: bytes.len(),
+            has_icrc: header.has_icrc,
+            bytes: &bytes,
+        };
+        self.sort_out(&batch, take)
     }
 
     /// Forwards a packet to the member that owns a block, which handles it as if it had just arrived.
@@ -312,6 +408,7 @@ impl Member {
                     take(ReceivedPacket {
                         route: batch.route,
                         packet,
+                        shared: None,
                         has_icrc: batch.has_icrc,
                         forwarded: false,
                     });
@@ -439,6 +536,7 @@ impl Member {
                 take(ReceivedPacket {
                     route: batch.route,
                     packet,
+                    shared: None,
                     has_icrc: batch.has_icrc,
                     forwarded: true,
                 });
@@ -455,6 +553,14 @@ pub(super) struct Received {
     pub(super) datagrams: usize,
     /// How many of the packets in them were for this member.
     packets: usize,
+}
+
+/// The header of packets in a ring, as it arrives over the network.
+fn ring_header(mut header: Header) -> [u8; HEADER_LENGTH] {
+    if header.route.hop_limit == 0 {
+        header.route.hop_limit = Route::DEFAULT_HOP_LIMIT;
+    }
+    header.encode()
 }
 
 /// What a packet is for this member.

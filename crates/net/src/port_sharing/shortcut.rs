@@ -19,6 +19,7 @@
 //! A reader that is about to sleep sets a flag in the ring, and the writer then wakes it through its
 //! mailbox. A ring that is not used for some seconds is removed.
 
+mod in_place;
 mod ring;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -31,6 +32,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use wire::Qpn;
+
+pub(super) use in_place::RingMessage;
 
 use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, Mailbox, RingOffer};
 use super::number_block::NumberBlock;
@@ -307,14 +310,14 @@ impl Shortcuts {
     }
 
     /// Reads messages of all rings, a limited number of each.
-    pub(super) fn receive(&mut self, mut take: impl FnMut(&[u8])) {
+    pub(super) fn receive(&mut self, mut take: impl FnMut(RingMessage<'_>)) {
         let buffer = &mut self.buffer;
         (self.sources).retain_mut(|source| source.read(buffer, MESSAGES_PER_POLL, &mut take));
     }
 
     /// Reads all messages that are older than packets which have just arrived at the socket. A new ring has
     /// only later ones.
-    pub(super) fn receive_older(&mut self, mut take: impl FnMut(&[u8])) {
+    pub(super) fn receive_older(&mut self, mut take: impl FnMut(RingMessage<'_>)) {
         let buffer = &mut self.buffer;
         self.sources.retain_mut(|source| {
             source.reader.is_new() || source.read(buffer, ring::MAX_MESSAGES, &mut take)
@@ -364,11 +367,16 @@ impl Shortcuts {
 impl Source {
     /// Reads at most `limit` messages. Returns whether the ring is valid. Dropping an invalid one closes it, and
     /// its writer uses the socket again.
-    fn read(&mut self, buffer: &mut [u8], limit: usize, take: &mut impl FnMut(&[u8])) -> bool {
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        limit: usize,
+        take: &mut impl FnMut(RingMessage<'_>),
+    ) -> bool {
         for _ in 0..limit {
-            match self.reader.read(buffer) {
-                Ok(Some(length)) => take(&buffer[..length]),
-                Ok(None) => break,
+            match in_place::read(&mut self.reader, buffer, take) {
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(ring::InvalidRing) => return false,
             }
         }
@@ -421,6 +429,12 @@ impl Outlet {
         if !self.writer.write(header, packets) {
             return self.note_full(now);
         }
+        self.wake_reader(mailbox);
+        Outcome::Sent
+    }
+
+    /// Wakes the reader if it sleeps, after a message was written.
+    fn wake_reader(&mut self, mailbox: &Mailbox) {
         self.full_since = None;
         if self.writer.reader_sleeps() {
             // If this fails, the reader is dead, has unread messages, or wakes up by its own timer.
@@ -429,7 +443,6 @@ impl Outlet {
                 None => mailbox.send(&self.mailbox, &[]),
             };
         }
-        Outcome::Sent
     }
 
     /// A packet that does not fit waits for a while, and is then dropped: over the socket it would overtake the
@@ -787,7 +800,7 @@ mod tests {
         shortcuts.accept(&offer_of(writer.file().unwrap()));
         assert!(writer.write(b"0", &[]));
         shortcuts.receive_older(|_| panic!("those of a new ring are later"));
-        shortcuts.receive(|message| assert_eq!(message, b"0"));
+        shortcuts.receive(|message| assert_eq!(message.to_vec(), b"0"));
         let messages = 2 * MESSAGES_PER_POLL;
         for _ in 0..messages {
             assert!(writer.write(b"1", &[]));
@@ -810,7 +823,7 @@ mod tests {
         for writer in &mut writers {
             assert!(writer.write(b"first", &[]));
             assert!(shortcuts.has_new_source());
-            shortcuts.receive(|message| assert_eq!(message, b"first"));
+            shortcuts.receive(|message| assert_eq!(message.to_vec(), b"first"));
             assert!(!shortcuts.has_new_source());
         }
     }

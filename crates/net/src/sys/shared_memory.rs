@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::slice;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use super::{check, file_size};
 
@@ -156,6 +157,15 @@ impl SharedMemory {
         }
     }
 
+    /// Bytes of the mapping, which the other process may change at any time.
+    #[inline]
+    pub(crate) fn bytes(&self, offset: usize, length: usize) -> &[AtomicU8] {
+        assert!(self.contains(offset, length));
+        // SAFETY: inside the mapping by the assertion, and the mapping lives as long as `self`. Atomics may be
+        // changed by others.
+        unsafe { slice::from_raw_parts(self.at(offset).cast(), length) }
+    }
+
     fn contains(&self, offset: usize, length: usize) -> bool {
         offset <= self.length && length <= self.length - offset
     }
@@ -164,6 +174,17 @@ impl SharedMemory {
         // Wrapping: the callers have checked that the offset is inside.
         self.start.as_ptr().wrapping_add(offset)
     }
+}
+
+/// Copies bytes that another process may change at any time.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline]
+pub(crate) fn copy(from: &[AtomicU8], into: &mut [u8]) {
+    assert_eq!(from.len(), into.len());
+    // SAFETY: both have this length, and `into` is exclusive, so they do not overlap.
+    unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast(), into.as_mut_ptr(), into.len()) }
 }
 
 /// Whether shared memory can be created at all.

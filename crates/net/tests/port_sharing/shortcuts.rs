@@ -1,5 +1,6 @@
 //! Packets that go through memory instead of sockets.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use net::poll::{Interest, wait};
 use net::port_sharing::{Member, ReceivedPacket};
 use net::socket::Inbox;
-use wire::Route;
+use wire::{PayloadBytes, Qpn, Route};
 
 use crate::one_process::taken;
 use crate::traffic::{Site, packet};
@@ -299,4 +300,77 @@ fn packets_without_icrc_get_it_when_they_leave_the_memory() {
     };
     assert_eq!(send_and_receive(), [(true, sealed)], "over the socket");
     assert_eq!(send_and_receive(), [(false, open.clone())]);
+}
+
+/// Builds packets of 3,000 bytes in the memory of their receiver, the first eight bytes those of a packet to each number,
+/// and sends them as one message.
+fn build_in_place(target: &Target, from: &mut Member, numbers: &[u32]) -> Vec<Vec<u8>> {
+    let packets = numbers.iter().map(|number| {
+        let mut packet = vec![*number as u8; 3000];
+        packet[..8].copy_from_slice(&[&[0x64, 0, 0xff, 0xff][..], &number.to_be_bytes()].concat());
+        packet
+    });
+    let packets: Vec<Vec<u8>> = packets.collect();
+    let bytes = packets.concat();
+    let address = target.route.flow.destination;
+    let room = from.reserve(Instant::now(), address, Qpn::new(target.number), 60_000);
+    for (to, from) in room.expect("an open ring").iter().zip(&bytes) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    from.commit(&target.route, Qpn::new(target.number), 3000, bytes.len());
+    packets
+}
+
+#[test]
+fn packets_are_built_and_taken_in_shared_memory() {
+    let sites = [Site::new(95), Site::new(96)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    let reserve = |member: &mut Member, to: &Target| {
+        let (address, number) = (to.route.flow.destination, Qpn::new(to.number));
+        let room = member.reserve(Instant::now(), address, number, 60_000);
+        room.is_some()
+    };
+    assert!(!reserve(&mut one, &target), "there is no ring yet");
+    open_rings(&target, &mut one, &mut other);
+    assert!(reserve(&mut one, &target) && !reserve(&mut one, &stray(&target)));
+    let own = Target::new(&one, &one);
+    assert!(!reserve(&mut one, &own), "it is its own number");
+
+    let built = build_in_place(&target, &mut one, &[target.number, target.number + 1]);
+    assert_eq!(one.counters().by_shortcut, 2);
+    let mut packets = Vec::new();
+    let take = |it: ReceivedPacket<'_>| {
+        assert!(!it.has_icrc && !it.forwarded && it.route.flow == target.route.flow);
+        let whole = PayloadBytes::Shared(it.shared.expect("it is long")).to_vec();
+        assert!(whole.starts_with(it.packet) && it.packet.len() < whole.len());
+        packets.push(whole);
+    };
+    let polled = other.poll_last_active(Instant::now(), &mut Inbox::new(1), take);
+    assert_eq!((polled.unwrap(), packets), (2, built));
+
+    one.enable_shortcuts(false);
+    assert!(
+        !reserve(&mut one, &target),
+        "packets go over the socket now"
+    );
+}
+
+/// Its writer may be out of date, or lie.
+#[test]
+fn a_packet_in_shared_memory_that_is_not_for_this_member_is_not_taken() {
+    let sites = [Site::new(97), Site::new(98)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    open_rings(&target, &mut one, &mut other);
+    let numbers = [target.number, stray(&target).number, target.number];
+    let built = build_in_place(&target, &mut one, &numbers);
+    let mut packets = Vec::new();
+    let take = |it: ReceivedPacket<'_>| {
+        packets.push(PayloadBytes::Shared(it.shared.expect("it is long")).to_vec());
+    };
+    let polled = other.poll_last_active(Instant::now(), &mut Inbox::new(1), take);
+    assert_eq!(polled.unwrap(), 2);
+    assert_eq!(packets, [built[0].clone(), built[2].clone()]);
+    assert_eq!(other.counters().strays_lost, 1);
 }

@@ -107,6 +107,8 @@ mod tests {
             route: Route::new(flow),
             segment_size: 256,
             has_icrc: true,
+            destination: Qpn::GSI,
+            shared_length: None,
         }
     }
 

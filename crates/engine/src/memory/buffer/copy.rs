@@ -5,53 +5,178 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::WORD;
 
+/// Bytes to copy from.
+pub(in crate::memory) trait Source: Copy {
+    fn length(self) -> usize;
+    fn split_at(self, at: usize) -> (Self, Self);
+    /// A copy of at most eight bytes. The others are zero.
+    fn short(self) -> [u8; WORD];
+    fn start(self) -> *const u8;
+}
+
+/// Bytes to copy to. All of them are written.
+pub(in crate::memory) trait Target: Sized {
+    fn length(&self) -> usize;
+    fn split_at(self, at: usize) -> (Self, Self);
+    /// Copies few bytes.
+    fn put(self, bytes: &[u8]);
+    fn start(&mut self) -> *mut u8;
+}
+
 /// Writes bytes into words, starting at byte `offset` of them.
 #[inline]
-pub(super) fn store(words: &[AtomicU64], offset: usize, from: &[u8]) {
-    let (head, rest) = from.split_at(head_length(offset, from.len()));
+pub(super) fn store(words: &[AtomicU64], offset: usize, from: impl Source) {
+    let (head, rest) = from.split_at(head_length(offset, from.length()));
     let mut words = &words[offset / WORD..];
-    if let ([first, behind @ ..], [_, ..]) = (words, head) {
-        merge(first, offset % WORD, head);
+    if let ([first, behind @ ..], 1..) = (words, head.length()) {
+        merge(first, offset % WORD, &head.short()[..head.length()]);
         words = behind;
     }
-    let (body, tail) = rest.as_chunks::<WORD>();
-    let (whole, last) = words.split_at(body.len());
+    let count = rest.length() / WORD;
+    let (body, tail) = rest.split_at(count * WORD);
+    let (whole, last) = words.split_at(count);
     words::store(whole, body);
-    if let ([last, ..], [_, ..]) = (last, tail) {
-        merge(last, 0, tail);
+    if let ([last, ..], 1..) = (last, tail.length()) {
+        merge(last, 0, &tail.short()[..tail.length()]);
     }
 }
 
-/// Reads bytes of words, starting at byte `offset` of them. Initialises all of `into`.
+/// Reads bytes of words, starting at byte `offset` of them.
 #[inline]
-pub(super) fn load(words: &[AtomicU64], offset: usize, into: &mut [MaybeUninit<u8>]) {
-    let (head, rest) = into.split_at_mut(head_length(offset, into.len()));
+pub(super) fn load(words: &[AtomicU64], offset: usize, into: impl Target) {
+    let head = head_length(offset, into.length());
+    let (head, rest) = into.split_at(head);
     let mut words = &words[offset / WORD..];
-    if let ([first, behind @ ..], [_, ..]) = (words, &*head) {
+    if let ([first, behind @ ..], 1..) = (words, head.length()) {
         extract(first, offset % WORD, head);
         words = behind;
     }
-    let (body, tail) = rest.as_chunks_mut::<WORD>();
-    let (whole, last) = words.split_at(body.len());
+    let count = rest.length() / WORD;
+    let (body, tail) = rest.split_at(count * WORD);
+    let (whole, last) = words.split_at(count);
     words::load(whole, body);
-    if let ([last, ..], [_, ..]) = (last, &*tail) {
+    if let ([last, ..], 1..) = (last, tail.length()) {
         extract(last, 0, tail);
     }
 }
 
 /// Writes bytes that belong to no word.
 #[inline]
-pub(super) fn store_bytes(to: &[AtomicU8], from: &[u8]) {
-    for (to, from) in to.iter().zip(from) {
+pub(super) fn store_bytes(to: &[AtomicU8], from: impl Source) {
+    let bytes = from.short();
+    for (to, from) in to.iter().zip(&bytes[..from.length()]) {
         to.store(*from, Ordering::Relaxed);
     }
 }
 
 /// Reads bytes that belong to no word.
 #[inline]
-pub(super) fn load_bytes(from: &[AtomicU8], into: &mut [MaybeUninit<u8>]) {
-    for (from, into) in from.iter().zip(into) {
-        into.write(from.load(Ordering::Relaxed));
+pub(super) fn load_bytes(from: &[AtomicU8], into: impl Target) {
+    let mut bytes = [0; WORD];
+    for (from, into) in from.iter().zip(&mut bytes[..into.length()]) {
+        *into = from.load(Ordering::Relaxed);
+    }
+    let length = into.length();
+    into.put(&bytes[..length]);
+}
+
+impl Source for &[u8] {
+    #[inline]
+    fn length(self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn split_at(self, at: usize) -> (Self, Self) {
+        self.split_at(at)
+    }
+
+    #[inline]
+    fn short(self) -> [u8; WORD] {
+        let mut bytes = [0; WORD];
+        bytes[..self.len()].copy_from_slice(self);
+        bytes
+    }
+
+    #[inline]
+    fn start(self) -> *const u8 {
+        self.as_ptr()
+    }
+}
+
+/// Bytes that another process may change meanwhile.
+impl Source for &[AtomicU8] {
+    #[inline]
+    fn length(self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn split_at(self, at: usize) -> (Self, Self) {
+        self.split_at(at)
+    }
+
+    #[inline]
+    fn short(self) -> [u8; WORD] {
+        let mut bytes = [0; WORD];
+        for (to, from) in bytes[..self.len()].iter_mut().zip(self) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        bytes
+    }
+
+    #[inline]
+    fn start(self) -> *const u8 {
+        self.as_ptr().cast()
+    }
+}
+
+impl Target for &mut [MaybeUninit<u8>] {
+    #[inline]
+    fn length(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn split_at(self, at: usize) -> (Self, Self) {
+        self.split_at_mut(at)
+    }
+
+    #[inline]
+    fn put(self, bytes: &[u8]) {
+        for (to, from) in self.iter_mut().zip(bytes) {
+            to.write(*from);
+        }
+    }
+
+    #[inline]
+    fn start(&mut self) -> *mut u8 {
+        self.as_mut_ptr().cast()
+    }
+}
+
+/// Bytes that another process may read or change meanwhile.
+impl Target for &[AtomicU8] {
+    #[inline]
+    fn length(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn split_at(self, at: usize) -> (Self, Self) {
+        self.split_at(at)
+    }
+
+    #[inline]
+    fn put(self, bytes: &[u8]) {
+        for (to, from) in self.iter().zip(bytes) {
+            to.store(*from, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn start(&mut self) -> *mut u8 {
+        self.as_ptr() as *mut u8
     }
 }
 
@@ -81,75 +206,81 @@ fn merge(word: &AtomicU64, skip: usize, bytes: &[u8]) {
 
 /// Copies bytes of a word, starting at byte `skip`.
 #[inline]
-fn extract(word: &AtomicU64, skip: usize, into: &mut [MaybeUninit<u8>]) {
+fn extract(word: &AtomicU64, skip: usize, into: impl Target) {
     let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-    for (to, from) in into.iter_mut().zip(&bytes[skip..]) {
-        to.write(*from);
-    }
+    let length = into.length();
+    into.put(&bytes[skip..skip + length]);
 }
 
 /// Copies of whole words, one by one.
 mod words {
-    use std::mem::MaybeUninit;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::WORD;
-    use super::blocks;
+    use super::{Source, Target, WORD, blocks};
 
+    /// `from` has as many bytes as the words.
     #[inline]
-    pub(super) fn store(to: &[AtomicU64], from: &[[u8; WORD]]) {
+    pub(super) fn store(to: &[AtomicU64], from: impl Source) {
         let done = blocks::store(to, from);
-        for (word, bytes) in to[done..].iter().zip(&from[done..]) {
-            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        let (_, mut rest) = from.split_at(done * WORD);
+        for word in &to[done..] {
+            let (bytes, behind) = rest.split_at(WORD);
+            word.store(u64::from_ne_bytes(bytes.short()), Ordering::Relaxed);
+            rest = behind;
         }
     }
 
+    /// `to` has as many bytes as the words.
     #[inline]
-    pub(super) fn load(from: &[AtomicU64], to: &mut [[MaybeUninit<u8>; WORD]]) {
-        let done = blocks::load(from, to);
-        for (word, bytes) in from[done..].iter().zip(&mut to[done..]) {
-            let value = word.load(Ordering::Relaxed).to_ne_bytes();
-            *bytes = value.map(MaybeUninit::new);
+    pub(super) fn load(from: &[AtomicU64], mut to: impl Target) {
+        let done = blocks::load(from, &mut to);
+        let (_, mut rest) = to.split_at(done * WORD);
+        for word in &from[done..] {
+            let (bytes, behind) = rest.split_at(WORD);
+            bytes.put(&word.load(Ordering::Relaxed).to_ne_bytes());
+            rest = behind;
         }
     }
 }
 
 /// Copies of blocks of eight words. Each function returns how many words it copied.
 ///
-/// To the compiler these instructions are a loop of relaxed atomic accesses to words. The halves of
+/// To the compiler these instructions are a loop of relaxed atomic accesses to words, and to single bytes of memory that
+/// is shared with another process. The halves of
 /// their 16-byte accesses are single-copy atomic, because they are aligned to 8 bytes: AArch64
 /// guarantees that, and x86-64 splits an access only at cache lines or quadwords.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod blocks {
     use std::arch::asm;
-    use std::mem::MaybeUninit;
     use std::sync::atomic::AtomicU64;
 
-    use super::WORD;
+    use super::{Source, Target, WORD};
 
     const BLOCK: usize = 8;
 
     #[inline]
-    pub(super) fn store(to: &[AtomicU64], from: &[[u8; WORD]]) -> usize {
-        let count = to.len().min(from.len()) / BLOCK;
-        // SAFETY: both slices have at least `count` blocks. `to` may be written through a shared
-        // reference, because it consists of atomics; `from` can't overlap what others may write.
-        unsafe { copy(to.as_ptr() as *mut u8, from.as_ptr().cast(), count) };
+    pub(super) fn store(to: &[AtomicU64], from: impl Source) -> usize {
+        let count = to.len().min(from.length() / WORD) / BLOCK;
+        // SAFETY: both have at least `count` blocks. `to` may be written through a shared reference, because it
+        // consists of atomics. The bytes of `from` are either borrowed, so that nobody writes them, or atomics.
+        unsafe { copy(to.as_ptr() as *mut u8, from.start(), count) };
         count * BLOCK
     }
 
     #[inline]
-    pub(super) fn load(from: &[AtomicU64], to: &mut [[MaybeUninit<u8>; WORD]]) -> usize {
-        let count = to.len().min(from.len()) / BLOCK;
-        // SAFETY: both slices have at least `count` blocks, and `to` is an exclusive reference.
-        unsafe { copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), count) };
+    pub(super) fn load(from: &[AtomicU64], to: &mut impl Target) -> usize {
+        let count = from.len().min(to.length() / WORD) / BLOCK;
+        // SAFETY: both have at least `count` blocks. The bytes of `to` are either borrowed exclusively, or atomics,
+        // which may be written through a shared reference.
+        unsafe { copy(to.start(), from.as_ptr().cast(), count) };
         count * BLOCK
     }
 
     /// Copies `count` blocks of 64 bytes, upwards.
     ///
     /// # Safety
-    /// Both pointers must have `count` blocks, and no other thread may access one of the two.
+    /// Both pointers must have `count` blocks, which do not overlap. Others may access them meanwhile only by atomics, and
+    /// only if they consist of atomics.
     #[inline]
     unsafe fn copy(to: *mut u8, from: *const u8, count: usize) {
         if count == 0 {
@@ -205,16 +336,15 @@ mod blocks {
 /// Other architectures, and Miri, which must see every access.
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod blocks {
-    use std::mem::MaybeUninit;
     use std::sync::atomic::AtomicU64;
 
-    use super::WORD;
+    use super::{Source, Target};
 
-    pub(super) fn store(_: &[AtomicU64], _: &[[u8; WORD]]) -> usize {
+    pub(super) fn store(_: &[AtomicU64], _: impl Source) -> usize {
         0
     }
 
-    pub(super) fn load(_: &[AtomicU64], _: &mut [[MaybeUninit<u8>; WORD]]) -> usize {
+    pub(super) fn load(_: &[AtomicU64], _: &mut impl Target) -> usize {
         0
     }
 }

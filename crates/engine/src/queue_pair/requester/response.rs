@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome};
+use wire::{Aeth, NakCode, Operation, Packet, PayloadBytes, Psn, RnrTimer, Syndrome};
 
 use super::super::QueuePair;
 use super::super::send_queue::{Outstanding, Progress};
@@ -142,7 +142,8 @@ impl QueuePair {
             Work::AtomicWrite(_) | Work::Flush { .. } if is_read => Ok(()),
             Work::CompareSwap { .. } | Work::FetchAdd { .. } if !is_read => {
                 let result = packet.atomic_acknowledge().ok_or(Status::BadResponse)?;
-                self.store(front, 0, &result.original().to_ne_bytes(), device)
+                let original = result.original().to_ne_bytes();
+                self.store(front, 0, original[..].into(), device)
             }
             _ => Err(Status::BadResponse),
         }
@@ -152,7 +153,7 @@ impl QueuePair {
         &self,
         front: &Outstanding,
         offset: u32,
-        bytes: &[u8],
+        bytes: PayloadBytes<'_>,
         device: &DeviceState,
     ) -> Result<(), Status> {
         let Payload::Segments(segments) = &front.request.payload else {

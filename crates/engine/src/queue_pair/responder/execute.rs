@@ -236,7 +236,8 @@ impl QueuePair {
         device: &mut DeviceState,
     ) -> Result<u32, Rejection> {
         let reth = packet.reth().ok_or(Rejection::INVALID)?;
-        let bytes: [u8; 8] = packet.payload.try_into().map_err(|_| Rejection::INVALID)?;
+        let bytes = packet.payload.to_vec();
+        let bytes = bytes.try_into().map_err(|_| Rejection::INVALID)?;
         let word = u64::from_ne_bytes(bytes);
         let (key, address) = (reth.remote_key(), reth.virtual_address());
         (device.objects.memory())

@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::AtomicU8;
 
 use crate::sync::{AtomicU64, Ordering, fence};
 #[cfg(not(all(test, loom)))]
@@ -114,6 +115,8 @@ pub(super) struct Writer {
     tail: u64,
     /// The last known position of the reader.
     head: u64,
+    /// How many bytes the message that was [reserved](Self::reserve) skips.
+    reserved: Option<u64>,
 }
 
 impl Writer {
@@ -129,6 +132,7 @@ impl Writer {
             file,
             tail: 0,
             head: 0,
+            reserved: None,
         }
     }
 
@@ -158,23 +162,50 @@ impl Writer {
 
     /// Writes a message in two parts. Returns whether there was room.
     pub(super) fn write(&mut self, header: &[u8], body: &[u8]) -> bool {
-        let length = header.len() + body.len();
+        let Some(skipped) = self.find_room(header.len() + body.len()) else {
+            return false;
+        };
+        let at = start_of(self.tail + skipped) + header.len();
+        self.ring.0.write(at, body);
+        self.publish(skipped, header, body.len());
+        true
+    }
+
+    /// Room in the ring for the body of a message, at most `body` bytes; `None` if there is not enough.
+    /// [`commit`](Self::commit) completes the message. Without that, the next message takes the same place.
+    pub(super) fn reserve(&mut self, header: usize, body: usize) -> Option<&[AtomicU8]> {
+        let skipped = self.find_room(header + body)?;
+        self.reserved = Some(skipped);
+        let at = start_of(self.tail + skipped) + header;
+        Some(self.ring.0.bytes(at, body))
+    }
+
+    /// Completes the message whose body is in the reserved room. It may be shorter than that.
+    pub(super) fn commit(&mut self, header: &[u8], body: usize) {
+        if let Some(skipped) = self.reserved.take() {
+            self.publish(skipped, header, body);
+        }
+    }
+
+    /// How many bytes to skip before a message of this length; `None` if there is no room.
+    fn find_room(&mut self, length: usize) -> Option<u64> {
         let needed = occupied(length as u64);
         let skipped = self.bytes_to_skip(needed);
-        if !self.has_room(skipped + needed) {
-            return false;
-        }
+        self.has_room(skipped + needed).then_some(skipped)
+    }
+
+    /// Adds a message whose body is in its place.
+    fn publish(&mut self, skipped: u64, header: &[u8], body: usize) {
+        self.reserved = None;
         if skipped > 0 {
             self.write_length(WRAP_MARKER);
             self.tail += skipped;
         }
-        self.write_length(length as u64);
-        let at = offset_of(self.tail) + size_of::<u64>();
-        self.ring.0.write(at, header);
-        self.ring.0.write(at + header.len(), body);
-        self.tail += needed;
+        let length = (header.len() + body) as u64;
+        self.write_length(length);
+        self.ring.0.write(start_of(self.tail), header);
+        self.tail += occupied(length);
         self.ring.tail().store(self.tail, Ordering::Release);
-        true
     }
 
     /// How many bytes to skip to continue at the start, because a message does not fit before the end, or because
@@ -289,6 +320,37 @@ impl Reader {
 
     /// Copies the next message into a buffer. Returns its length.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, InvalidRing> {
+        let Some(length) = self.next_message(buffer.len())? else {
+            return Ok(None);
+        };
+        let at = start_of(self.head);
+        self.ring.0.read(at, &mut buffer[..length]);
+        self.release(length);
+        Ok(Some(length))
+    }
+
+    /// Passes the next message to `take` where it is. Its writer may change it meanwhile. Returns whether there was one.
+    pub(super) fn read_in_place(
+        &mut self,
+        longest: usize,
+        take: impl FnOnce(&[AtomicU8]),
+    ) -> Result<bool, InvalidRing> {
+        let Some(length) = self.next_message(longest)? else {
+            return Ok(false);
+        };
+        take(self.ring.0.bytes(start_of(self.head), length));
+        self.release(length);
+        Ok(true)
+    }
+
+    /// Gives the room of a message that was read back to the writer.
+    fn release(&mut self, length: usize) {
+        self.head += occupied(length as u64);
+        self.ring.head().store(self.head, Ordering::Release);
+    }
+
+    /// The length of the next message, which starts at `head`. One that is longer than `longest` is invalid.
+    pub(super) fn next_message(&mut self, longest: usize) -> Result<Option<usize>, InvalidRing> {
         if !self.has_messages() {
             return Ok(None);
         }
@@ -299,13 +361,9 @@ impl Reader {
         }
         let to_the_end = CAPACITY - self.head % CAPACITY;
         let end = self.head.checked_add(occupied(length)).ok_or(InvalidRing)?;
-        if length > buffer.len() as u64 || occupied(length) > to_the_end || end > self.tail {
+        if length > longest as u64 || occupied(length) > to_the_end || end > self.tail {
             return Err(InvalidRing);
         }
-        let at = offset_of(self.head) + size_of::<u64>();
-        self.ring.0.read(at, &mut buffer[..length as usize]);
-        self.head = end;
-        self.ring.head().store(end, Ordering::Release);
         Ok(Some(length as usize))
     }
 
@@ -361,6 +419,11 @@ const fn occupied(length: u64) -> u64 {
     (length.saturating_add(size_of::<u64>() as u64)).next_multiple_of(LINE)
 }
 
+/// The offset of the first byte of a message, behind its length.
+const fn start_of(count: u64) -> usize {
+    offset_of(count) + size_of::<u64>()
+}
+
 const fn offset_of(count: u64) -> usize {
     DATA_OFFSET + (count % CAPACITY) as usize
 }
@@ -396,6 +459,57 @@ mod tests {
         }
         assert_eq!(reader.read(&mut buffer), Ok(None));
         assert_eq!(writer.unread(), None);
+    }
+
+    #[test]
+    fn a_message_is_built_and_read_in_the_ring_across_the_wrap() {
+        let (mut writer, mut reader) = pair();
+        for turn in 0..200_usize {
+            let length = 1 + turn * 7919 % 60_000;
+            let room = writer.reserve(2, 60_000).expect("it is empty");
+            assert_eq!(room.len(), 60_000);
+            let fill = |byte: &AtomicU8| byte.store(turn as u8, Ordering::Relaxed);
+            room[..length].iter().for_each(fill);
+            assert!(!reader.has_messages(), "it is not complete");
+            writer.commit(b"ab", length);
+            let mut read = Vec::new();
+            let take = |message: &[AtomicU8]| {
+                read.extend(message.iter().map(|byte| byte.load(Ordering::Relaxed)));
+            };
+            assert_eq!(reader.read_in_place(1 << 16, take), Ok(true));
+            assert_eq!(
+                read.split_at(2),
+                (&b"ab"[..], &vec![turn as u8; length][..])
+            );
+        }
+        assert_eq!(reader.read_in_place(1 << 16, |_| panic!()), Ok(false));
+        assert_eq!(writer.unread(), None, "the room was given back");
+    }
+
+    #[test]
+    fn room_that_was_reserved_and_not_used_is_used_by_the_next_message() {
+        let (mut writer, mut reader) = pair();
+        for _ in 0..1000 {
+            assert!(writer.reserve(0, 60_000).is_some());
+        }
+        assert!(writer.write(b"the first", &[]));
+        writer.commit(b"nothing was reserved", 0);
+        let mut buffer = [0; 64];
+        assert_eq!(reader.read(&mut buffer), Ok(Some(9)));
+        assert_eq!(reader.read(&mut buffer), Ok(None));
+    }
+
+    #[test]
+    fn a_full_ring_has_no_room_to_reserve() {
+        let (mut writer, mut reader) = pair();
+        while writer.write(&[7; 65_000], &[]) {}
+        assert!(writer.reserve(0, 60_000).is_none());
+        writer.commit(b"nothing was reserved", 0);
+        let mut read = 0;
+        while reader.read(&mut vec![0; 1 << 16]).unwrap().is_some() {
+            read += 1;
+        }
+        assert_eq!(read, CAPACITY / occupied(65_000));
     }
 
     #[test]

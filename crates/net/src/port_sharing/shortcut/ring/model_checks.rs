@@ -69,6 +69,12 @@ impl SharedMemory {
         self.0.bytes[line].with(|bytes| into.copy_from_slice(unsafe { &(&*bytes)[start..end] }));
     }
 
+    pub(super) fn bytes(&self, _offset: usize, _length: usize) -> &[std::sync::atomic::AtomicU8] {
+        unimplemented!(
+            "the checks copy their messages; where they are is published in the same way"
+        )
+    }
+
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
         let (line, start) = line_of(offset);
         let end = start + from.len();
