@@ -549,6 +549,37 @@ mod tests {
         std::fs::remove_dir_all(path).unwrap();
     }
 
+    /// A stopped process answers no probes.
+    #[test]
+    fn the_gap_of_a_single_dead_member_is_closed_without_probes() {
+        let (path, [first, mut second]) = members(15);
+        let directory = RuntimeDirectory::at(&path).unwrap();
+        let third = Member::join_in(&directory, first.address).unwrap();
+        let locked = first.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.member_mut(first.block).unwrap().process.start += 1;
+        locked.write(&table).unwrap();
+        drop(locked);
+        // What the kernel does when a process ends.
+        sys::process::replace_with_null(first.receiver.as_fd()).unwrap();
+        second.remove_dead_members().unwrap();
+        assert_eq!(second.counters.rounds, 0);
+        let table = second.registry.read().unwrap();
+        let index = |it: &Member| table.member(it.block).unwrap().socket_index;
+        assert_eq!((index(&third), index(&second)), (Some(0), Some(1)));
+        assert_eq!(table.member(first.block), None);
+        // The member that has moved is told.
+        let mut probe = [0; probe::LENGTH + 1];
+        let mut told = Vec::new();
+        while let Ok(length) = third.receiver.peek(&mut probe) {
+            told.extend(Probe::parse(&probe[..length]).map(|it| it.socket_index));
+            third.receiver.discard().unwrap();
+        }
+        assert_eq!(told, [2, 0], "first when it joined");
+        drop((first, second, third));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
     #[test]
     fn a_dead_member_is_not_among_the_others() {
         let (path, [member, other]) = members(14);

@@ -220,7 +220,7 @@ fn a_stopped_process_delays_only_itself() {
     println!("after it goes on: {:?}", settle(&peer, &mut members));
 }
 
-/// The others do not wait for their next check, and need no probes, which a stopped process would not answer.
+/// The others do not wait for their next check.
 #[test]
 fn the_end_of_a_process_is_noticed_at_once() {
     let site = Site::new(6);
@@ -242,13 +242,15 @@ fn the_end_of_a_process_is_noticed_at_once() {
     assert!(has_ended(Duration::from_secs(10)));
     members.iter_mut().for_each(Member::handle_exits);
     assert!(!has_ended(Duration::ZERO), "it is reported once");
-    // The last socket has the first index now.
     let numbers = members.each_ref().map(|it| it.qpn_range().start);
     peer.send(&numbers);
-    for member in &mut members {
-        assert_eq!(taken(member).len(), 1);
-        assert_eq!(member.counters().strays_forwarded, 0);
-        assert_eq!(member.counters().rounds, 0);
+    let mut got = [0; 2];
+    let begin = Instant::now();
+    while got != [1; 2] {
+        for (got, member) in got.iter_mut().zip(&mut members) {
+            *got += taken(member).len();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "{got:?}");
     }
 }
 
