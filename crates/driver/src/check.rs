@@ -7,6 +7,7 @@ mod options;
 mod output;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ::check::{Checker, DeviceId, Level, Rule};
@@ -40,14 +41,21 @@ pub(crate) struct ProcessCheck {
     /// Whether requests of several processes are compared.
     compares_processes: bool,
     state: Mutex<State>,
+    /// The records of all processes whose requests are compared. Locked before the state, and never with a lane: a
+    /// file may be slow.
+    log: Mutex<Option<RecordLog>>,
+    /// How many bytes of records of this process are in the log; the maximum if there is no log any more.
+    published: AtomicU64,
     /// Locked after the state is released: a reader of stderr may be slow.
     output: Mutex<Output>,
 }
 
 struct State {
     checker: Checker<Option<Arc<Call>>>,
-    /// The records of all processes whose requests are compared.
-    log: Option<RecordLog>,
+    /// Records that are not in the log yet.
+    unpublished: Vec<u8>,
+    /// How many bytes of records there were, in the log or not.
+    recorded: u64,
     /// Why there is no log any more.
     log_failure: Option<String>,
     devices: BTreeMap<DeviceId, Weak<Lane>>,
@@ -81,11 +89,12 @@ impl DeviceCheck {
         state.devices.insert(self.id, Arc::downgrade(lane));
     }
 
-    /// Handles observations. The caller reports the findings after it has released the lane's lock.
+    /// Handles observations. The caller reports the findings after it has released the lane's lock, and lets no packet
+    /// leave before the records are [published](Self::is_published).
     pub(crate) fn observe(
         &self,
         observations: impl IntoIterator<Item = Observation>,
-    ) -> Vec<Finding> {
+    ) -> (Vec<Finding>, Recorded) {
         let mut findings = Vec::new();
         let mut call = None;
         let mut state = self.process.lock();
@@ -95,13 +104,23 @@ impl DeviceCheck {
             }
             (state.checker).observe(self.id, observation, &call, &mut findings);
         }
-        state.compare_processes(&mut findings);
-        findings
+        (findings, state.take_records())
     }
 
-    /// Whether observations must be handled before a packet leaves, because other processes may learn from it.
-    pub(crate) fn precedes_packets(&self) -> bool {
+    /// Whether other processes read the records of this one.
+    pub(crate) fn publishes(&self) -> bool {
         self.process.compares_processes
+    }
+
+    /// Whether these records are in the log.
+    pub(crate) fn is_published(&self, recorded: Recorded) -> bool {
+        self.process.published.load(Ordering::Acquire) >= recorded.0
+    }
+
+    /// Writes records into the log, compares those of other processes, and reports what is found. The caller holds no
+    /// lock.
+    pub(crate) fn publish(&self) {
+        self.process.publish();
     }
 
     /// Reports findings, each kind once for each object.
@@ -119,6 +138,10 @@ impl DeviceCheck {
         self.process.report(findings);
     }
 }
+
+/// The records of a process up to a position.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Recorded(u64);
 
 /// Whether the observation is a call of the program whose stack a finding shows.
 fn is_call(observation: &Observation) -> bool {
@@ -172,8 +195,9 @@ fn finish() {
     };
     drop(current);
     process.examine_open_devices();
-    // The last process removes the file.
-    process.lock().log = None;
+    process.publish();
+    // The last process empties the file.
+    *process.log() = None;
     if process.summarize() && process.fail {
         net::exit_hooks::exit_now(FAILED);
     }
@@ -191,9 +215,12 @@ impl ProcessCheck {
             compares_processes: number.is_some(),
             suppressions: Suppressions::read(options.suppressions.as_deref()),
             output: Mutex::new(Output::new(options.json.as_deref())),
+            log: Mutex::new(log),
+            published: AtomicU64::new(0),
             state: Mutex::new(State {
                 checker,
-                log,
+                unpublished: Vec::new(),
+                recorded: 0,
                 log_failure: None,
                 devices: BTreeMap::new(),
                 next_device: 0,
@@ -204,6 +231,35 @@ impl ProcessCheck {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log(&self) -> MutexGuard<'_, Option<RecordLog>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self) {
+        let mut guard = self.log();
+        let Some(log) = &mut *guard else { return };
+        let mut state = self.lock();
+        let (records, recorded) = (std::mem::take(&mut state.unpublished), state.recorded);
+        drop(state);
+        let mut of_all = Vec::new();
+        let done = log
+            .append(&records)
+            .and_then(|()| log.read_new(|records| of_all.extend_from_slice(records)));
+        let mut findings = Vec::new();
+        let mut state = self.lock();
+        state.checker.replay(&of_all, &mut findings);
+        if let Err(error) = done {
+            state.log_failure = Some(format!("processes were not compared to the end: {error}"));
+            *guard = None;
+            self.published.store(u64::MAX, Ordering::Release);
+        } else {
+            self.published.store(recorded, Ordering::Release);
+        }
+        drop(state);
+        drop(guard);
+        self.report(findings);
     }
 
     /// Handles the last observations of devices that the program has not closed.
@@ -255,18 +311,12 @@ impl ProcessCheck {
 }
 
 impl State {
-    /// Publishes what has happened, and reads what other processes have published.
-    fn compare_processes(&mut self, findings: &mut Vec<Finding>) {
-        let Some(log) = &mut self.log else { return };
-        let checker = &mut self.checker;
-        let records = checker.take_records();
-        let done = log
-            .append(&records)
-            .and_then(|()| log.read_new(|records| checker.replay(records, findings)));
-        if let Err(error) = done {
-            self.log = None;
-            self.log_failure = Some(format!("processes were not compared to the end: {error}"));
-        }
+    /// Keeps the records of what has happened until they are written into the log.
+    fn take_records(&mut self) -> Recorded {
+        let records = self.checker.take_records();
+        self.recorded += records.len() as u64;
+        self.unpublished.extend(records);
+        Recorded(self.recorded)
     }
 
     /// Counts a finding. Returns whether it is the first of its kind for its object.
@@ -278,5 +328,66 @@ impl State {
         let count = self.counts.entry(key).or_insert(0);
         *count = count.saturating_add(1);
         *count == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::clock::now;
+    use crate::driver::connected_end::End;
+    use crate::{Driver, OpenOptions};
+
+    fn compared() -> OpenOptions {
+        let check = CheckOptions {
+            processes: true,
+            ..CheckOptions::default()
+        };
+        OpenOptions {
+            check: Some(check),
+            ..OpenOptions::default()
+        }
+    }
+
+    fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+        let timeout: Instant = now() + Duration::from_secs(20);
+        while !holds() {
+            assert!(now() < timeout, "{what}");
+            thread::yield_now();
+        }
+    }
+
+    /// Another thread writes into the log, and the file is slow.
+    #[test]
+    fn packets_wait_for_the_log_and_nobody_waits_for_it_with_the_device() {
+        let open = |address| Driver::open(address, &compared()).expect("a loopback address");
+        let here = End::of(open("127.58.93.21"));
+        let there = End::open("127.58.93.22");
+        here.connect(&there);
+        there.connect(&here);
+        let process = of_process(&CheckOptions::default());
+        let log = process.log();
+        thread::scope(|scope| {
+            scope.spawn(|| here.send_to(&there));
+            wait_until("the request is recorded", || {
+                !process.lock().unpublished.is_empty()
+            });
+            wait_until("the device is free", || {
+                here.driver.lane.state.try_lock().is_ok()
+            });
+            let arrived = || {
+                there
+                    .driver
+                    .call(|device| device.counters().packets_received)
+            };
+            thread::sleep(Duration::from_millis(20));
+            assert_eq!(arrived(), 0, "a packet overtook its record");
+            drop(log);
+            wait_until("the packet arrives", || arrived() > 0);
+        });
+        assert!(process.lock().unpublished.is_empty());
     }
 }

@@ -18,6 +18,7 @@ use net::poll::{Ready, Waker, closed_error, wait};
 use net::port_sharing::ExitWatch;
 use wire::Qpn;
 
+use crate::check::DeviceCheck;
 use crate::clock::now;
 use crate::diagnostics::Reporter;
 use crate::lane::poll_yield::Yielding;
@@ -35,6 +36,9 @@ use crate::waiting::wait_set::{Sleeper, WaitSet};
 /// The maximum poll back-off: the lane's thread does not touch the sockets if an application polled less
 /// than this ago. The thread uses a shorter time if packets had to wait.
 pub(crate) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
+
+/// How often in a row a thread writes records of the check, if others record more meanwhile.
+const MAX_PUBLICATIONS: usize = 8;
 
 /// How many times slower a call is, at most, if the program is checked.
 pub(crate) const CHECKED_SLOWDOWN: u32 = 10;
@@ -157,8 +161,29 @@ impl Lane {
         Locked {
             state: Some(state),
             lane: self,
+            publishes: true,
             _deferral: Deferral::begin(),
         }
+    }
+
+    /// Writes the records of a check into their log, and sends the packets that waited for that. The caller does not hold
+    /// the lock: the file may be slow.
+    fn publish(&self, check: &DeviceCheck) {
+        for _ in 0..MAX_PUBLICATIONS {
+            check.publish();
+            let mut state = self.lock();
+            state.publishes = false;
+            state.send_published(now());
+            let next = state.next_deadline();
+            let is_done = state.publication().is_none();
+            drop(state);
+            self.wake_thread_before(next);
+            if is_done {
+                return;
+            }
+        }
+        // Other threads record more and more.
+        self.waker.wake();
     }
 
     pub(crate) fn nanoseconds(&self, at: Instant) -> u64 {
@@ -517,6 +542,8 @@ impl Drop for SocketWait<'_> {
 pub(crate) struct Locked<'s> {
     state: Option<MutexGuard<'s, LaneState>>,
     lane: &'s Lane,
+    /// Whether the release writes records of the check into their log.
+    publishes: bool,
     /// Dropped after the lock: waiters are woken then.
     _deferral: Deferral,
 }
@@ -545,6 +572,7 @@ impl Drop for Locked<'_> {
             return;
         };
         let findings = state.take_findings();
+        let publication = state.publication().filter(|_| self.publishes);
         let reporter = self.lane.reporter.as_ref();
         let problems = match reporter {
             Some(_) if state.has_problems() => state.take_problems(),
@@ -559,6 +587,9 @@ impl Drop for Locked<'_> {
         }
         if !messages.is_empty() {
             self.lane.common.deliver(messages);
+        }
+        if let Some(check) = publication {
+            self.lane.publish(&check);
         }
         if let Some((check, findings)) = findings {
             check.report(findings);

@@ -2,12 +2,13 @@
 //!
 //! It is a file in the directory of the user, which only the user can enter. Each process appends records of one size;
 //! all read them in the same order. The system appends each write as a whole, so the log needs no lock, and a process that
-//! dies leaves whole records. The last process removes the file.
+//! dies leaves whole records. Nobody waits for another process, which may be stopped. So the file stays; the last process
+//! gives its memory back.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 
 use crate::fork;
 use crate::port_sharing::{DirectoryError, RuntimeDirectory};
@@ -22,9 +23,6 @@ const DISCARD_STEP: u64 = 16 << 20;
 /// If older bytes cannot be given back, the log ends at this size.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// How often a file that another process removes meanwhile is opened again.
-const MAX_ATTEMPTS: usize = 16;
-
 /// How many bytes are read at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -32,13 +30,14 @@ const READ_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct RecordLog {
     file: File,
-    path: PathBuf,
     record: usize,
     /// How far it was read.
     read: u64,
     /// Up to where older bytes were given back.
     discarded: u64,
     buffer: Vec<u8>,
+    /// Whether other processes know that the records are needed.
+    is_used: bool,
     /// The fork generation of the process that opened it.
     generation: u32,
 }
@@ -58,30 +57,27 @@ impl RecordLog {
     }
 
     fn open_at(path: &Path, record: usize) -> io::Result<Self> {
-        for _ in 0..MAX_ATTEMPTS {
-            let file = (OpenOptions::new()
-                .read(true)
-                .append(true)
-                .create(true)
-                .mode(0o600))
-            .open(path)?;
-            // The process that removes the file holds the other lock meanwhile.
-            file.lock_shared()?;
-            let opened = file.metadata()?;
-            let present = fs::symlink_metadata(path);
-            if present.is_ok_and(|it| (it.dev(), it.ino()) == (opened.dev(), opened.ino())) {
-                return Ok(Self {
-                    file,
-                    path: path.to_owned(),
-                    record,
-                    read: opened.len(),
-                    discarded: 0,
-                    buffer: vec![0; READ_BYTES - READ_BYTES % record],
-                    generation: fork::generation(),
-                });
-            }
-        }
-        Err(io::ErrorKind::ResourceBusy.into())
+        let mut options = OpenOptions::new();
+        let options = options.read(true).append(true).create(true).mode(0o600);
+        let file = options.open(path)?;
+        let read = file.metadata()?.len();
+        let mut log = Self {
+            file,
+            record,
+            read,
+            discarded: 0,
+            buffer: vec![0; READ_BYTES - READ_BYTES % record],
+            is_used: false,
+            generation: fork::generation(),
+        };
+        log.mark_used();
+        Ok(log)
+    }
+
+    /// Tells other processes that the records are still needed. Fails for a moment while another process gives records back,
+    /// and as long as that one is stopped.
+    fn mark_used(&mut self) {
+        self.is_used = self.is_used || self.file.try_lock_shared().is_ok();
     }
 
     /// Appends records, which must be whole.
@@ -93,6 +89,7 @@ impl RecordLog {
         if records.is_empty() {
             return Ok(());
         }
+        self.mark_used();
         let written = file_size::without_signal(|| (&self.file).write(records))?;
         if written != records.len() {
             // Records after a part of one cannot be read.
@@ -136,16 +133,22 @@ impl Drop for RecordLog {
             // A forked child shares the lock with its parent, which still needs it.
             return;
         }
+        // What is appended from now on belongs to processes that open it meanwhile.
+        let end = self.file.metadata().map_or(0, |it| it.len());
         let is_last = self.file.unlock().is_ok() && self.file.try_lock().is_ok();
-        if is_last {
-            // Another process opens it again if it is missing.
-            let _ = fs::remove_file(&self.path);
+        if is_last && end > 0 && file_hole::discard_start(&self.file, end).is_err() {
+            // The file system has no holes. A process that opens it at this moment reads nothing.
+            let _ = self.file.set_len(0);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::PathBuf;
+
     use super::*;
 
     fn path(name: &str) -> PathBuf {
@@ -170,17 +173,41 @@ mod tests {
         assert_eq!(new_records(&mut first), b"aabbccdd");
         assert_eq!(new_records(&mut second), b"ccdd");
         assert_eq!(new_records(&mut second), b"");
+        fs::remove_file(&path).expect("it is ours");
+    }
+
+    fn memory(path: &Path) -> u64 {
+        fs::metadata(path).expect("a file").blocks() * 512
     }
 
     #[test]
-    fn the_last_process_removes_the_log() {
+    fn the_last_process_gives_the_memory_back() {
         let path = path("last");
-        let first = RecordLog::open_at(&path, 2).expect("a file");
+        let mut first = RecordLog::open_at(&path, 2).expect("a file");
         let second = RecordLog::open_at(&path, 2).expect("a file");
+        first.append(&[1; 1 << 20]).expect("room");
         drop(first);
-        assert!(path.exists());
+        assert!(memory(&path) >= 1 << 20);
         drop(second);
-        assert!(!path.exists());
+        assert!(memory(&path) < 1 << 16);
+        fs::remove_file(&path).expect("it is ours");
+    }
+
+    /// A process that is stopped between the two steps of its end holds the lock, perhaps for ever.
+    #[test]
+    fn opening_does_not_wait_for_a_process_that_gives_records_back() {
+        let path = path("stopped");
+        let stopped = File::create(&path).expect("a file");
+        stopped.lock().expect("nobody has it");
+        let mut first = RecordLog::open_at(&path, 2).expect("a file");
+        let mut second = RecordLog::open_at(&path, 2).expect("a file");
+        first.append(b"aa").expect("room");
+        assert_eq!(new_records(&mut second), b"aa");
+        drop(stopped);
+        first.append(b"bb").expect("room");
+        drop(second);
+        assert_eq!(new_records(&mut first), b"aabb", "it is not the last one");
+        fs::remove_file(&path).expect("it is ours");
     }
 
     #[test]
@@ -197,5 +224,6 @@ mod tests {
         assert_eq!(length, KEPT + 2 * DISCARD_STEP);
         let kept = log.file.metadata().expect("a file").blocks() * 512;
         assert!(kept <= KEPT + (1 << 20), "{kept} bytes");
+        fs::remove_file(&path).expect("it is ours");
     }
 }

@@ -23,7 +23,7 @@ use net::watcher::Watcher;
 use wire::{Gid, IcrcGenerator, PayloadBytes};
 
 use crate::capture_and_faults::CaptureAndFaults;
-use crate::check::{DeviceCheck, Finding};
+use crate::check::{DeviceCheck, Finding, Recorded};
 use crate::clock::now;
 use crate::cm_events::CmEvents;
 use crate::diagnostics::Problem;
@@ -64,6 +64,10 @@ pub(crate) struct LaneState {
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
+    /// Whether packets wait for records in the log of the check.
+    unpublished: bool,
+    /// The records of what has happened here, for the log of the check.
+    recorded: Recorded,
     /// Whether responses stay deferred when the next poll finds nothing.
     may_wait_once: bool,
     shortcut: Decision,
@@ -161,6 +165,8 @@ impl LaneState {
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
             unsent: false,
+            unpublished: false,
+            recorded: Recorded::default(),
             may_wait_once: false,
             shortcut: Decision::new(options.shortcut),
             sent_to_self: false,
@@ -210,13 +216,54 @@ impl LaneState {
         Some((Arc::clone(check), std::mem::take(&mut self.findings)))
     }
 
+    /// Whether packets must wait: other processes may learn from them, and the records of what happened before are written
+    /// into the log after the lock is released.
+    fn waits_for_publication(&mut self) -> bool {
+        if !self.check.as_ref().is_some_and(|it| it.publishes()) {
+            return false;
+        }
+        self.note_observations();
+        self.check_observations();
+        self.unpublished = !self.is_published();
+        // If nobody publishes them, the lane's thread does.
+        self.unsent |= self.unpublished;
+        self.unpublished
+    }
+
+    fn is_published(&self) -> bool {
+        (self.check.as_ref()).is_none_or(|it| it.is_published(self.recorded))
+    }
+
+    /// The check whose records must be written into the log, and before packets that wait, after the lock is released.
+    pub(crate) fn publication(&self) -> Option<Arc<DeviceCheck>> {
+        let check = self.check.as_ref().filter(|it| it.publishes())?;
+        (self.unpublished || !self.is_published()).then(|| Arc::clone(check))
+    }
+
+    /// Writes the records of what has happened into the log. The lane ends: nobody else can wait for its lock.
+    fn publish(&mut self) {
+        self.note_observations();
+        self.check_observations();
+        if let Some(check) = self.publication() {
+            check.publish();
+        }
+    }
+
+    /// Sends packets that waited for records in the log.
+    pub(crate) fn send_published(&mut self, now: Instant) {
+        if self.unpublished {
+            self.transmit(now);
+        }
+    }
+
     fn check_observations(&mut self) {
         if let Some(check) = &self.check
             && !self.sockets.is_cut_off()
             && !self.observed.is_empty()
         {
-            let findings = check.observe(self.observed.drain(..));
+            let (findings, recorded) = check.observe(self.observed.drain(..));
             self.findings.extend(findings);
+            self.recorded = recorded;
         }
     }
 
@@ -443,7 +490,8 @@ impl LaneState {
         }
         self.sockets.retry_backlog(now);
         self.transmit_messages(now);
-        while self.has_cm_output() {
+        // Messages that wait for the log stay with the manager.
+        while !self.unpublished && self.has_cm_output() {
             let has_lanes = self.common.has_lanes();
             // Completions that other lanes have not received yet come before a disconnection, too.
             let hold = has_lanes || self.common.has_unpolled();
@@ -481,6 +529,7 @@ impl LaneState {
 
     fn transmit_packets(&mut self, now: Instant) {
         while !self.sockets.is_congested()
+            && !self.waits_for_publication()
             && let Some(transmit) = self.next_packets(now)
         {
             self.send(now, &transmit);
@@ -526,9 +575,6 @@ impl LaneState {
     fn send(&mut self, now: Instant, transmit: &Transmit) {
         // A post is before its packets in a capture.
         self.note_observations();
-        if self.check.as_ref().is_some_and(|it| it.precedes_packets()) {
-            self.check_observations();
-        }
         #[cfg(feature = "tracing")]
         crate::trace::sent(transmit, &self.outbox);
         if self
@@ -689,6 +735,7 @@ impl LaneState {
 impl Drop for LaneState {
     /// Sends what waits, and forwards requests for other processes that are still in the sockets.
     fn drop(&mut self) {
+        self.publish();
         self.flush_before_exit(now());
         self.sockets.withdraw();
         self.receive(now(), PollScope::AllSockets);
@@ -696,6 +743,7 @@ impl Drop for LaneState {
         if let Some((check, findings)) = self.take_findings() {
             check.report(findings);
         }
+        self.publish();
         if let Some(check) = &self.check
             && !self.sockets.is_cut_off()
         {
