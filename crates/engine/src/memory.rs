@@ -49,8 +49,9 @@ pub struct ProtectionDomain {
     pub(crate) users: u32,
 }
 
-/// A range of registered memory in a work request.
+/// A range of registered memory in a work request. It has the layout of `ibv_sge`, so that devices of the system take it without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub struct Segment {
     /// The address of the first byte, in the address space of the region.
     pub address: u64,

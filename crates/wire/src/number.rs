@@ -137,6 +137,7 @@ impl fmt::Display for Srqn {
 
 /// A memory key, local or remote.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
 pub struct Key(u32);
 
 impl Key {

@@ -184,6 +184,7 @@ impl CompletionQueue {
     }
 
     /// A completion as the program expects it.
+    #[inline]
     fn completion(&self, found: &ibv_wc) -> Completion {
         let mut completion = completion_of(found);
         if self.has_datagrams.load(Ordering::Acquire) {

@@ -1,6 +1,7 @@
 //! From the engine's vocabulary to the structures of C, and back.
 
 use std::ffi::c_int;
+use std::mem::offset_of;
 use std::ptr;
 
 use abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_recv_wr, ibv_sge, ibv_wc};
@@ -8,7 +9,6 @@ use engine::{
     Access, Address, Attribute, Attributes, CompletedWork, Completion, ReceiveRequest, Segment,
     State, Status, SystemRefusal,
 };
-use smallvec::SmallVec;
 use wire::{AckTimeout, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use super::error::error_number;
@@ -72,15 +72,18 @@ fn work_of(opcode: u32) -> CompletedWork {
     }
 }
 
-/// The segments of a request, as C has them.
-pub(super) type Segments = SmallVec<[ibv_sge; 4]>;
+// Segments have the layout of C.
+const _: () = {
+    assert!(size_of::<Segment>() == size_of::<ibv_sge>());
+    assert!(align_of::<Segment>() == align_of::<ibv_sge>());
+    assert!(offset_of!(Segment, address) == offset_of!(ibv_sge, addr));
+    assert!(offset_of!(Segment, length) == offset_of!(ibv_sge, length));
+    assert!(offset_of!(Segment, key) == offset_of!(ibv_sge, lkey));
+};
 
-pub(super) fn segment_of(segment: &Segment) -> ibv_sge {
-    ibv_sge {
-        addr: segment.address,
-        length: segment.length,
-        lkey: segment.key.value(),
-    }
+/// The segments of a request, as C has them. They live as long as the request, and may be read only.
+pub(super) fn segments_of(segments: &[Segment]) -> *mut ibv_sge {
+    segments.as_ptr().cast_mut().cast()
 }
 
 /// Posts a receive by a function of the provider. The request lives until the function returns.
@@ -89,12 +92,11 @@ pub(super) fn post_receive_with(
     request: &ReceiveRequest,
     post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
 ) -> Result<(), SystemRefusal> {
-    let mut segments: Segments = request.segments.iter().map(segment_of).collect();
     let mut wanted = ibv_recv_wr {
         wr_id: request.id,
         next: ptr::null_mut(),
-        sg_list: segments.as_mut_ptr(),
-        num_sge: segments.len() as c_int,
+        sg_list: segments_of(&request.segments),
+        num_sge: request.segments.len() as c_int,
     };
     let mut bad = ptr::null_mut();
     match post(&raw mut wanted, &raw mut bad) {

@@ -15,14 +15,11 @@ use engine::{
     Attribute, Attributes, Binding, Destination, Payload, QueuePairType, ReceiveRequest,
     SendRequest, State, SystemRefusal, Work,
 };
-use smallvec::SmallVec;
 use wire::{Gid, Key, Qpn, Srqn};
 
 use super::address_handles::AddressHandles;
 use super::completion_queue::CompletionQueue;
-use super::convert::{
-    FIRST_PORT, Segments, attributes_of, post_receive_with, segment_of, state_of,
-};
+use super::convert::{FIRST_PORT, attributes_of, post_receive_with, segments_of, state_of};
 use super::datagram_requests::DatagramRequests;
 use super::error::{error_number, last_error_or_lack};
 use super::extended::operation;
@@ -312,14 +309,21 @@ impl QueuePair {
     ) -> Result<(), SystemRefusal> {
         let post = self.domain.context.operations().post_send;
         let post = post.ok_or(SystemRefusal::Lacks("function to send"))?;
-        let (mut segments, is_inline) = segments_of(&request.payload);
+        let mut inline;
+        let (list, length, flags) = match &request.payload {
+            Payload::Segments(segments) => (segments_of(segments), segments.len(), 0),
+            Payload::Inline(bytes) => {
+                inline = inline_segment(bytes);
+                (&raw mut inline, 1, abi::IBV_SEND_INLINE)
+            }
+        };
         let mut wanted = ibv_send_wr {
             wr_id: id,
             next: ptr::null_mut(),
-            sg_list: segments.as_mut_ptr(),
-            num_sge: segments.len() as c_int,
+            sg_list: list,
+            num_sge: length as c_int,
             opcode: 0,
-            send_flags: request.flags.bits() | if is_inline { abi::IBV_SEND_INLINE } else { 0 },
+            send_flags: request.flags.bits() | flags,
             imm_data: [0; 4],
             wr: datagram.unwrap_or(NOWHERE),
             remote_srqn: request.remote_srqn.map_or(0, Srqn::value),
@@ -526,18 +530,12 @@ impl Drop for QueuePair {
     }
 }
 
-/// The data of a request, and whether it is inline.
-fn segments_of(payload: &Payload) -> (Segments, bool) {
-    match payload {
-        Payload::Segments(segments) => (segments.iter().map(segment_of).collect(), false),
-        Payload::Inline(bytes) => {
-            let segment = ibv_sge {
-                addr: bytes.as_ptr().expose_provenance() as u64,
-                length: bytes.len() as u32,
-                lkey: 0,
-            };
-            (SmallVec::from_slice(&[segment]), true)
-        }
+/// Inline data of a request, as C has it.
+fn inline_segment(bytes: &[u8]) -> ibv_sge {
+    ibv_sge {
+        addr: bytes.as_ptr().expose_provenance() as u64,
+        length: bytes.len() as u32,
+        lkey: 0,
     }
 }
 

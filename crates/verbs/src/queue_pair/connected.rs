@@ -27,6 +27,7 @@ impl QueuePair {
     }
 
     /// Posts a send request. This thread transmits it before this returns.
+    #[inline]
     pub fn post_send(&self, request: Request) -> Result<(), PostError> {
         self.handle.post_send(request)
     }

@@ -91,6 +91,7 @@ impl Handle {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn post_send(&self, request: Request) -> Result<(), PostError> {
         let (number, request) = (self.number, request.into_engine());
         #[cfg(feature = "tracing")]
