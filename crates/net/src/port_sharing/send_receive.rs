@@ -176,7 +176,7 @@ impl Member {
         }
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(MAILBOX_POLL_INTERVAL) {
-            taken += self.empty_mailbox(inbox, &mut take)?;
+            taken += self.empty_mailbox(inbox, usize::MAX, &mut take)?;
         }
         self.check_registry_after_strays(now);
         Ok(taken)
@@ -299,10 +299,10 @@ impl Member {
             taken += self.empty_socket(inbox, take).unwrap_or(0);
         }
         shortcuts.receive(|message| taken += self.take_message(message, take));
-        let woken = shortcuts.was_woken();
+        let wakers = shortcuts.take_wakers();
         self.shortcuts = Some(shortcuts);
-        if woken {
-            taken += self.empty_mailbox(inbox, take)?;
+        if wakers > 0 {
+            taken += self.empty_mailbox(inbox, wakers, take)?;
         }
         Ok(taken)
     }
@@ -483,13 +483,19 @@ impl Member {
         outcome.lost > 0
     }
 
+    /// Receives the messages in the mailbox up to this number of wake-ups. Looking for more behind the last one that is
+    /// expected would be a system call for each packet. If there is more, it makes the descriptor readable.
     fn empty_mailbox(
         &mut self,
         inbox: &mut Inbox,
+        mut wake_ups: usize,
         take: &mut impl FnMut(ReceivedPacket<'_>),
     ) -> io::Result<usize> {
         let mut taken = 0;
         for _ in 0..MAILBOX_BATCH {
+            if wake_ups == 0 {
+                break;
+            }
             let message = self.mailbox.next();
             self.descriptor_reads += u64::from(!matches!(message, Ok(None)));
             match message? {
@@ -512,7 +518,7 @@ impl Member {
                         shortcuts.accept(&offer);
                     }
                 }
-                Some(MailboxMessage::WakeUp) => {}
+                Some(MailboxMessage::WakeUp) => wake_ups -= 1,
                 Some(MailboxMessage::Inspect) => {
                     // If this fails, the next inspection repeats it.
                     let _ = self.inspect(Instant::now());

@@ -340,13 +340,10 @@ impl Shortcuts {
             .all(|source| source.reader.may_sleep())
     }
 
-    /// Whether a writer has woken this process since it prepared to sleep; true once.
-    pub(super) fn was_woken(&mut self) -> bool {
-        let mut woken = false;
-        for source in &mut self.sources {
-            woken |= source.reader.was_woken();
-        }
-        woken
+    /// How many writers have woken this process since it prepared to sleep, or are about to. Each is counted once.
+    pub(super) fn take_wakers(&mut self) -> usize {
+        let readers = self.sources.iter_mut().map(|source| &mut source.reader);
+        readers.map(|reader| usize::from(reader.was_woken())).sum()
     }
 
     /// Removes rings of processes that have ended. Called periodically.
