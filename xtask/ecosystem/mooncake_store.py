@@ -39,7 +39,7 @@ def join(memory):
 if role == "node":
     master = start_master()
     store = join(MEMORY)
-    print("ready", flush=True)
+    print("the node has joined", flush=True)
     master.wait()
 else:
     store = join(0)

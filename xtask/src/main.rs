@@ -127,6 +127,9 @@ enum Task {
         after_help = "Needs root, to install packages and to make network namespaces; without root, rows that need them are skipped."
     )]
     Programs {
+        /// Check the programs as `roci run --check` does, and write nothing
+        #[arg(long)]
+        check: bool,
         /// Run only programs whose name contains this, and write nothing
         #[arg(default_value = "")]
         name: String,
@@ -167,7 +170,9 @@ fn main() -> ExitCode {
         Task::Rules => return done(spec_rules::write(workspace_root())),
         Task::Targets(options) => return done(targets::run(workspace_root(), &options)),
         Task::Storm(options) => return done(storm::run(workspace_root(), &options)),
-        Task::Programs { name } => return done(programs::write(workspace_root(), &name)),
+        Task::Programs { check, name } => {
+            return done(programs::write(workspace_root(), &name, check));
+        }
     };
     match steps {
         Ok(steps) => steps::run(workspace_root(), &steps),

@@ -1,5 +1,6 @@
 //! Programs of others, unmodified, under `roci run`.
 
+pub(crate) mod findings;
 pub(crate) mod list;
 pub(crate) mod network;
 mod packages;
@@ -39,14 +40,14 @@ pub(crate) const C_TESTS: &str = "test --workspace --all-features --test capi";
 
 /// Runs everything; fails if something does.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
-    run(root, |_| true)?.verdict()?;
+    run(root, false, |_| true)?.verdict()?;
     cargo(root, C_TESTS)
 }
 
-/// Runs what has this in its name, and writes the table if that was everything.
-pub(crate) fn write(root: &Path, part: &str) -> Result<(), String> {
-    let results = run(root, |row| row.program.contains(part))?;
-    if part.is_empty() && results.is_complete() {
+/// Runs what has this in its name, and writes the table if that was everything. A check writes nothing.
+pub(crate) fn write(root: &Path, part: &str, checked: bool) -> Result<(), String> {
+    let results = run(root, checked, |row| row.program.contains(part))?;
+    if part.is_empty() && !checked && results.is_complete() {
         let path = root.join(DOCUMENT);
         fs::write(&path, results.document())
             .map_err(|error| format!("{DOCUMENT} can't be written: {error}"))?;
@@ -88,7 +89,7 @@ impl Results {
     }
 }
 
-fn run(root: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Results, String> {
+fn run(root: &Path, checked: bool, wanted: impl Fn(&Row) -> bool) -> Result<Results, String> {
     install()?;
     build(root)?;
     let mut rows = list::rows();
@@ -102,6 +103,7 @@ fn run(root: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Results, String> {
         scripts: root.join("xtask/src/programs/pyverbs"),
         scratch: scratch.0.clone(),
         sockets_only: false,
+        checked,
     };
     let started = Instant::now();
     let (outcomes, failures) = run_rows(&tools, &rows)?;
@@ -206,6 +208,7 @@ fn run_row(
         let seconds = started.elapsed().as_secs_f32();
         let run = format!("{} {} ({title})", row.program, row.options);
         println!("{:<8} {seconds:>5.1} s  {run}", outcome.word());
+        let complaint = complaint.or_else(|| findings::judge(&session));
         failures.extend(complaint.map(|why| format!("--- {run}\n{why}")));
         outcome
     });

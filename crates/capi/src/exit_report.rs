@@ -82,7 +82,16 @@ fn is_the_program() -> bool {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: a live structure for the result.
     let known = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) } == 0;
-    run && known && usage.ru_maxrss == 0
+    run && known && usage.ru_maxrss == 0 && !has_children()
+}
+
+/// Whether the process has children that it has not waited for, as `oshrun` after `shmem_global_exit`.
+fn has_children() -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let mut lists = tasks
+        .flatten()
+        .filter_map(|task| std::fs::read(task.path().join("children")).ok());
+    lists.any(|list| !list.is_empty())
 }
 
 /// The copies of libibverbs in this process.

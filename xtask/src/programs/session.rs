@@ -8,12 +8,22 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::findings::Finding;
 use super::list::{Ready, Row, Server};
 use super::network::{Family, Host, Network};
 use crate::command::shown;
 
 /// Longer than any of them needs on a machine that is busy with other things.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// As [`SESSION_TIMEOUT`], for a program that is checked: the check takes most of its time.
+const CHECKED_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A program that opens no device.
+const LISTS_DEVICES: &str = "ibv_devices";
+
+/// How lines of the check begin.
+const CHECK_PREFIX: &str = "roci: check:";
 
 /// Run with explanations of what goes wrong: nothing does, so nothing must be explained.
 const EXPLAINED: [&str; 2] = ["ibv_rc_pingpong", "rping"];
@@ -35,6 +45,8 @@ pub(crate) struct Tools {
     pub(crate) scratch: PathBuf,
     /// Whether processes of one host use sockets, too, so that their packets can be counted.
     pub(crate) sockets_only: bool,
+    /// Whether the programs are checked, as by `roci run --check`.
+    pub(crate) checked: bool,
 }
 
 /// A row over one network and one family.
@@ -50,7 +62,8 @@ pub(crate) struct Session<'a> {
 impl Session<'_> {
     /// Runs it; the error is what a reader needs to find out why it failed.
     pub(crate) fn run(&self) -> Result<(), String> {
-        let end = Instant::now() + SESSION_TIMEOUT;
+        let end = Instant::now() + self.timeout();
+        let _ = fs::remove_file(self.findings_file());
         let mut server = self.start_server()?;
         if let Some((server, ready)) = &mut server {
             server.wait_until(end, |server| server.is_ready(*ready, &self.registry()))?;
@@ -65,7 +78,7 @@ impl Session<'_> {
             }
             outputs.push(server.output());
         }
-        let explained = |line: &str| line.starts_with("roci:");
+        let explained = |line: &str| line.starts_with("roci:") && !self.is_expected(line);
         if let Some(line) = outputs
             .iter()
             .flat_map(|it| it.lines())
@@ -86,6 +99,32 @@ impl Session<'_> {
                 self.row.prints,
                 outputs.join("\n")
             ))
+        }
+    }
+
+    /// What the check of the last run found.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let lines = fs::read_to_string(self.findings_file()).unwrap_or_default();
+        lines.lines().filter_map(Finding::parse).collect()
+    }
+
+    /// Whether a check may print this line.
+    fn is_expected(&self, line: &str) -> bool {
+        let is_list =
+            self.row.program == LISTS_DEVICES && line.contains("opened none of our devices");
+        self.tools.checked && (line.starts_with(CHECK_PREFIX) || is_list)
+    }
+
+    fn findings_file(&self) -> PathBuf {
+        let name = format!("{}-findings", self.number);
+        self.tools.scratch.join(name)
+    }
+
+    fn timeout(&self) -> Duration {
+        if self.tools.checked {
+            CHECKED_TIMEOUT
+        } else {
+            SESSION_TIMEOUT
         }
     }
 
@@ -176,6 +215,13 @@ impl Session<'_> {
             .args(line.split_whitespace())
             .env("XDG_RUNTIME_DIR", &self.tools.scratch)
             .envs(self.tools.sockets_only.then_some(("ROCI_SHORTCUT", "0")))
+            .envs(
+                self.tools
+                    .checked
+                    .then(|| self.check_options())
+                    .into_iter()
+                    .flatten(),
+            )
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(output)
@@ -185,6 +231,11 @@ impl Session<'_> {
             child: command.spawn().map_err(failed)?,
             output: path,
         })
+    }
+
+    fn check_options(&self) -> [(&'static str, PathBuf); 2] {
+        let file = self.findings_file();
+        [("ROCI_CHECK", "1".into()), ("ROCI_CHECK_JSON", file)]
     }
 
     fn registry(&self) -> PathBuf {

@@ -132,7 +132,10 @@ fn key_value() -> Vec<Entry> {
     };
     let mooncake = Row::pair(
         "Mooncake store",
-        stays(&store("node", "{address}"), Ready::Says("ready")),
+        stays(
+            &store("node", "{address}"),
+            Ready::Says("the node has joined"),
+        ),
         &store("client", "{own}"),
     );
     let infinistore = Row::pair(
