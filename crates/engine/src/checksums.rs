@@ -1,7 +1,8 @@
 //! Checksums of a message, to find out whether the program changes it while it is outstanding.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -9,19 +10,26 @@ use crate::memory::{Memory, ProtectionDomain, Segments};
 use crate::slab::Id;
 
 /// The checksums of a message when it was posted, one for each packet of the path MTU.
+///
+/// Until the program's call ends, the program cannot change the message. So a packet that is built before has the bytes that were
+/// posted, and its checksum is taken from it. [`Device::take_observations`](crate::Device::take_observations) adds the others.
 #[derive(Debug)]
 pub(crate) struct Checksums {
     piece: usize,
-    of_pieces: SmallVec<[u32; 1]>,
+    length: usize,
+    /// The first pieces.
+    of_pieces: RefCell<SmallVec<[u32; 1]>>,
     /// The first byte of a piece that was found changed.
     pub(crate) changed_at: Cell<Option<u32>>,
 }
 
 impl Checksums {
-    pub(crate) fn new(piece: usize) -> Self {
+    /// Those of a message of this length, without any piece.
+    pub(crate) fn new(piece: usize, length: usize) -> Self {
         Self {
             piece,
-            of_pieces: SmallVec::new(),
+            length,
+            of_pieces: RefCell::default(),
             changed_at: Cell::new(None),
         }
     }
@@ -31,13 +39,16 @@ impl Checksums {
         self.piece
     }
 
-    pub(crate) fn push(&mut self, piece: &[u8]) {
-        self.of_pieces.push(crc32fast::hash(piece));
+    /// The part of the message whose checksums are not known.
+    pub(crate) fn missing(&self) -> Range<usize> {
+        let known = self.of_pieces.borrow().len() * self.piece;
+        known.min(self.length)..self.length
     }
 
     /// Compares the whole message with what was posted. `now` has the checksums of those pieces that can be read.
     pub(crate) fn compare_all(&self, now: &[u32]) {
-        let mut pieces = self.of_pieces.iter().zip(now);
+        let of_pieces = self.of_pieces.borrow();
+        let mut pieces = of_pieces.iter().zip(now);
         if self.changed_at.get().is_none()
             && let Some(changed) = pieces.position(|(posted, now)| posted != now)
         {
@@ -45,14 +56,22 @@ impl Checksums {
         }
     }
 
-    /// Compares the piece at `offset` with what was posted.
+    /// Compares the piece at `offset` with what was posted, or adds its checksum.
     pub(crate) fn compare(&self, offset: usize, bytes: &[u8]) {
-        if self.changed_at.get().is_some() || !offset.is_multiple_of(self.piece) {
+        let is_piece = offset.is_multiple_of(self.piece)
+            && offset < self.length
+            && bytes.len() == self.piece.min(self.length - offset);
+        if self.changed_at.get().is_some() || !is_piece {
             return;
         }
-        let posted = self.of_pieces.get(offset / self.piece);
-        if posted.is_some_and(|posted| *posted != crc32fast::hash(bytes)) {
-            self.changed_at.set(Some(offset as u32));
+        let mut of_pieces = self.of_pieces.borrow_mut();
+        let index = offset / self.piece;
+        match of_pieces.get(index) {
+            Some(posted) if *posted != crc32fast::hash(bytes) => {
+                self.changed_at.set(Some(offset as u32));
+            }
+            None if index == of_pieces.len() => of_pieces.push(crc32fast::hash(bytes)),
+            _ => {}
         }
     }
 }
@@ -62,7 +81,7 @@ impl Checksums {
 /// Programs often send the same memory again and again. Messages whose completions are polled at once are compared with one
 /// reading of it.
 #[derive(Debug, Default)]
-pub(crate) struct Readings(HashMap<(Id<ProtectionDomain>, Segments, usize), Checksums>);
+pub(crate) struct Readings(HashMap<(Id<ProtectionDomain>, Segments, usize), SmallVec<[u32; 1]>>);
 
 impl Readings {
     /// The checksums of the pieces of a message in `segments` before the first one that cannot be read: the program may have
@@ -75,11 +94,12 @@ impl Readings {
         piece: usize,
     ) -> &[u32] {
         let key = (domain, segments, piece);
-        let reading = self.0.entry(key).or_insert_with_key(|(_, segments, _)| {
-            let (reading, _) = memory.readable_checksums(domain, segments, piece);
-            reading
-        });
-        &reading.of_pieces
+        (self.0.entry(key)).or_insert_with_key(|(_, segments, _)| {
+            let length = segments.iter().map(|segment| segment.length as usize).sum();
+            let reading = Checksums::new(piece, length);
+            let _ = memory.add_checksums(domain, segments, &reading);
+            reading.of_pieces.into_inner()
+        })
     }
 }
 
@@ -87,27 +107,49 @@ impl Readings {
 mod tests {
     use super::*;
 
-    fn checksums(pieces: &[&[u8]]) -> Checksums {
-        let mut checksums = Checksums::new(4);
-        pieces.iter().for_each(|piece| checksums.push(piece));
+    /// The checksums of a message, as far as `readable` says.
+    fn checksums(message: &[u8], readable: usize) -> Checksums {
+        let checksums = Checksums::new(4, message.len());
+        let pieces = message[..readable].chunks(4).enumerate();
+        pieces.for_each(|(index, piece)| checksums.compare(4 * index, piece));
         checksums
+    }
+
+    fn compare_with(posted: &Checksums, now: &Checksums) -> Option<u32> {
+        posted.compare_all(&now.of_pieces.borrow());
+        posted.changed_at.get()
     }
 
     #[test]
     fn the_first_changed_piece_is_found_by_its_offset() {
-        let posted = checksums(&[b"1234", b"5678", b"9"]);
-        posted.compare_all(&checksums(&[b"1234", b"5678", b"9"]).of_pieces);
-        assert_eq!(posted.changed_at.get(), None);
-        posted.compare_all(&checksums(&[b"1234", b"5x78", b"x"]).of_pieces);
-        assert_eq!(posted.changed_at.get(), Some(4));
-        posted.compare_all(&checksums(&[b"x234", b"5678", b"9"]).of_pieces);
-        assert_eq!(posted.changed_at.get(), Some(4), "the first finding stays");
+        let posted = checksums(b"123456789", 9);
+        assert_eq!(compare_with(&posted, &checksums(b"123456789", 9)), None);
+        assert_eq!(compare_with(&posted, &checksums(b"12345x78x", 9)), Some(4));
+        assert_eq!(
+            compare_with(&posted, &checksums(b"x23456789", 9)),
+            Some(4),
+            "the first finding stays"
+        );
     }
 
     #[test]
     fn pieces_that_cannot_be_read_any_more_are_not_compared() {
-        let posted = checksums(&[b"1234", b"5678"]);
-        posted.compare_all(&checksums(&[b"1234"]).of_pieces);
-        assert_eq!(posted.changed_at.get(), None);
+        let posted = checksums(b"12345678", 8);
+        assert_eq!(compare_with(&posted, &checksums(b"1234xxxx", 4)), None);
+    }
+
+    #[test]
+    fn the_first_packet_of_a_piece_is_what_was_posted_and_the_next_one_is_compared() {
+        let posted = checksums(b"123456789", 4);
+        assert_eq!(posted.missing(), 4..9);
+        posted.compare(8, b"9");
+        assert_eq!(posted.missing(), 4..9, "a piece before it is not known");
+        posted.compare(4, b"56");
+        assert_eq!(posted.missing(), 4..9, "packets have another length");
+        posted.compare(4, b"5678");
+        posted.compare(8, b"9");
+        assert_eq!((posted.missing(), posted.changed_at.get()), (9..9, None));
+        posted.compare(8, b"x");
+        assert_eq!(posted.changed_at.get(), Some(8));
     }
 }

@@ -170,6 +170,7 @@ impl Device {
                 events: VecDeque::new(),
                 incidents: Incidents::new(config.incidents),
                 observations: Observations::new(config.observations),
+                unread: Vec::new(),
                 counters: Counters::default(),
                 planted: PlantedBug::default(),
                 overrun: Vec::new(),
@@ -465,9 +466,15 @@ impl Device {
         !self.state.observations.is_empty()
     }
 
-    /// Removes and returns all observations, if they are [recorded](Config::observations).
+    /// Removes and returns all observations, if they are [recorded](Config::observations). From now on, the program may
+    /// change messages that it has posted before; this is noticed.
     #[must_use]
     pub fn take_observations(&mut self) -> VecDeque<Observation> {
+        for number in self.state.unread.drain(..) {
+            if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
+                queue_pair.add_checksums(&self.state.objects.memory());
+            }
+        }
         self.state.observations.take()
     }
 

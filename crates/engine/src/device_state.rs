@@ -10,12 +10,15 @@ use crate::observation::{Observation, Observations};
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::shared_objects::DeviceObjects;
 use crate::slab::Id;
+use wire::Qpn;
 
 pub(crate) struct DeviceState {
     pub(crate) objects: DeviceObjects,
     pub(crate) events: VecDeque<Event>,
     pub(crate) incidents: Incidents,
     pub(crate) observations: Observations,
+    /// Queue pairs with posted messages whose checksums are not complete.
+    pub(crate) unread: Vec<Qpn>,
     pub(crate) counters: Counters,
     pub(crate) planted: PlantedBug,
     /// Completion queues that overran and whose queue pairs must still enter the error state.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use conversation::*;
 use engine::{
-    QueuePairInit, QueuePairType, ReceiveRequest, RemoteMemory, SendRequest, SharedRoom, Status,
-    Work,
+    Observation, QueuePairInit, QueuePairType, ReceiveRequest, RemoteMemory, SendRequest,
+    SharedRoom, Status, Work,
 };
 use wire::{Opcode, Qpn, Route};
 
@@ -54,7 +54,10 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let mut peer = Conversation::new();
+        Self::of(Conversation::new())
+    }
+
+    fn of(mut peer: Conversation) -> Self {
         let init = QueuePairInit::new(QueuePairType::Rc, peer.domain, peer.completion_queue);
         let other = peer.device.create_queue_pair(init).expect("room");
         let numbers = [peer.number, other];
@@ -129,6 +132,34 @@ const CASES: [(u64, u64, u32); 6] = [
     (7, 7, 9001),
     (2, 6, 1031),
 ];
+
+/// The packet can be changed by the other process, so it is not compared itself.
+#[test]
+fn a_message_that_was_changed_before_its_packets_are_built_in_shared_memory_is_noted() {
+    for changed in [None, Some(0), Some(5000)] {
+        let mut setup = Setup::default();
+        setup.config.observations = true;
+        let mut pair = Pair::of(Conversation::with(setup));
+        let remote = RemoteMemory {
+            address: pair.target.address(0),
+            key: pair.target.key(),
+        };
+        pair.post(Work::Write(remote), 0, 10_000);
+        let _ = pair.peer.device.take_observations();
+        if let Some(offset) = changed {
+            pair.source.buffer.write(offset, &[0xff]);
+        }
+        let (shared, _) = pair.deliver(&mut Room::of(65_000));
+        assert!(shared >= 1);
+        let ended = pair.peer.device.take_observations();
+        let found = ended.iter().find_map(|it| match it {
+            Observation::SendEnded { changed_at, .. } => Some(*changed_at),
+            _ => None,
+        });
+        let piece = changed.map(|offset| (offset / 1024 * 1024) as u32);
+        assert_eq!(found, Some(piece), "{changed:?}");
+    }
+}
 
 #[test]
 fn long_messages_are_built_and_read_in_shared_memory() {

@@ -46,7 +46,7 @@ fn program_frames(text: &str) -> Vec<String> {
 /// Whether a frame helps to find the call: not inline functions of verbs.h, the start of a process, the standard
 /// library, or functions without a name.
 fn is_of_program(frame: &str) -> bool {
-    let others = ["ibv_", "__libc_start", "_start", "<unknown>"];
+    let others = ["ibv_", "__ibv_", "__libc_start", "_start", "<unknown>"];
     !frame.contains(" at /rustc/") && !others.iter().any(|other| frame.starts_with(other))
 }
 

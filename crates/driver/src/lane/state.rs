@@ -538,7 +538,7 @@ impl LaneState {
         self.deliver_more_at = more.then_some(now);
     }
 
-    /// Builds the next packets, where possible in the memory of their receiver. Captures, faults and checks need them here.
+    /// Builds the next packets, where possible in the memory of their receiver. Captures and faults need them here.
     fn next_packets(&mut self, now: Instant) -> Option<Transmit> {
         if self.needs_own_packets() {
             return self.host.poll_transmit(now, &mut self.outbox);
@@ -552,7 +552,7 @@ impl LaneState {
         if crate::trace::wants_packets() {
             return true;
         }
-        self.capture_and_faults.is_some() || self.check.is_some()
+        self.capture_and_faults.is_some()
     }
 
     /// Decides how packets to queue pairs of this machine travel. Before own ones overtake packets in the sockets,
@@ -573,8 +573,10 @@ impl LaneState {
     }
 
     fn send(&mut self, now: Instant, transmit: &Transmit) {
-        // A post is before its packets in a capture.
-        self.note_observations();
+        if self.capture_and_faults.is_some() {
+            // A post is before its packets in a capture.
+            self.note_observations();
+        }
         #[cfg(feature = "tracing")]
         crate::trace::sent(transmit, &self.outbox);
         if self

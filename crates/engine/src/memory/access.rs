@@ -1,10 +1,18 @@
 //! Access rights, and checked views of memory.
 
+use std::cell::Cell;
+use std::ops::Range;
+
 use super::extent::NotAccessible;
 use super::{Extent, Memory, Output, ProtectionDomain, Segment};
 use crate::checksums::Checksums;
 use crate::slab::Id;
-use wire::{PathMtu, PayloadBytes};
+use wire::PayloadBytes;
+
+thread_local! {
+    /// A copy of one piece of a message, which stays in the cache.
+    static PIECE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 bitflags::bitflags! {
     /// The access rights of a region, a window or a queue pair.
@@ -155,48 +163,38 @@ impl Memory {
         Ok(())
     }
 
-    /// The checksums of a message in `segments`; `None` if they cannot be read.
-    pub(crate) fn checksums(
+    /// Adds the checksums of a message in `segments` that are missing, as far as it can be read.
+    pub(crate) fn add_checksums(
         &self,
         domain: Id<ProtectionDomain>,
         segments: &[Segment],
-        mtu: PathMtu,
-    ) -> Option<Checksums> {
-        let (checksums, read) = self.readable_checksums(domain, segments, mtu.bytes());
-        read.ok()?;
-        Some(checksums)
-    }
-
-    /// The checksums of the pieces of a message in `segments` before the first one that cannot be read.
-    pub(crate) fn readable_checksums(
-        &self,
-        domain: Id<ProtectionDomain>,
-        segments: &[Segment],
-        piece: usize,
-    ) -> (Checksums, Result<(), AccessError>) {
-        let mut checksums = Checksums::new(piece);
-        let read = self.pieces(domain, segments, piece, |bytes| checksums.push(bytes));
-        (checksums, read)
-    }
-
-    /// Reads a message in `segments` piece by piece.
-    fn pieces(
-        &self,
-        domain: Id<ProtectionDomain>,
-        segments: &[Segment],
-        size: usize,
-        mut take: impl FnMut(&[u8]),
+        checksums: &Checksums,
     ) -> Result<(), AccessError> {
-        let length: usize = segments.iter().map(|segment| segment.length as usize).sum();
-        let mut piece = Vec::with_capacity(size.min(length));
-        for offset in (0..length).step_by(size) {
-            piece.clear();
-            let length = size.min(length - offset);
-            let mut out = Output::Private(&mut piece);
-            self.gather(domain, segments, offset as u64, length, &mut out)?;
-            take(&piece);
+        let missing = checksums.missing();
+        for start in missing.clone().step_by(checksums.piece()) {
+            let end = missing.end.min(start + checksums.piece());
+            self.compare_piece(domain, segments, start..end, checksums)?;
         }
         Ok(())
+    }
+
+    /// Compares a piece of a message in `segments` with what was posted.
+    pub(crate) fn compare_piece(
+        &self,
+        domain: Id<ProtectionDomain>,
+        segments: &[Segment],
+        piece: Range<usize>,
+        checksums: &Checksums,
+    ) -> Result<(), AccessError> {
+        let mut bytes = PIECE.take();
+        bytes.clear();
+        let mut out = Output::Private(&mut bytes);
+        let read = self.gather(domain, segments, piece.start as u64, piece.len(), &mut out);
+        if read.is_ok() {
+            checksums.compare(piece.start, &bytes);
+        }
+        PIECE.set(bytes);
+        read
     }
 
     /// Copies `bytes` into a message in `segments`, starting at `offset`.

@@ -7,7 +7,7 @@ use crate::address::GidTable;
 use crate::checksums::Checksums;
 use crate::completion::CompletedWork;
 use crate::device_state::DeviceState;
-use crate::memory::Segments;
+use crate::memory::{Memory, Segments};
 use crate::observation::{Observation, PostedSend, ReceiveQueueId};
 use crate::receive_queue::PostError;
 use crate::state::{QueuePairType, State};
@@ -34,7 +34,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Records the request, and the checksums of its message.
+    /// Records the request. The checksums of its message follow.
     fn observe_send(
         &self,
         request: &SendRequest,
@@ -48,12 +48,12 @@ impl QueuePair {
             Payload::Segments(segments) => segments.clone(),
             Payload::Inline(_) => Segments::new(),
         };
-        let checksums = (request.work.sends_data() && !segments.is_empty())
-            .then(|| {
-                let memory = device.objects.memory();
-                memory.checksums(self.init.domain, &segments, mtu)
-            })
-            .flatten();
+        let checksums = (request.work.sends_data() && !segments.is_empty()).then(|| {
+            if device.unread.last() != Some(&self.number) {
+                device.unread.push(self.number);
+            }
+            Checksums::new(mtu.bytes(), request.payload.length() as usize)
+        });
         device.observations.note(|| {
             Observation::SendPosted(PostedSend {
                 queue_pair: self.number,
@@ -67,6 +67,24 @@ impl QueuePair {
             })
         });
         checksums.map(Box::new)
+    }
+
+    /// Adds the checksums of messages that have just been posted, except of packets that were built already.
+    #[cold]
+    pub(crate) fn add_checksums(&mut self, memory: &Memory) {
+        for it in self.send.newest_first() {
+            let (Some(checksums), Payload::Segments(segments)) =
+                (&it.checksums, &it.request.payload)
+            else {
+                continue;
+            };
+            if checksums.missing().is_empty() {
+                return;
+            }
+            if (memory.add_checksums(self.init.domain, segments, checksums)).is_err() {
+                it.checksums = None;
+            }
+        }
     }
 
     fn check_send(&self, request: &SendRequest, gids: &GidTable) -> Result<(), PostError> {

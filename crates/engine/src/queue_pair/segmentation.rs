@@ -139,9 +139,16 @@ impl Outstanding {
             Payload::Segments(segments) => {
                 let start = out.len();
                 memory.gather(domain, segments, offset as u64, piece.payload, out)?;
-                // A driver that wants checksums shares no memory.
-                if let (Some(checksums), Some(bytes)) = (&self.checksums, out.private(start)) {
-                    checksums.compare(offset, bytes);
+                match (&self.checksums, out.private(start)) {
+                    (Some(checksums), Some(bytes)) => checksums.compare(offset, bytes),
+                    // The other process can change the packet, so the message is read once more.
+                    (Some(checksums), None) => memory.compare_piece(
+                        domain,
+                        segments,
+                        offset..offset + piece.payload,
+                        checksums,
+                    )?,
+                    (None, _) => {}
                 }
                 Ok(())
             }

@@ -189,6 +189,11 @@ impl SendQueue {
             .is_some_and(|front| front.progress != Progress::Posted)
     }
 
+    /// All requests, the newest first.
+    pub(super) fn newest_first(&mut self) -> impl Iterator<Item = &mut Outstanding> {
+        self.requests.iter_mut().rev()
+    }
+
     pub(super) fn is_signaled(&self, request: &SendRequest) -> bool {
         self.signal_all || request.flags.contains(SendFlags::SIGNALED)
     }
