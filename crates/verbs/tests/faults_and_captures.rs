@@ -241,16 +241,20 @@ fn a_capture_has_every_packet_with_its_work_request() {
     let request = Request::write(pair.right.memory.remote(0)).id(4711);
     let data = pair.left.memory.slice(0..10_000);
     pair.from_left.post_send(request.data(data)).expect("room");
-    let count = || {
+    let count_of = |text: &str| {
         let bytes = std::fs::read(&path).expect("the capture is there");
-        let comment = b"Write wr_id 4711";
-        let found = bytes.windows(comment.len()).filter(|part| part == comment);
-        found.count()
+        let parts = bytes.windows(text.len());
+        parts.filter(|part| *part == text.as_bytes()).count()
     };
+    let count = || count_of("Write wr_id 4711");
     // A program that crashes later leaves the packets that it sent.
     assert!(count() >= 3, "{} packets are in the file", count());
     pair.left.success();
     drop(pair);
     // First, middle and last packet, and the acknowledgement, each with its comment.
     assert_eq!(count(), 4);
+    for event in ["post-send", "completion", "poll"] {
+        let noted = count_of(&format!("ROCI_EVENT={event}\nROCI_WR_ID=4711\n"));
+        assert_eq!(noted, 1, "{event}");
+    }
 }

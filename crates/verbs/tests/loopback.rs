@@ -359,6 +359,19 @@ fn multicast_reaches_members_of_the_group_only() {
         .expect("room");
     left.success();
     assert_eq!(right.success().queue_pair, member.endpoint().queue_pair);
+
+    stranger.join(group).expect("a multicast address");
+    member
+        .post_receive(3, [right.memory.slice(0..1024)])
+        .expect("room");
+    member.leave(group).expect("it is in the group");
+    sender
+        .post_send(&handle, Request::send().inline(b"others"))
+        .expect("room");
+    left.success();
+    assert_eq!(right.success().queue_pair, stranger.endpoint().queue_pair);
+    let nothing = right.completions.wait_for(Duration::from_millis(50));
+    assert_eq!(nothing, None, "it has left");
 }
 
 /// Whether the kernel receives an IPv4 group for some socket.

@@ -252,6 +252,23 @@ mod tests {
     }
 
     #[test]
+    fn work_for_the_other_lanes_is_done_once_for_each_open_one() {
+        let options = OpenOptions {
+            lanes: 3,
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.26", &options).expect("a loopback address");
+        let visited = || {
+            let mut visited = Vec::new();
+            first.for_other_lanes(|lane| visited.push(std::ptr::from_ref(lane)));
+            visited
+        };
+        assert_eq!(visited(), []);
+        let second = first.lane_for_queue(Some(1));
+        assert_eq!(visited(), [Arc::as_ptr(&second)]);
+    }
+
+    #[test]
     fn first_lane_serves_the_queues_of_a_lane_that_cannot_be_opened() {
         let options = OpenOptions {
             lanes: 2,

@@ -309,3 +309,21 @@ impl Future for NextEvent<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::OpenOptions;
+
+    /// A server's channel has an id for each connection, all at one device.
+    #[test]
+    fn a_device_of_many_ids_is_noted_once() {
+        let channel = EventChannel::new().expect("a descriptor");
+        let [first, second] = ["127.58.91.11", "127.58.91.12"]
+            .map(|address| Driver::open(address, &OpenOptions::default()).expect("an address"));
+        for driver in [&first, &first, &second, &first] {
+            channel.note_device(driver);
+        }
+        assert_eq!(channel.devices().len(), 2);
+    }
+}

@@ -373,6 +373,19 @@ mod tests {
     }
 
     #[test]
+    fn a_notification_after_a_poll_for_packets_raises_the_descriptor() {
+        let notifier = Notifier::new().expect("a descriptor");
+        let descriptor = notifier.expose();
+        assert_eq!(notifier.take_after(|| ()), None);
+        notifier.notify(7);
+        assert!(readable(descriptor));
+        assert_eq!(notifier.take_after(|| notifier.notify(8)), Some(7));
+        assert!(readable(descriptor), "one is left");
+        assert_eq!(notifier.take_after(|| ()), Some(8));
+        assert!(!readable(descriptor));
+    }
+
+    #[test]
     fn a_notification_taken_without_sleep_means_the_program_waits_at_the_descriptor() {
         let notifier = Notifier::new().expect("a descriptor");
         notifier.notify(0);

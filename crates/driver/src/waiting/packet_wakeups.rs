@@ -323,6 +323,7 @@ mod tests {
         assert!(channel.has_packets());
         // A packet was here, and another thread has taken it.
         driver.withdraw_packet_wakeups(&channel);
+        assert!(!channel.has_packets() && !channel.has_promise());
         assert_eq!(channel.begin_blocking(), Some(7), "an extra one");
         assert_eq!(channel.begin_blocking(), None, "once");
         driver.offer_packet_wakeups(&channel);
@@ -333,6 +334,24 @@ mod tests {
         driver.offer_packet_wakeups(&channel);
         assert!(channel.has_packets() && channel.has_promise());
         assert_eq!(channel.begin_blocking(), None, "a promise is kept");
+        driver.withdraw_packet_wakeups(&channel);
+        assert!(!channel.has_packets() && !channel.has_promise());
+    }
+
+    #[test]
+    fn a_promise_ends_with_the_queue_that_its_notification_would_name() {
+        let packet = packet();
+        let mut wakeups = PacketWakeups::default();
+        let channel = channel();
+        channel.notify(7);
+        assert_eq!(channel.take(), Some(7));
+        wakeups.offer(&channel, AtReadable::Notification, || {
+            PollSet::over([packet.as_fd()])
+        });
+        assert!(wakeups.are_used());
+        channel.forget(7);
+        wakeups.end_promise(&channel);
+        assert!(!wakeups.are_used() && !readable(&channel));
     }
 
     #[test]

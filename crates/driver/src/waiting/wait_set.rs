@@ -369,6 +369,16 @@ mod tests {
         assert_eq!(last.next_check(now), Some(now + Duration::from_millis(50)));
         drop(sleepers);
         assert_eq!(POLLING.interval(7), Duration::from_millis(5));
+        let with_descriptors: Vec<_> = (0..80)
+            .map(|_| Wakeup {
+                waker: Some(Waker::new().expect("a descriptor")),
+                woken: AtomicBool::new(false),
+                generation: 7,
+            })
+            .map(|wakeup| set.enter_with(Arc::new(wakeup)))
+            .collect();
+        assert_eq!(POLLING.interval(7), Duration::from_millis(5));
+        drop(with_descriptors);
         assert!(set.enter().next_check(now).is_none());
     }
 

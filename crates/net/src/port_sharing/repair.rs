@@ -521,6 +521,58 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_of_a_round_that_the_registry_knows_begins_it() {
+        let (path, [mut member, other]) = members(17);
+        let locked = member.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.round = new_round(table.round);
+        locked.write(&table).unwrap();
+        drop(locked);
+        let round = table.round;
+        member.note_probe(Probe {
+            socket_index: 1,
+            round,
+        });
+        let entry = *member
+            .registry
+            .read()
+            .unwrap()
+            .member(member.block)
+            .unwrap();
+        assert_eq!((entry.socket_index, entry.round), (Some(1), round));
+        drop((member, other));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    /// The probes that have reached a member.
+    fn probes(member: &Member) -> Vec<Probe> {
+        let mut bytes = [0; probe::LENGTH + 1];
+        let mut found = Vec::new();
+        while let Ok(length) = member.receiver.peek(&mut bytes) {
+            found.extend(Probe::parse(&bytes[..length]));
+            member.receiver.discard().unwrap();
+        }
+        found
+    }
+
+    #[test]
+    fn a_member_that_leaves_an_unknown_index_begins_a_round() {
+        let (path, [leaver, other]) = members(18);
+        let locked = leaver.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.member_mut(leaver.block).unwrap().socket_index = None;
+        locked.write(&table).unwrap();
+        drop(locked);
+        probes(&other);
+        drop(leaver);
+        let round = other.registry.round().unwrap().unwrap();
+        assert_ne!(round, table.round);
+        assert!(probes(&other).iter().any(|it| it.round == round));
+        drop(other);
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
     fn strays_cause_a_registry_check_at_most_once_per_interval() {
         let (path, [mut member, other]) = members(11);
         let now = Instant::now();
@@ -569,14 +621,31 @@ mod tests {
         assert_eq!((index(&third), index(&second)), (Some(0), Some(1)));
         assert_eq!(table.member(first.block), None);
         // The member that has moved is told.
-        let mut probe = [0; probe::LENGTH + 1];
-        let mut told = Vec::new();
-        while let Ok(length) = third.receiver.peek(&mut probe) {
-            told.extend(Probe::parse(&probe[..length]).map(|it| it.socket_index));
-            third.receiver.discard().unwrap();
-        }
+        let told: Vec<_> = probes(&third).iter().map(|it| it.socket_index).collect();
         assert_eq!(told, [2, 0], "first when it joined");
         drop((first, second, third));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn an_index_that_could_not_be_recorded_is_recorded_by_the_next_inspection() {
+        let (path, [mut member, other]) = members(16);
+        let locked = member.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.round = new_round(table.round);
+        locked.write(&table).unwrap();
+        drop(locked);
+        member.repair.expect(table.round);
+        assert!(member.repair.note(0), "a probe, but the lock was held");
+        member.inspect(Instant::now()).unwrap();
+        let entry = *member
+            .registry
+            .read()
+            .unwrap()
+            .member(member.block)
+            .unwrap();
+        assert_eq!((entry.socket_index, entry.round), (Some(0), table.round));
+        drop((member, other));
         std::fs::remove_dir_all(path).unwrap();
     }
 

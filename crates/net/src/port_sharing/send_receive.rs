@@ -590,3 +590,30 @@ fn classify(packet: &[u8], own: NumberBlock) -> PacketClass {
     }
     PacketClass::Stray(destination)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port_sharing::RuntimeDirectory;
+
+    #[test]
+    fn the_owner_of_a_stray_is_checked_later() {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let address = IpAddr::from([127, 192 | high & 63, low, 41]);
+        let path = std::env::temp_dir().join(format!("roci-stray-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
+        let [mut member, owner] = [(); 2].map(|()| Member::join_in(&directory, address).unwrap());
+        let batch = Batch {
+            route: Route::new(member.sender.flow_to(address)),
+            segment_size: 1,
+            has_icrc: false,
+            bytes: &[],
+        };
+        member.forward_leading(owner.block, &batch, false);
+        assert_eq!(member.repair.suspect, None, "it was sent here on purpose");
+        member.forward_leading(owner.block, &batch, true);
+        assert_eq!(member.repair.suspect, Some(owner.block));
+        drop((member, owner));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -671,6 +671,25 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_that_is_offered_is_given_up_after_a_while() {
+        let mut route = OwnerRoute {
+            block: entry().block,
+            owner: None,
+            ring: Some(outlet(Writer::create().unwrap(), Identity::current())),
+            age: 0,
+        };
+        for _ in 1..FORGET_AFTER / 2 {
+            assert!(route.is_worth_keeping() && route.ring.is_some());
+        }
+        assert!(route.is_worth_keeping(), "no other ring is offered yet");
+        assert!(route.ring.is_none());
+        for _ in FORGET_AFTER / 2 + 1..FORGET_AFTER {
+            assert!(route.is_worth_keeping());
+        }
+        assert!(!route.is_worth_keeping());
+    }
+
+    #[test]
     fn a_ring_is_read_to_its_end_and_then_closed() {
         let mut shortcuts = shortcuts();
         let mut writer = Writer::create().unwrap();

@@ -183,6 +183,23 @@ mod tests {
     }
 
     #[test]
+    fn the_registry_of_dead_members_is_removed() {
+        let directory = scratch("dead");
+        let address: IpAddr = "127.58.7.6".parse().unwrap();
+        let member = Member::join_in(&directory, address).unwrap();
+        let registry = Arc::new(Registry::new(directory.path(), address));
+        let locked = registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.members[0].process.start += 1;
+        locked.write(&table).unwrap();
+        drop(locked);
+        remove_now(directory.path());
+        assert_eq!(names(&directory), Vec::<String>::new());
+        drop(member);
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
     fn a_registry_removed_while_a_process_waits_for_its_lock_is_created_again() {
         let directory = scratch("lock");
         let address: IpAddr = "127.58.7.4".parse().unwrap();

@@ -293,6 +293,22 @@ mod tests {
         }
     }
 
+    /// The kernel rejects a program that is too long.
+    #[test]
+    fn listeners_take_no_more_room_than_there_is() {
+        let mut table = members(3);
+        for service in 0..100 {
+            let block = table.members[service as usize % 3].block;
+            table.listeners.push(Listener { service, block });
+        }
+        for room in 1..40 {
+            let program = listeners(&table, ANY, room);
+            assert!(program.len() <= room, "{} of {room}", program.len());
+            let short = packet(1);
+            assert_eq!(run(&program, &short).0, ANY);
+        }
+    }
+
     #[test]
     fn shared_numbers_and_requests_go_to_any_member() {
         let program = program(&members(62));
