@@ -42,6 +42,7 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("ucx_perftest", &["buffer-changed"]),
     ("NIXL", OF_UCX),
     ("ring.", OF_UCX),
+    ("ring.openmpi", &["destroyed-with-sends"]),
     ("shmem.", OF_UCX),
     ("NetPIPE", OF_UCX),
     ("HPC Challenge", OF_UCX),

@@ -211,7 +211,7 @@ impl<S: Clone> Step<'_, S> {
         }
         if discarded.sends > 0 {
             let what = format!(
-                "{} was {how} while {} were outstanding.",
+                "{} was {how} with {} outstanding.",
                 qp(number),
                 counted(discarded.sends as u64, "send request")
             );
