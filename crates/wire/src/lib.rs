@@ -22,7 +22,7 @@
 //! // Receive: verify, then parse.
 //! IcrcChecker::new().check(&flow, &datagram)?;
 //! let packet = Packet::parse(&datagram)?;
-//! assert_eq!(packet.payload, b"8 bytes!");
+//! assert_eq!(packet.payload.to_vec(), b"8 bytes!");
 //! assert_eq!(packet.reth().map(Reth::remote_key), Some(Key::new(0x2a)));
 //! assert_eq!(
 //!     packet.to_string(),
