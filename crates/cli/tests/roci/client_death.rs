@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run_roci::{Directory, Running, address, roci};
+use crate::run_roci::{Directory, Running, own_address, roci};
 
 /// How long a server may take to listen.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ fn a_server_ends_when_its_client_is_killed() {
         return;
     }
     for signal in ["-TERM", "-SEGV", "-KILL"] {
-        let here = address(7);
+        let here = own_address();
         let server = roci(["run", "--", "rping", "-s", "-a", &here]);
         let server = server.env("ROCI_DEVICES", &here).start();
         let client = client(&here);

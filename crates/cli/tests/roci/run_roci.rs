@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,14 @@ pub(crate) fn roci<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> R
 pub(crate) fn address(host: u8) -> String {
     let run = std::process::id();
     format!("127.{}.{}.{host}", 64 + (run >> 8) % 64, run % 256)
+}
+
+/// An address that no other test of this run has: its counters and listeners belong to the caller alone.
+pub(crate) fn own_address() -> String {
+    static USED: AtomicU8 = AtomicU8::new(0);
+    let host = 1 + USED.fetch_add(1, Ordering::Relaxed);
+    let run = std::process::id();
+    format!("127.{}.{}.{host}", 128 + (run >> 8) % 64, run % 256)
 }
 
 impl Roci {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run_roci::{Directory, Outcome, Roci, Running, address, roci};
+use crate::run_roci::{Directory, Outcome, Roci, Running, address, own_address, roci};
 
 /// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-output.sh`.
 /// `cargo xtask interop` checks that it still says so.
@@ -102,7 +102,7 @@ fn a_device_is_added_and_deleted_as_roci_link_does() {
             .without_env("ROCI_DEVICES")
             .run()
     };
-    let at = address(203);
+    let at = own_address();
     let found = script(&format!(
         "rdma link add rxe5 type rxe netdev {at} && rdma dev show rxe5 | cut -d: -f2"
     ));
@@ -184,7 +184,7 @@ fn unknown_words_are_named_and_the_exit_code_is_that_of_iproute2() {
 
 #[test]
 fn a_listener_is_listed_with_its_process() {
-    let at = address(202);
+    let at = own_address();
     let devices = format!("rxe0={at}");
     let words = ["ping", "-s", "-d", "-a", &at, "-p", "7391"];
     let mut server = roci(words).env("ROCI_DEVICES", &devices).start();
@@ -209,7 +209,7 @@ fn a_listener_is_listed_with_its_process() {
 
 #[test]
 fn queue_pairs_are_listed_with_their_peer_and_process() {
-    let at = address(203);
+    let at = own_address();
     let devices = format!("rxe0={at}");
     let ping = |side: &str, more: &[&str]| {
         let words = [&["ping", side, "-a", &at, "-p", "7395"], more].concat();
@@ -255,7 +255,7 @@ fn objects_of_programs_are_counted_as_by_the_kernel() {
     if !programs.iter().all(is_there) {
         return println!("left out: needs {programs:?}");
     }
-    let at = address(204);
+    let at = own_address();
     let ours = roci(["run", "--", "sh", ASK_OBJECTS, "rxe0", &at]);
     let ours = ours.env("ROCI_DEVICES", format!("rxe0={at}")).run();
     assert_eq!(ours.success(), KERNEL_OBJECTS);
@@ -273,7 +273,7 @@ fn the_summary_counts_the_objects_of_a_program_while_they_exist() {
     let compiled = compiler.arg(source).arg("-o").arg(&program);
     let compiled = compiled.arg("-libverbs").status();
     assert!(compiled.expect("a C compiler").success());
-    let devices = format!("rxe0={},rxe1={}", address(205), address(206));
+    let devices = format!("rxe0={},rxe1={}", own_address(), own_address());
     let start = |lanes: &str| {
         let program = program.to_str().expect("a path");
         let words = ["run", "--", program];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rocinante::{Context, OpenOptions};
 
-use crate::run_roci::{Roci, Running, address, roci};
+use crate::run_roci::{Roci, Running, own_address, roci};
 use crate::seccomp::{MEMFD, without};
 
 /// A server and a client of `roci ping` at one address, in two processes.
@@ -14,8 +14,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(host: u8) -> Self {
-        let address = address(host);
+    fn new() -> Self {
+        let address = own_address();
         let devices = format!("rxe0={address}");
         Self { address, devices }
     }
@@ -49,7 +49,7 @@ impl Pair {
 
 #[test]
 fn counter_files_add_up_all_processes_and_do_not_decrease() {
-    let pair = Pair::new(204);
+    let pair = Pair::new();
     let before = pair.counter("counters/port_xmit_packets");
     let received = pair.counter("hw_counters/rdma_recvs");
     pair.exchange();
@@ -84,7 +84,7 @@ fn counter_files_add_up_all_processes_and_do_not_decrease() {
 
 #[test]
 fn messages_of_the_connection_manager_are_counted_by_their_kind() {
-    let pair = Pair::new(208);
+    let pair = Pair::new();
     let counters = || {
         let directory = "/sys/class/infiniband/rxe0/ports/1";
         let script = format!("cd {directory} && grep -r . cm_*");
@@ -118,14 +118,11 @@ fn messages_of_the_connection_manager_are_counted_by_their_kind() {
 
 #[test]
 fn counter_files_have_their_values_where_files_in_memory_are_forbidden() {
-    let pair = Pair {
-        devices: format!("a={}", address(207)),
-        address: address(207),
-    };
+    let pair = Pair::new();
     pair.exchange();
-    let path = "/sys/class/infiniband/a/ports/1/counters/port_xmit_packets";
+    let path = "/sys/class/infiniband/rxe0/ports/1/counters/port_xmit_packets";
     let words = ["run", "--", "cat", path];
-    let Some(outcome) = without(MEMFD, 207, &words) else {
+    let Some(outcome) = without(MEMFD, &pair.devices, &words) else {
         return println!("left out: other numbers of system calls");
     };
     let value: u64 = outcome.stdout.trim().parse().expect("a number");
@@ -135,7 +132,7 @@ fn counter_files_have_their_values_where_files_in_memory_are_forbidden() {
 /// As perftest does it: it reads the files before and after its work through the same descriptors.
 #[test]
 fn an_open_counter_file_is_read_again_with_its_present_value() {
-    let pair = Pair::new(205);
+    let pair = Pair::new();
     let script = "
 import os, subprocess, sys
 roci, address = sys.argv[1:]
@@ -164,7 +161,7 @@ print(os.fstat(files[1]).st_size > 0)";
 
 #[test]
 fn stat_shows_processes_and_their_queue_pairs_while_they_run() {
-    let pair = Pair::new(206);
+    let pair = Pair::new();
     let server = pair.server();
     let words = ["ping", "-c", "-a", &pair.address, "-p", "7392"];
     let client = pair.command(&words).start();
@@ -219,7 +216,7 @@ fn stat_shows_processes_and_their_queue_pairs_while_they_run() {
 /// This process opens a device, and two of its threads use it.
 #[test]
 fn lanes_of_an_open_device_are_one_line_and_each_queue_pair_has_its_lane() {
-    let address = address(209);
+    let address = own_address();
     let options = OpenOptions {
         lanes: 2,
         ..OpenOptions::default()

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run_roci::{Directory, address, roci};
+use crate::run_roci::{Directory, own_address, roci};
 
 /// How long the screen may take to show what is expected.
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,7 +81,7 @@ impl Drop for Terminal {
 
 #[test]
 fn a_terminal_shows_running_processes_until_q() {
-    let address = address(208);
+    let address = own_address();
     let devices = format!("topped={address}");
     // The shell says how the command ended, and that the terminal is as before.
     let command = format!(

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run_roci::{Directory, Outcome, Roci, address, roci};
+use crate::run_roci::{Directory, Outcome, Roci, address, own_address, roci};
 
 /// Another user than the one that runs the tests.
 const OTHER_USER: u32 = 65534;
@@ -307,7 +307,7 @@ fn the_last_program_of_a_run_names_the_files_of_its_capture() {
         return;
     }
     let directory = Directory::new("parts");
-    let at = address(209);
+    let at = own_address();
     let script = format!(
         "rping -s -a {at} -C 2 > /dev/null &
 tries=0
@@ -341,7 +341,7 @@ fn a_ring_limits_the_size_of_a_capture() {
         return;
     }
     let directory = Directory::new("ring");
-    let at = address(210);
+    let at = own_address();
     let devices = format!("a={at}");
     let server = ["run", "--", "rping", "-s", "-P", "-S", "1000", "-a", &at];
     let server = roci(server).env("ROCI_DEVICES", &devices).start();

@@ -593,8 +593,17 @@ fn classify(packet: &[u8], own: NumberBlock) -> PacketClass {
 
 #[cfg(test)]
 mod tests {
+    use wire::Opcode;
+
     use super::*;
     use crate::port_sharing::RuntimeDirectory;
+
+    #[test]
+    fn the_headers_of_every_packet_are_copied() {
+        let opcodes = (0..=u8::MAX).filter_map(Opcode::from_byte);
+        let longest = opcodes.map(Opcode::header_length).max();
+        assert!(longest.unwrap() <= COPIED_HEAD);
+    }
 
     #[test]
     fn the_owner_of_a_stray_is_checked_later() {
