@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use net::interface::loopback_use;
 
-/// How long the result of [`loopback_use`] is used before the check is repeated. A capture or a queueing discipline takes effect within twice
+/// How long the result of [`loopback_use`] is used before the next packet or poll repeats the check. A capture or a queueing discipline takes effect within twice
 /// this time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -61,7 +61,11 @@ impl Decision {
         self.is_needed = true;
     }
 
-    /// Whether the decision must be made again.
+    /// Makes the decision again if it is due: whether packets go through memory from now on; `None` if nothing changes.
+    pub(crate) fn decide_if_due(&mut self, now: Instant) -> Option<bool> {
+        self.is_due(now).then(|| self.decide(now)).flatten()
+    }
+
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.is_needed
             && match self.shortcut {
@@ -71,8 +75,7 @@ impl Decision {
             }
     }
 
-    /// Makes the decision: whether packets go through memory from now on; `None` if nothing changes.
-    pub(crate) fn decide(&mut self, now: Instant) -> Option<bool> {
+    fn decide(&mut self, now: Instant) -> Option<bool> {
         self.check_at = Some(now + CHECK_INTERVAL);
         let in_memory = self.shortcut == Shortcut::Always || loopback_use().is_none();
         let changed = in_memory != self.in_memory;

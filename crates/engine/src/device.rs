@@ -629,6 +629,12 @@ impl Device {
         self.own_delivery && !self.ready.is_empty()
     }
 
+    /// Whether [`poll_transmit`](Self::poll_transmit) may return packets now.
+    #[must_use]
+    pub fn may_transmit(&self, now: Instant) -> bool {
+        !self.ready.is_empty() || self.pacing.next().is_some_and(|at| at <= now)
+    }
+
     /// Fills `buffer` with the packets of one send, if there is anything to send.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {

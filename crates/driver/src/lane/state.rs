@@ -485,9 +485,6 @@ impl LaneState {
     /// Sends all packets of the engine and dispatches its events.
     pub(crate) fn transmit(&mut self, now: Instant) {
         self.unsent = false;
-        if self.shortcut.is_due(now) {
-            self.update_shortcut(now);
-        }
         self.sockets.retry_backlog(now);
         self.transmit_messages(now);
         // Messages that wait for the log stay with the manager.
@@ -528,6 +525,9 @@ impl LaneState {
     }
 
     fn transmit_packets(&mut self, now: Instant) {
+        if self.host.device().may_transmit(now) {
+            self.update_shortcut(now);
+        }
         while !self.sockets.is_congested()
             && !self.waits_for_publication()
             && let Some(transmit) = self.next_packets(now)
@@ -557,8 +557,8 @@ impl LaneState {
 
     /// Decides how packets to queue pairs of this machine travel. Before own ones overtake packets in the sockets,
     /// those are received. Captures and faults need every packet, with its ICRC.
-    fn update_shortcut(&mut self, now: Instant) {
-        let Some(in_memory) = self.shortcut.decide(now) else {
+    pub(super) fn update_shortcut(&mut self, now: Instant) {
+        let Some(in_memory) = self.shortcut.decide_if_due(now) else {
             return;
         };
         self.sockets.enable_shortcuts(in_memory);

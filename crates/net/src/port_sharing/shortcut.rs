@@ -53,6 +53,10 @@ const FORGET_AFTER: u32 = 16;
 /// After how many maintenance rounds an unused ring is removed: some seconds.
 const REMOVE_UNUSED_AFTER: u32 = 16;
 
+/// After how many maintenance rounds the writers of all rings are looked up: a second. The ring of a dead process only takes up
+/// memory.
+const LIVENESS_ROUNDS: u32 = 4;
+
 /// How many messages are read from one ring at a time.
 const MESSAGES_PER_POLL: usize = 8;
 
@@ -355,9 +359,11 @@ impl Shortcuts {
         self.routes.retain(|_, route| route.is_worth_keeping());
         let routes = &self.routes;
         (self.registries).retain(|address, _| routes.keys().any(|(at, _)| at == address));
-        self.sources.retain_mut(|source| {
-            !source.reader.is_over() && (source.reader.has_messages() || source.writer.is_alive())
-        });
+        self.sources.retain_mut(|source| !source.reader.is_over());
+        if self.rounds.is_multiple_of(LIVENESS_ROUNDS) {
+            (self.sources)
+                .retain_mut(|source| source.reader.has_messages() || source.writer.is_alive());
+        }
     }
 }
 
@@ -712,7 +718,9 @@ mod tests {
         shortcuts.maintain();
         assert!(shortcuts.has_sources());
         shortcuts.sources[0].writer = dead_process();
-        shortcuts.maintain();
+        for _ in 0..LIVENESS_ROUNDS {
+            shortcuts.maintain();
+        }
         assert!(!shortcuts.has_sources());
         assert_eq!(writer.state(), State::Closed);
     }

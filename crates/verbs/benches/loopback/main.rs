@@ -51,7 +51,10 @@ fn print_tables(chosen: &[&str]) {
     let named = |table: &str| chosen.contains(&table);
     // Only by name: it disturbs everything else on the machine.
     let all = !TABLES.into_iter().chain(["busy"]).any(named);
-    for way in [Way::Sockets, Way::Shortcut] {
+    let ways = [("sockets", Way::Sockets), ("default", Way::Shortcut)];
+    let both = !ways.iter().any(|(name, _)| named(name));
+    let chosen = ways.iter().filter(|(name, _)| both || named(name));
+    for way in chosen.map(|(_, way)| *way) {
         if all || named("bandwidth") {
             bandwidth::run(&mut Peer::start(way), way, named);
         }
