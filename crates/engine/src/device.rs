@@ -36,7 +36,7 @@ use crate::receive_queue::{PostError, SharedReceiveQueue};
 use crate::shared_objects::{DeviceObjects, SharedObjects};
 use crate::slab::Id;
 use crate::state::{Attributes, ModifyError, State};
-use crate::transmit::{Batch, BatchLimits, OwnDelivery, SharedRoom, Transmit, packets};
+use crate::transmit::{Batch, BatchLimits, OwnDelivery, SharedRoom, Transmit, packets_to_handle};
 use crate::work_request::{ReceiveRequest, SendRequest};
 use multicast::Groups;
 use pacing::Pacing;
@@ -548,7 +548,7 @@ impl Device {
     /// Handles packets of this device to its own queue pairs. They have no ICRC, because they never left.
     fn deliver_to_self(&mut self, now: Instant, transmit: &Transmit, buffer: &[u8]) {
         let route = &transmit.route;
-        for datagram in packets(transmit, buffer) {
+        for datagram in packets_to_handle(transmit, buffer) {
             self.state.counters.delivered_to_self += 1;
             self.handle_without_icrc(now, route, datagram);
         }

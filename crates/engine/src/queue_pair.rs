@@ -274,9 +274,12 @@ impl QueuePair {
         device: &mut DeviceState,
     ) {
         // A single acknowledgement is shorter than a request. All packets of one send except the
-        // last have the same length, so it fits after a request but not before one.
+        // last have the same length, so it fits after a request but not before one. The receiver
+        // handles it first. A request that does not fit into this send follows it.
         let responses_last = self.responder.only_acknowledges();
-        if !responses_last {
+        if responses_last {
+            batch.reserve_last(self.acknowledgement_length());
+        } else {
             self.transmit_responses(batch, device);
         }
         if self.state.transmits() {
@@ -292,6 +295,7 @@ impl QueuePair {
             }
         }
         if responses_last {
+            batch.use_reserved();
             self.transmit_responses(batch, device);
         }
     }

@@ -105,6 +105,8 @@ pub(crate) struct Batch<'b> {
     packets: usize,
     /// Set after a packet that is shorter than the others: it must be the last.
     complete: bool,
+    /// The length of the packet that will be the last; 0 if it is not known.
+    reserved: usize,
     own_delivery: Option<OwnDelivery<'b>>,
     /// Whether the packets are for this device. They have no ICRC.
     to_self: bool,
@@ -129,6 +131,7 @@ impl<'b> Batch<'b> {
             segment_size: 0,
             packets: 0,
             complete: false,
+            reserved: 0,
             own_delivery,
             to_self: false,
         }
@@ -166,10 +169,24 @@ impl<'b> Batch<'b> {
         })
     }
 
+    /// Leaves room at the end for a packet without payload. So the packets before it have one length, and are not
+    /// shorter. If none of them fits, this packet is the first.
+    pub(crate) fn reserve_last(&mut self, head: usize) {
+        self.reserved = wire_length(head, 0);
+    }
+
+    /// The next packet is the one that room was left for.
+    pub(crate) fn use_reserved(&mut self) {
+        self.reserved = 0;
+    }
+
     /// Whether a packet with this header length and payload length fits.
     #[inline]
     pub(crate) fn admits(&self, route: &Route, head: usize, payload: usize) -> bool {
         let length = wire_length(head, payload);
+        if self.reserved > 0 && !self.admits_before_reserved(length) {
+            return false;
+        }
         match self.route {
             None => true,
             Some(_) if self.complete => false,
@@ -180,6 +197,16 @@ impl<'b> Batch<'b> {
                     && self.out.len() + length <= self.limits.bytes
             }
         }
+    }
+
+    fn admits_before_reserved(&self, length: usize) -> bool {
+        let has_right_length = match self.route {
+            None => length >= self.reserved,
+            Some(_) => length == self.segment_size,
+        };
+        has_right_length
+            && self.packets + 1 < self.limits.packets
+            && self.out.len() + length + self.reserved <= self.limits.bytes
     }
 
     /// Appends a packet that fits. `fill` appends its payload.
@@ -256,6 +283,18 @@ pub fn packets<'a>(
     buffer: &'a [u8],
 ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     buffer.chunks(transmit.segment_size)
+}
+
+/// Splits the packets of a send in the order in which their receiver handles them: an acknowledgement before the requests
+/// that it was sent behind, see [`wire::split_acknowledgement`].
+pub fn packets_to_handle<'a>(
+    transmit: &Transmit,
+    buffer: &'a [u8],
+) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let size = transmit.segment_size;
+    let split = wire::split_acknowledgement(buffer, size, |byte| *byte);
+    let (first, rest) = split.unwrap_or((&[], buffer));
+    first.chunks(size).chain(rest.chunks(size))
 }
 
 const fn padding(payload: usize) -> usize {

@@ -4,7 +4,8 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Address, Destination, QueuePairInit, QueuePairType, SendRequest, SourcePort, Status, Work,
+    Address, Destination, QueuePairInit, QueuePairType, ReceiveRequest, SendRequest, SourcePort,
+    Status, Work,
 };
 use wire::{Qpn, QueueKey};
 
@@ -76,6 +77,25 @@ fn one_call_delivers_a_part_of_a_long_message() {
         "one megabyte for each call: {calls}"
     );
     assert!(target.bytes() == source.bytes());
+}
+
+/// Both messages were posted before the first one is delivered.
+#[test]
+fn request_completes_before_the_next_message_of_its_receiver_arrives() {
+    let mut peer = Conversation::new();
+    let numbers = [peer.number, second(&mut peer, QueuePairType::Rc)];
+    connect_to_each_other(&mut peer, numbers);
+    peer.device.set_own_delivery(true);
+    let target = peer.registers(0x1000, &[0; 100]);
+    for (number, id) in numbers.into_iter().zip([1, 2]) {
+        let receive = ReceiveRequest::new(10 + id, [target.all()]);
+        peer.device.post_receive(number, receive).expect("room");
+        let send = SendRequest::new(id, Work::Send).inline(b"hello");
+        peer.device.post_send(number, send).expect("room");
+    }
+    peer.receives_nothing(at(0));
+    let ids = peer.completions().into_iter().map(|it| it.id);
+    assert_eq!(ids.collect::<Vec<_>>(), [12, 1, 11, 2]);
 }
 
 fn datagram_to(address: [u8; 4], queue_pair: Qpn) -> SendRequest {

@@ -68,7 +68,7 @@ pub use number::{
 pub use opcode::{Modifier, Opcode, Operation, Position, Transport};
 pub use packet::{
     Layer, Packet, PacketHead, ParseError, PayloadBytes, destination_queue_pair, opcode_of,
-    position,
+    position, split_acknowledgement,
 };
 
 /// Compiles and runs the example of the front page in the registry.

@@ -11,11 +11,11 @@ use zerocopy::FromBytes;
 
 use crate::header::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, ExtensionHeader, Feth, Ieth, Immediate,
-    Reth, Xrceth,
+    Reth, Syndrome, Xrceth,
 };
 use crate::icrc::ICRC_LENGTH;
 use crate::number::{Key, PartitionKey, Psn, Qpn, Srqn};
-use crate::opcode::{Opcode, Position};
+use crate::opcode::{Opcode, Operation, Position};
 
 pub use head::PacketHead;
 pub use payload::PayloadBytes;
@@ -363,6 +363,36 @@ pub fn opcode_of(packet: &[u8]) -> Option<Opcode> {
     packet.first().and_then(|byte| Opcode::from_byte(*byte))
 }
 
+/// Splits packets of `size` bytes each into an acknowledgement, which is the last of them, and the requests before it.
+/// `None` if they are anything else. `read` returns the value of a byte.
+///
+/// In one segmented send only the last packet can be shorter than the others, so a sender puts an acknowledgement behind
+/// its requests. A receiver handles it first: its program sees that a message was received before it sees the reply. An
+/// acknowledgement does not depend on requests. A NAK, or an acknowledgement behind other responses, keeps its place.
+#[inline]
+#[must_use]
+pub fn split_acknowledgement<T>(
+    packets: &[T],
+    size: usize,
+    read: impl Fn(&T) -> u8,
+) -> Option<(&[T], &[T])> {
+    if packets.len() <= size {
+        return None;
+    }
+    let (requests, last) = packets.split_at((packets.len() - 1) / size * size);
+    let opcode_of = |packet: &[T]| Opcode::from_byte(read(packet.first()?));
+    let is_acknowledgement = opcode_of(last)?.operation() == Operation::Acknowledge
+        && matches!(
+            Syndrome::from_byte(read(last.get(BTH_LENGTH)?)),
+            Syndrome::Acknowledge { .. }
+        );
+    let are_requests = || {
+        let mut opcodes = requests.chunks(size).map(opcode_of);
+        opcodes.all(|opcode| opcode.is_some_and(Opcode::is_request))
+    };
+    (is_acknowledgement && are_requests()).then_some((last, requests))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,6 +405,48 @@ mod tests {
 
     fn head(opcode: Opcode) -> PacketHead {
         PacketHead::new(opcode, Qpn::new(0x11), Psn::new(1234))
+    }
+
+    fn acknowledgement(syndrome: Syndrome) -> Vec<u8> {
+        let head = head(Opcode::RcAcknowledge).push(&Aeth::new(syndrome, 1));
+        datagram(head, &[])
+    }
+
+    fn splits(packets: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (size, batch) = (packets[0].len(), packets.concat());
+        let (first, rest) = split_acknowledgement(&batch, size, |byte| *byte)?;
+        Some((first.to_vec(), rest.to_vec()))
+    }
+
+    #[test]
+    fn acknowledgement_is_split_from_the_requests_before_it() {
+        let request = datagram(head(Opcode::RcSendOnly), b"a request");
+        let last = acknowledgement(Syndrome::UNLIMITED);
+        let requests = [request.clone(), request.clone()];
+        let batch = [&requests[..], std::slice::from_ref(&last)].concat();
+        assert_eq!(splits(&batch), Some((last.clone(), requests.concat())));
+        // Without payload and with an immediate, a request is as long as an acknowledgement.
+        let equal = datagram(head(Opcode::RcSendOnlyImmediate), &[7; 4]);
+        assert_eq!(equal.len(), last.len());
+        let batch = [equal.clone(), last.clone()];
+        assert_eq!(splits(&batch), Some((last, equal)));
+    }
+
+    #[test]
+    fn other_packets_keep_their_order() {
+        let request = datagram(head(Opcode::RcSendOnly), b"a request");
+        let last = acknowledgement(Syndrome::UNLIMITED);
+        assert_eq!(splits(std::slice::from_ref(&last)), None, "it is alone");
+        assert_eq!(splits(&[request.clone(), request.clone()]), None);
+        let nak = acknowledgement(Syndrome::Negative(crate::NakCode::SequenceError));
+        assert_eq!(splits(&[request.clone(), nak]), None);
+        let read = head(Opcode::RcReadResponseOnly).push(&Aeth::new(Syndrome::UNLIMITED, 1));
+        let read = datagram(read, b"some");
+        assert_eq!(splits(&[read, last.clone()]), None);
+        let unknown = vec![0xff; last.len()];
+        assert_eq!(splits(&[unknown, last.clone()]), None);
+        let cut_off = last[..BTH_LENGTH].to_vec();
+        assert_eq!(splits(&[request, cut_off]), None);
     }
 
     #[test]

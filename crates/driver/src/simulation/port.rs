@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cm::{IdRange, Recipient};
-use engine::transmit::packets;
+use engine::transmit::packets_to_handle;
 use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
 use net::port_sharing::{NumberBlock, ReceivedPacket, ServiceError};
@@ -111,7 +111,7 @@ impl Port {
         }
         let (now, elapsed) = (state.now, state.elapsed());
         let destinations = state.destinations(transmit.route.flow.destination);
-        for packet in packets(transmit, bytes) {
+        for packet in packets_to_handle(transmit, bytes) {
             for to in &destinations {
                 let flying = Flying {
                     route: transmit.route,

@@ -124,13 +124,66 @@ fn queue_pairs_transmit_in_turn() {
     assert!(batches.len() > 2, "the long message continues after it");
 }
 
-#[test]
-fn single_acknowledgement_is_sent_after_a_request_in_one_send() {
-    let (mut peer, outbox) = with_limits(BatchLimits::default());
+/// The packets of each send: an acknowledgement, and a reply of this length that was posted after it.
+fn acknowledgement_and_reply(limits: BatchLimits, length: u32) -> Vec<Vec<String>> {
+    let (mut peer, outbox) = with_limits(limits);
     peer.posts_receive(1, &outbox);
-    peer.posts(SendRequest::new(2, Work::Send).inline(b"request"));
     peer.sends(at(0), send_only(PSN, b"hello").ackreq());
-    assert_eq!(sizes(&mut peer), [2]);
+    peer.completes([(1, Status::Success)]);
+    peer.posts(SendRequest::new(2, Work::Send).with([outbox.segment(0, length)]));
+    let texts = |batch: Vec<DevicePacket>| batch.iter().map(|it| it.text().to_owned()).collect();
+    batches(&mut peer).into_iter().map(texts).collect()
+}
+
+#[test]
+fn acknowledgement_shares_the_send_of_a_reply_of_one_packet() {
+    let sent = acknowledgement_and_reply(BatchLimits::default(), 7);
+    assert_eq!(sent, [["send Only +0 7B ackreq", "ack +0"]]);
+}
+
+#[test]
+fn acknowledgement_is_sent_before_the_end_of_a_longer_reply() {
+    let sent = acknowledgement_and_reply(BatchLimits::default(), 2048);
+    assert_eq!(
+        sent,
+        [["send First +0 1024B", "send Last +1 1024B ackreq", "ack +0"]],
+        "the last packet is not shorter"
+    );
+    let sent = acknowledgement_and_reply(BatchLimits::default(), 2000);
+    let [first, rest] = &sent[..] else {
+        panic!("two sends, not {sent:?}");
+    };
+    assert_eq!(*first, ["send First +0 1024B", "ack +0"]);
+    assert_eq!(*rest, ["send Last +1 976B ackreq"]);
+}
+
+#[test]
+fn acknowledgement_is_sent_before_a_reply_that_it_cannot_share_a_send_with() {
+    let apart = [["ack +0"], ["send Only +0 7B ackreq"]];
+    let single = BatchLimits {
+        packets: 1,
+        bytes: 65_000,
+    };
+    assert_eq!(acknowledgement_and_reply(single, 7), apart);
+    let short = BatchLimits {
+        packets: 64,
+        bytes: 80,
+    };
+    assert_eq!(acknowledgement_and_reply(short, 7), apart);
+    let shorter = acknowledgement_and_reply(BatchLimits::default(), 0);
+    assert_eq!(shorter, [["ack +0"], ["send Only +0 0B ackreq"]]);
+}
+
+#[test]
+fn acknowledgement_fits_into_the_first_of_several_sends() {
+    let limits = BatchLimits {
+        packets: 4,
+        bytes: 65_000,
+    };
+    let sent = acknowledgement_and_reply(limits, 10_240);
+    let sizes: Vec<usize> = sent.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [4, 4, 3]);
+    assert_eq!(sent[0][3], "ack +0");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-use wire::{Qpn, Route, destination_queue_pair};
+use wire::{Qpn, Route, destination_queue_pair, split_acknowledgement};
 
 use super::mailbox::{HEADER_LENGTH, Header, MAX_MESSAGE, MailboxMessage, decode, encode, parse};
 use super::member::Member;
@@ -333,8 +333,11 @@ impl Member {
         let mut encoded = [0; HEADER_LENGTH];
         shared_memory::copy(header, &mut encoded);
         let header = parse(&encoded);
+        let size = header.segment_size;
+        let split = split_acknowledgement(packets, size, |byte| byte.load(Ordering::Relaxed));
+        let (first, rest) = split.unwrap_or((&[], packets));
         let mut taken = 0;
-        for shared in packets.chunks(header.segment_size) {
+        for shared in first.chunks(size).chain(rest.chunks(size)) {
             let mut head = [0; COPIED_HEAD];
             let head = &mut head[..COPIED_HEAD.min(shared.len())];
             shared_memory::copy(&shared[..head.len()], head);
@@ -400,6 +403,23 @@ impl Member {
 
     /// Handles this member's packets of a batch, and forwards the rest.
     fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(ReceivedPacket<'_>)) -> usize {
+        let ours = batch.split_acknowledgement();
+        let ours =
+            ours.filter(|[it, _]| matches!(classify(it.bytes, self.block), PacketClass::Ours));
+        match ours {
+            Some([acknowledgement, requests]) => {
+                self.sort_out_in_order(&acknowledgement, take)
+                    + self.sort_out_in_order(&requests, take)
+            }
+            None => self.sort_out_in_order(batch, take),
+        }
+    }
+
+    fn sort_out_in_order(
+        &mut self,
+        batch: &Batch<'_>,
+        take: &mut impl FnMut(ReceivedPacket<'_>),
+    ) -> usize {
         let mut taken = 0;
         let mut rest = *batch;
         while let Some(packet) = rest.packets().next() {
@@ -536,7 +556,7 @@ impl Member {
         take: &mut impl FnMut(ReceivedPacket<'_>),
     ) -> usize {
         let mut taken = 0;
-        for packet in batch.packets() {
+        for packet in batch.packets_to_handle() {
             self.counters.forwarded_to_us += 1;
             if matches!(classify(packet, self.block), PacketClass::Ours) {
                 take(ReceivedPacket {

@@ -316,6 +316,26 @@ impl<'i> Batch<'i> {
         self.bytes.chunks(self.segment_size)
     }
 
+    /// The packets one by one, but an acknowledgement before the requests that it was sent behind.
+    pub(crate) fn packets_to_handle(&self) -> impl Iterator<Item = &'i [u8]> + use<'i> {
+        let split = self.split_acknowledgement();
+        let [first, rest] = split.unwrap_or([
+            Self {
+                bytes: &[],
+                ..*self
+            },
+            *self,
+        ]);
+        first.packets().chain(rest.packets())
+    }
+
+    /// The acknowledgement at its end, which is to be handled first, and the requests before it; `None` if it has others.
+    pub(crate) fn split_acknowledgement(&self) -> Option<[Self; 2]> {
+        let split = wire::split_acknowledgement(self.bytes, self.segment_size, |byte| *byte);
+        let (first, rest) = split?;
+        Some([first, rest].map(|bytes| Self { bytes, ..*self }))
+    }
+
     fn read(slot: &'i Slot, local: SocketAddr) -> Option<Self> {
         let (source, source_port) = parse(slot.name())?;
         let bytes = slot.data();
@@ -370,8 +390,10 @@ mod tests {
     use std::net::UdpSocket;
 
     use socket2::{Domain, Type};
+    use wire::{Aeth, Opcode, PacketHead, Psn, Qpn, Syndrome};
 
     use super::*;
+    use crate::socket::Sender;
 
     fn steered() -> Receiver {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -401,6 +423,31 @@ mod tests {
         // No kernel reports this, but a length of zero would cut nothing.
         batch.note(UDP_GRO, &0_i32.to_ne_bytes());
         assert_eq!(batch.segment_size, 1);
+    }
+
+    #[test]
+    fn an_acknowledgement_behind_a_request_is_handled_first() {
+        let head = |opcode| PacketHead::new(opcode, Qpn::new(0x11), Psn::new(1));
+        let request = [head(Opcode::RcSendOnly).bytes(), &[0; 12]].concat();
+        let aeth = Aeth::new(Syndrome::UNLIMITED, 1);
+        let acknowledgement = head(Opcode::RcAcknowledge).push(&aeth);
+        let acknowledgement = [acknowledgement.bytes(), &[0; 4]].concat();
+        let sender = Sender::bind(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let bytes = [&request[..], &acknowledgement].concat();
+        let batch = Batch {
+            route: Route::new(sender.flow_to(Ipv4Addr::LOCALHOST.into())),
+            segment_size: request.len(),
+            has_icrc: false,
+            bytes: &bytes,
+        };
+        assert!(batch.packets().eq([&request[..], &acknowledgement]));
+        let handled = batch.packets_to_handle();
+        assert!(handled.eq([&acknowledgement[..], &request]));
+        let alone = Batch {
+            bytes: &request,
+            ..batch
+        };
+        assert!(alone.packets_to_handle().eq([&request[..]]));
     }
 
     #[test]

@@ -263,6 +263,12 @@ impl QueuePair {
         }
     }
 
+    /// The length of the headers of an acknowledgement.
+    pub(in crate::queue_pair) fn acknowledgement_length(&self) -> usize {
+        let opcode = self.response_opcode(Operation::Acknowledge, Position::Only);
+        opcode.header_length()
+    }
+
     fn send_acknowledgement(
         &mut self,
         response: &Response,
