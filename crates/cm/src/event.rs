@@ -166,6 +166,15 @@ pub enum Failure {
     Os(i32),
 }
 
+/// A connection request, or one for a datagram service, that was retransmitted, because no response came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Who sent it.
+    pub id: Id,
+    /// How often it was retransmitted.
+    pub retransmissions: u8,
+}
+
 /// Why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreachable {

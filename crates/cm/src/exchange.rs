@@ -27,8 +27,8 @@ pub(crate) struct OutstandingMessage {
     /// When the interval began.
     pub(crate) since: Instant,
     pub(crate) retries_left: u8,
-    /// Whether it was retransmitted.
-    pub(crate) retransmitted: bool,
+    /// How often it was retransmitted.
+    pub(crate) retransmissions: u8,
     /// When to stop waiting, even if retries are left.
     pub(crate) until: Option<Instant>,
 }
@@ -46,7 +46,7 @@ impl OutstandingMessage {
         if self.until.is_some_and(|until| until <= now) {
             return false;
         }
-        self.retransmitted = true;
+        self.retransmissions = self.retransmissions.saturating_add(1);
         let is_early = now < self.since + self.interval;
         if let ([_, later @ ..], true) = (self.early, is_early) {
             self.early = later;

@@ -126,7 +126,7 @@ pub use counters::{Counters, PerMessage};
 pub use error::{BindError, CallError, TooManyIds};
 pub use event::{
     Event, EventKind, Failure, Group, Instruction, PeerParameters, Request, ServiceFound,
-    Unreachable,
+    Unanswered, Unreachable,
 };
 pub use exchange_state::ExchangeState;
 pub use exit_notice::ExitNotice;

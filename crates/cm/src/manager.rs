@@ -21,7 +21,7 @@ use wire::{AckTimeout, Psn, Qpn, RnrTimer, mad};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::error::{CallError, TooManyIds};
-use crate::event::{Event, EventKind, Instruction};
+use crate::event::{Event, EventKind, Instruction, Unanswered};
 use crate::exchange::{Exchange, OutstandingMessage, Peer};
 use crate::exchange_state::ExchangeState;
 use crate::exit_notice::ExitNotice;
@@ -119,8 +119,8 @@ pub struct Manager {
     outbox: VecDeque<Transmit>,
     events: VecDeque<Event>,
     instructions: VecDeque<Instruction>,
-    /// Ids whose requests were retransmitted for the first time.
-    unanswered: VecDeque<Id>,
+    /// Requests that were retransmitted.
+    unanswered: VecDeque<Unanswered>,
     counters: Counters,
     planted: PlantedBug,
 }
@@ -367,7 +367,7 @@ impl Manager {
             datagram: Box::new(datagram),
             attribute: message.attribute(),
             interval,
-            retransmitted: false,
+            retransmissions: 0,
             early: if no_retries {
                 &[]
             } else {

@@ -66,12 +66,6 @@ impl Host {
         &self.device
     }
 
-    /// Whether connection requests were retransmitted, because no response came.
-    #[must_use]
-    pub fn has_unanswered_requests(&self) -> bool {
-        self.manager.has_unanswered()
-    }
-
     /// The connection manager.
     pub fn manager(&mut self) -> &mut Manager {
         &mut self.manager

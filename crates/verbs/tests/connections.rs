@@ -209,6 +209,13 @@ fn missing_listener_is_reported_at_once() {
     assert!(matches!(refused, Err(ConnectError::NoListener(_))));
 }
 
+/// The client retransmits for some seconds, so that the server may start later.
+#[test]
+fn address_without_a_process_rejects_after_seconds() {
+    let refused = connect("127.54.3.3:7175".parse().unwrap(), b"");
+    assert!(matches!(refused, Err(ConnectError::NoListener(_))));
+}
+
 #[test]
 fn silent_host_is_reported_after_the_timeout() {
     let source = "127.54.4.1:0".parse().unwrap();

@@ -145,7 +145,7 @@ impl Manager {
     }
 
     /// REJ: the peer rejects, or timed out.
-    fn handle_rej(&mut self, now: Instant, addresses: Addresses, reject: &Reject) {
+    pub(super) fn handle_rej(&mut self, now: Instant, addresses: Addresses, reject: &Reject) {
         let Some(id) = self.find_rejected(addresses, reject) else {
             return;
         };

@@ -2,14 +2,16 @@
 
 use std::time::Instant;
 
-use crate::event::{EventKind, Failure, Unreachable};
+use wire::cm::{Reject, RejectReason, RejectedMessage, ServiceReply, ServiceStatus};
+
+use crate::event::{EventKind, Failure, Unanswered, Unreachable};
 use crate::exchange_state::ExchangeState;
 use crate::id::{Id, State};
-use crate::manager::Manager;
+use crate::manager::{Addresses, Manager};
 use crate::planted_bug::Bug;
 use crate::retained_state::TimeWait;
 
-/// How many ids without a response are kept.
+/// How many requests without a response are kept.
 const MAX_UNANSWERED: usize = 16;
 
 impl Manager {
@@ -71,7 +73,6 @@ impl Manager {
         let Some(outstanding) = &mut exchange.outstanding else {
             return;
         };
-        let is_first = !outstanding.retransmitted;
         if !outstanding.count_retransmission(now) {
             self.handle_no_response(now, id);
             return;
@@ -79,13 +80,15 @@ impl Manager {
         let again = outstanding.next();
         let datagram = *outstanding.datagram;
         let attribute = outstanding.attribute;
-        if is_first
-            && matches!(
-                phase,
-                ExchangeState::RequestSent | ExchangeState::ServiceRequestSent
-            )
-        {
-            self.note_unanswered(id);
+        let retransmissions = outstanding.retransmissions;
+        if matches!(
+            phase,
+            ExchangeState::RequestSent | ExchangeState::ServiceRequestSent
+        ) {
+            self.note_unanswered(Unanswered {
+                id,
+                retransmissions,
+            });
         }
         self.counters.retransmitted.count_attribute(attribute);
         self.counters.sent.count_attribute(attribute);
@@ -93,23 +96,50 @@ impl Manager {
         self.set_timer(id, again);
     }
 
-    /// Keeps the newest ids only: nobody may fetch them.
-    fn note_unanswered(&mut self, id: Id) {
+    /// Keeps the newest only: nobody may fetch them.
+    fn note_unanswered(&mut self, request: Unanswered) {
         if self.unanswered.len() >= MAX_UNANSWERED {
             self.unanswered.pop_front();
         }
-        self.unanswered.push_back(id);
+        self.unanswered.push_back(request);
     }
 
-    /// The next id whose request was retransmitted for the first time, because no response came. It may still succeed.
-    pub fn poll_unanswered(&mut self) -> Option<Id> {
+    /// The next request that was retransmitted, because no response came. It may still succeed.
+    pub fn poll_unanswered(&mut self) -> Option<Unanswered> {
         self.unanswered.pop_front()
     }
 
-    /// Whether [`poll_unanswered`](Self::poll_unanswered) returns an id.
-    #[must_use]
-    pub fn has_unanswered(&self) -> bool {
-        !self.unanswered.is_empty()
+    /// No process serves the RoCE port at the peer's address, so nobody has the service. The request ends as if a device there
+    /// had said so.
+    pub fn handle_closed_port(&mut self, now: Instant, id: Id) {
+        let Some(exchange) = self.entry(id).ok().and_then(|it| it.exchange.as_ref()) else {
+            return;
+        };
+        let (phase, peer, request) = (exchange.phase, exchange.peer, exchange.local_id);
+        let addresses = Addresses {
+            source: peer.destination,
+            destination: peer.source,
+        };
+        match phase {
+            ExchangeState::RequestSent => {
+                let reject = Reject {
+                    remote_id: request,
+                    message: RejectedMessage::Request,
+                    reason: RejectReason::InvalidServiceId,
+                    ..Reject::default()
+                };
+                self.handle_rej(now, addresses, &reject);
+            }
+            ExchangeState::ServiceRequestSent => {
+                let reply = ServiceReply {
+                    request_id: request,
+                    status: ServiceStatus::NotSupported,
+                    ..ServiceReply::default()
+                };
+                self.handle_sidr_rep(addresses, &reply);
+            }
+            _ => {}
+        }
     }
 
     fn handle_no_response(&mut self, now: Instant, id: Id) {

@@ -2,7 +2,7 @@
 
 use cm::{
     CallError, EventKind, ExchangeState, Failure, Instruction, Parameters, ServiceType, State,
-    Unreachable,
+    Unanswered, Unreachable,
 };
 use wire::cm::{
     AcknowledgedMessage, CommunicationId, ConnectRequest, Message, PortSpace, ReceiptAcknowledge,
@@ -186,24 +186,24 @@ fn only_the_newest_unanswered_ids_are_kept() {
     let kept = std::iter::from_fn(|| conversation.manager.poll_unanswered());
     let kept: Vec<_> = kept.collect();
     assert_eq!(kept.len(), 16);
-    assert!(kept.iter().all(|id| ids.contains(id)));
+    assert!(kept.iter().all(|kept| ids.contains(&kept.id)));
 }
 
 #[test]
 fn unanswered_request_is_sent_sixteen_times_and_two_early_ones() {
     let mut conversation = Conversation::new();
     let (id, request) = conversation.connecting();
-    for early in EARLY_RETRANSMISSIONS {
-        conversation.peer_receives_nothing(early - 1);
-        assert_eq!(as_request(conversation.peer_receives_one(early)), request);
-    }
-    for retransmission in 1..=15 {
-        conversation.peer_receives_nothing(retransmission * REQUEST_INTERVAL - 1);
-        let again = as_request(conversation.peer_receives_one(retransmission * REQUEST_INTERVAL));
-        assert_eq!(again, request);
+    let later = (1..=15).map(|number| number * REQUEST_INTERVAL);
+    for (time, retransmissions) in EARLY_RETRANSMISSIONS.into_iter().chain(later).zip(1..) {
+        conversation.peer_receives_nothing(time - 1);
+        assert_eq!(as_request(conversation.peer_receives_one(time)), request);
         // A driver can explain why it takes so long.
-        let told = conversation.manager.poll_unanswered();
-        assert_eq!(told, (retransmission == 1).then_some(id));
+        let expected = Unanswered {
+            id,
+            retransmissions,
+        };
+        assert_eq!(conversation.manager.poll_unanswered(), Some(expected));
+        assert_eq!(conversation.manager.poll_unanswered(), None);
     }
     conversation.no_events();
     conversation.peer_receives_nothing(16 * REQUEST_INTERVAL);
@@ -217,6 +217,19 @@ fn unanswered_request_is_sent_sixteen_times_and_two_early_ones() {
     assert_eq!(counters.retransmitted.of(ConnectRequest::ATTRIBUTE), 17);
     assert_eq!(counters.retransmitted.total(), 17);
     assert_eq!(counters.sent.of(ConnectRequest::ATTRIBUTE), 18);
+}
+
+#[test]
+fn request_to_a_closed_port_is_rejected_as_by_a_device_without_the_service() {
+    let mut conversation = Conversation::new();
+    let (id, _) = conversation.connecting();
+    conversation.manager.handle_closed_port(at(1), id);
+    let reason = rejection(&conversation.one_event());
+    assert_eq!(reason, Some(RejectReason::InvalidServiceId));
+    assert_eq!(conversation.manager.phase(id), None);
+    conversation.peer_receives_nothing(REQUEST_INTERVAL);
+    conversation.manager.handle_closed_port(at(2), id);
+    conversation.no_events();
 }
 
 #[test]

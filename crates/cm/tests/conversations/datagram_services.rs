@@ -108,6 +108,16 @@ fn unsupported_service_is_unreachable() {
 }
 
 #[test]
+fn service_behind_a_closed_port_is_unreachable() {
+    let mut conversation = Conversation::new();
+    let (id, _) = requesting_service(&mut conversation);
+    conversation.manager.handle_closed_port(at(10), id);
+    let status = ServiceStatus::NotSupported;
+    let rejected = EventKind::Unreachable(Unreachable::Rejected(status));
+    assert_eq!(conversation.one_event(), rejected);
+}
+
+#[test]
 fn unanswered_service_request_is_retransmitted_then_unreachable() {
     let mut conversation = Conversation::new();
     let (_, request) = requesting_service(&mut conversation);

@@ -2,6 +2,7 @@
 
 mod problems;
 mod progress;
+mod unanswered;
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,6 +38,7 @@ use crate::statistics::Statistics;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::{AtReadable, PacketWakeups};
 use crate::waiting::task_timers::TaskTimers;
+use unanswered::UnansweredRequests;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
 /// often arrive together, so two do not count.
@@ -91,7 +93,8 @@ pub(crate) struct LaneState {
     #[cfg(feature = "tracing")]
     traced: engine::Counters,
     statistics: Statistics,
-    /// Packets that the kernel did not send, to be reported; `None` if explanations are disabled.
+    unanswered: UnansweredRequests,
+    /// Packets that the kernel did not send, and requests without an answer, to be reported; `None` if explanations are disabled.
     unsendable: Option<Vec<Problem>>,
     /// Checks the program, if that is wanted.
     check: Option<Arc<DeviceCheck>>,
@@ -181,6 +184,7 @@ impl LaneState {
             traced: engine::Counters::default(),
             statistics: Statistics::new(device, common.number(), lane),
             common,
+            unanswered: UnansweredRequests::default(),
             unsendable: options.explain.then(Vec::new),
             check: options.check.as_ref().map(DeviceCheck::new).map(Arc::new),
             observed: VecDeque::new(),

@@ -25,7 +25,7 @@ super::table! {
         [PEER_GONE];
     8 "IB_CM_REJ_INVALID_SERVICE_ID" ("RejectReason::InvalidServiceId")
         "No program listens on this service id, that is, on this port in this port space."
-        [NO_LISTENER, LISTENS_AGAIN_LATER];
+        [NO_LISTENER, NO_PROCESS_AT_ADDRESS, LISTENS_AGAIN_LATER];
     9 "IB_CM_REJ_INVALID_TRANSPORT_TYPE" ("RejectReason::InvalidServiceType")
         "The listener requires another queue pair type."
         [UNSUPPORTED_BY_PEER];

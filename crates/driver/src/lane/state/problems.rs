@@ -6,7 +6,7 @@ use net::socket::SendError;
 use wire::Gid;
 
 use super::LaneState;
-use crate::diagnostics::{PeerLookup, Problem, UnansweredRequest};
+use crate::diagnostics::{PeerLookup, Problem};
 
 /// How many packets that the kernel refused are kept for one report. Many refusals have the same cause.
 const MAX_UNSENDABLE: usize = 64;
@@ -31,10 +31,7 @@ impl LaneState {
     pub(crate) fn has_problems(&self) -> bool {
         self.host.device().has_incidents()
             || self.cm_events.has_failures()
-            || self
-                .unsendable
-                .as_ref()
-                .is_some_and(|it| !it.is_empty() || self.host.has_unanswered_requests())
+            || self.unsendable.as_ref().is_some_and(|it| !it.is_empty())
     }
 
     /// Takes the problems, with what this device knows about the peers.
@@ -44,13 +41,6 @@ impl LaneState {
         while let Some(incident) = self.host.device_mut().poll_incident() {
             let lookup = self.lookup_peer(&incident);
             problems.push(Problem::Incident(incident, lookup));
-        }
-        while let Some(id) = self.host.manager().poll_unanswered() {
-            let manager = self.host.manager();
-            problems.push(Problem::Unanswered(UnansweredRequest {
-                local: manager.local_address(id),
-                peer: manager.peer_address(id),
-            }));
         }
         problems.extend(
             self.cm_events

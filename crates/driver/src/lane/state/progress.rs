@@ -257,6 +257,7 @@ impl LaneState {
         self.publish_statistics(now);
         self.cm_events.release_due(now);
         self.host.handle_timeout(now);
+        self.check_unanswered(now);
         let due = self.task_timers.take_due(now);
         if !due.is_empty() {
             deferred_wakeups::wake(Wake::Tasks(due));
