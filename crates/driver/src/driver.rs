@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Instant;
 
 use cm::Manager;
-use engine::{AsyncEvent, CompletionQueue, Counters, Device, Id, Notify};
+use engine::{AsyncEvent, CompletionQueue, Counters, Device, Id, Notify, Now};
 use net::interface::Monitor;
 use net::poll::Waker;
 use net::port_sharing::ServiceError;
@@ -220,15 +220,15 @@ impl Driver {
         if self.is_inherited() {
             return work(&mut self.lane.lock_in_child());
         }
-        let now = now();
+        let now = Now::read_by(now);
         let mut state = self.lane.lock();
         // Other calls wait for the packets that they sent to this device.
         state.stop_delivery_to_self();
         state.note_call();
         let result = work(state.device_mut());
-        state.transmit(now);
+        state.transmit_at(&now);
         if state.has_sent_to_self() {
-            state = self.lane.deliver_to_self(state, now);
+            state = self.lane.deliver_to_self(state, now.get());
         }
         let next = state.next_deadline();
         drop(state);

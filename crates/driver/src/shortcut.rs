@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use engine::Now;
 use net::interface::loopback_use;
 
 /// How long the result of [`loopback_use`] is used before the next packet or poll repeats the check. A capture or a queueing discipline takes effect within twice
@@ -43,6 +44,7 @@ pub(crate) struct Decision {
     /// check.
     is_needed: bool,
     in_memory: bool,
+    /// When the decision expires. `None` if it has: the next send makes it again.
     check_at: Option<Instant>,
 }
 
@@ -62,17 +64,29 @@ impl Decision {
     }
 
     /// Makes the decision again if it is due: whether packets go through memory from now on; `None` if nothing changes.
-    pub(crate) fn decide_if_due(&mut self, now: Instant) -> Option<bool> {
-        self.is_due(now).then(|| self.decide(now)).flatten()
+    pub(crate) fn decide_if_due(&mut self, now: &Now) -> Option<bool> {
+        self.is_due(now).then(|| self.decide(now.get())).flatten()
     }
 
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
+    /// Whether the decision must be made again, as far as the time is known.
+    pub(crate) fn is_due(&self, now: &Now) -> bool {
+        let is_old = |at| now.known().is_some_and(|now| at <= now);
         self.is_needed
             && match self.shortcut {
-                Shortcut::Auto => self.check_at.is_none_or(|at| at <= now),
+                Shortcut::Auto => self.check_at.is_none_or(is_old),
                 Shortcut::Always => !self.in_memory,
                 Shortcut::Never => false,
             }
+    }
+
+    /// When to [expire](Self::expire) the decision: the device may send without knowing the time.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.check_at.filter(|_| self.shortcut == Shortcut::Auto)
+    }
+
+    /// Expires the decision if it is old.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.check_at = self.check_at.filter(|at| *at > now);
     }
 
     fn decide(&mut self, now: Instant) -> Option<bool> {
@@ -93,12 +107,33 @@ mod tests {
     fn only_a_device_with_local_peers_checks_and_not_more_often_than_needed() {
         let start = now();
         let mut decision = Decision::new(Shortcut::Auto);
-        assert!(!decision.is_due(start), "it has no local peer");
+        assert!(!decision.is_due(&start.into()), "it has no local peer");
         decision.note_needed();
-        assert!(decision.is_due(start));
+        assert!(decision.is_due(&start.into()));
         decision.decide(start);
-        assert!(!decision.is_due(start + CHECK_INTERVAL / 2));
-        assert!(decision.is_due(start + CHECK_INTERVAL));
+        assert!(!decision.is_due(&(start + CHECK_INTERVAL / 2).into()));
+        assert!(decision.is_due(&(start + CHECK_INTERVAL).into()));
+    }
+
+    #[test]
+    fn a_device_that_does_not_know_the_time_checks_after_the_decision_expired() {
+        let start = now();
+        let unread = || Now::read_by(now);
+        let mut decision = Decision::new(Shortcut::Auto);
+        decision.note_needed();
+        assert!(decision.is_due(&unread()));
+        decision.decide(start);
+        let expiry = start + CHECK_INTERVAL;
+        assert_eq!(decision.deadline(), Some(expiry));
+        decision.expire(start + CHECK_INTERVAL / 2);
+        assert!(!decision.is_due(&unread()));
+        decision.expire(expiry);
+        assert!(decision.is_due(&unread()));
+        assert_eq!(
+            decision.deadline(),
+            None,
+            "an idle device is not woken again"
+        );
     }
 
     #[test]
@@ -106,12 +141,12 @@ mod tests {
         let start = now();
         let mut never = Decision::new(Shortcut::Never);
         never.note_needed();
-        assert!(!never.is_due(start));
+        assert!(!never.is_due(&start.into()));
         let mut always = Decision::new(Shortcut::Always);
         always.note_needed();
-        assert!(always.is_due(start));
+        assert!(always.is_due(&start.into()));
         assert_eq!(always.decide(start), Some(true));
-        assert!(!always.is_due(start + 2 * CHECK_INTERVAL));
+        assert!(!always.is_due(&(start + 2 * CHECK_INTERVAL).into()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
 use cm::Recipient;
-use engine::{QpnRange, SharedRoom, Transmit};
+use engine::{Now, QpnRange, SharedRoom, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet, is_socket_lost};
@@ -95,14 +95,14 @@ impl PollSources {
 /// Room in the rings to other processes.
 pub(crate) struct RoomInRings<'m> {
     members: &'m mut [Member],
-    now: Instant,
+    now: &'m Now,
 }
 
 impl SharedRoom for RoomInRings<'_> {
     fn reserve(&mut self, route: &Route, destination: Qpn, bytes: usize) -> Option<&[AtomicU8]> {
         let mut members = self.members.iter_mut();
         let member = members.find(|member| member.address() == route.flow.source)?;
-        member.reserve(self.now, route.flow.destination, destination, bytes)
+        member.reserve(self.now.get(), route.flow.destination, destination, bytes)
     }
 }
 
@@ -324,7 +324,7 @@ impl DeviceSockets {
     }
 
     /// Memory of other processes in which packets to them can be built, unless packets wait.
-    pub(crate) fn shared_room(&mut self, now: Instant) -> RoomInRings<'_> {
+    pub(crate) fn shared_room<'m>(&'m mut self, now: &'m Now) -> RoomInRings<'m> {
         let usable = self.backlog.is_empty();
         RoomInRings {
             members: if usable { &mut self.members } else { &mut [] },
@@ -343,8 +343,9 @@ impl DeviceSockets {
     }
 
     /// Sends packets that wait, as far as there is room.
-    pub(crate) fn retry_backlog(&mut self, now: Instant) {
+    pub(crate) fn retry_backlog(&mut self, now: &Now) {
         if !self.backlog.is_empty() {
+            let now = now.get();
             let members = &mut self.members;
             (self.backlog).retry(now, |transmit, bytes| {
                 try_send(members, now, transmit, bytes)
@@ -355,7 +356,7 @@ impl DeviceSockets {
     /// Sends packets that wait, for a device that closes. Gives up after about a millisecond.
     pub(crate) fn flush_backlog(&mut self, now: Instant) {
         for _ in 0..MAX_CLOSING_YIELDS {
-            self.retry_backlog(now);
+            self.retry_backlog(&now.into());
             if self.backlog.is_empty() {
                 break;
             }

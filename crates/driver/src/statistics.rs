@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::{CompletionQueue, Device, Id, QueuePair, QueuePairType};
+use engine::{CompletionQueue, Device, Id, Now, QueuePair, QueuePairType};
 use host::Host;
 use net::interface::LinkState;
 use net::port_sharing::{PageOwner, StatisticsPage};
@@ -114,11 +114,11 @@ impl Statistics {
             .map(|at| at + MAX_PUBLISH_DELAY)
     }
 
-    /// Whether the last writing is long enough ago. This is checked for each packet.
+    /// Whether the last writing is long enough ago, as far as the time is known. This is checked for each packet.
     #[inline]
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        let recently = |at: Instant| now < at + PUBLISH_INTERVAL;
-        self.page.is_some() && !self.published_at.is_some_and(recently)
+    pub(crate) fn is_due(&self, now: &Now) -> bool {
+        let is_old = |at: Instant| now.known().is_some_and(|now| now >= at + PUBLISH_INTERVAL);
+        self.page.is_some() && self.published_at.is_none_or(is_old)
     }
 
     /// Writes the page.

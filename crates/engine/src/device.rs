@@ -26,6 +26,7 @@ use crate::device_state::DeviceState;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
 use crate::limits::{Limits, MAX_RESPONDER_RESOURCES};
+use crate::now::Now;
 use crate::object_counts::ObjectCounts;
 use crate::observation::{Observation, Observations, ReceiveQueueId};
 use crate::planted_bug::{Bug, PlantedBug};
@@ -126,6 +127,9 @@ pub struct Device {
     icrc_left_out: bool,
     /// Whether packets to own queue pairs are handled at once instead of being sent.
     own_delivery: bool,
+    /// The queue pairs between which this call has delivered packets at once. Their timers start at its end, if they are still
+    /// needed.
+    delivered: Vec<Qpn>,
     /// Whether the device rejects every call.
     opened_before_fork: bool,
 }
@@ -184,6 +188,7 @@ impl Device {
             pacing: Pacing::new(config.unreliable_burst),
             icrc_left_out: false,
             own_delivery: false,
+            delivered: Vec::new(),
             opened_before_fork: false,
         }
     }
@@ -498,11 +503,15 @@ impl Device {
                 return;
             }
         };
-        self.deliver(now, route, &packet, fragmentation);
+        self.deliver(&now.into(), route, &packet, fragmentation);
     }
 
     /// Handles a datagram that has not left the machine's memory: its place for the ICRC is not read.
     pub fn handle_without_icrc(&mut self, now: Instant, route: &Route, datagram: &[u8]) {
+        self.deliver_without_icrc(&now.into(), route, datagram);
+    }
+
+    fn deliver_without_icrc(&mut self, now: &Now, route: &Route, datagram: &[u8]) {
         match Packet::parse(datagram) {
             Ok(packet) => self.deliver(now, route, &packet, Fragmentation::NONE),
             Err(_) => self.state.counters.malformed += 1,
@@ -519,14 +528,14 @@ impl Device {
         datagram: &[AtomicU8],
     ) {
         match Packet::parse_shared(head, datagram) {
-            Ok(packet) => self.deliver(now, route, &packet, Fragmentation::NONE),
+            Ok(packet) => self.deliver(&now.into(), route, &packet, Fragmentation::NONE),
             Err(_) => self.state.counters.malformed += 1,
         }
     }
 
     fn deliver(
         &mut self,
-        now: Instant,
+        now: &Now,
         route: &Route,
         packet: &Packet<'_>,
         fragmentation: Fragmentation,
@@ -546,15 +555,15 @@ impl Device {
     }
 
     /// Handles packets of this device to its own queue pairs. They have no ICRC, because they never left.
-    fn deliver_to_self(&mut self, now: Instant, transmit: &Transmit, buffer: &[u8]) {
+    fn deliver_to_self(&mut self, now: &Now, transmit: &Transmit, buffer: &[u8]) {
         let route = &transmit.route;
         for datagram in packets_to_handle(transmit, buffer) {
             self.state.counters.delivered_to_self += 1;
-            self.handle_without_icrc(now, route, datagram);
+            self.deliver_without_icrc(now, route, datagram);
         }
     }
 
-    fn deliver_packet(&mut self, now: Instant, packet: &Packet<'_>, route: &Route) {
+    fn deliver_packet(&mut self, now: &Now, packet: &Packet<'_>, route: &Route) {
         let Some(queue_pair) = self.queue_pairs.get_mut(packet.destination) else {
             self.count_unknown(packet, route);
             return;
@@ -631,21 +640,39 @@ impl Device {
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may return packets now.
     #[must_use]
-    pub fn may_transmit(&self, now: Instant) -> bool {
-        !self.ready.is_empty() || self.pacing.next().is_some_and(|at| at <= now)
+    pub fn may_transmit(&self, now: &Now) -> bool {
+        !self.ready.is_empty() || self.pacing.next().is_some_and(|at| at <= now.get())
     }
 
     /// Fills `buffer` with the packets of one send, if there is anything to send.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.poll_transmit_shared(now, buffer, &mut ())
+        self.poll_transmit_shared(&now.into(), buffer, &mut ())
     }
 
-    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room.
+    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room. The time is
+    /// read only if something depends on it.
     #[must_use]
     pub fn poll_transmit_shared(
         &mut self,
-        now: Instant,
+        now: &Now,
+        buffer: &mut Vec<u8>,
+        shared_room: &mut dyn SharedRoom,
+    ) -> Option<Transmit> {
+        let transmit = self.deliver_or_transmit(now, buffer, shared_room);
+        while let Some(number) = self.delivered.pop() {
+            if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
+                queue_pair.arm_timer_after_delivery(now);
+                self.schedule_timer(number);
+            }
+        }
+        transmit
+    }
+
+    /// Handles packets to own queue pairs, until one has packets that leave.
+    fn deliver_or_transmit(
+        &mut self,
+        now: &Now,
         buffer: &mut Vec<u8>,
         shared_room: &mut dyn SharedRoom,
     ) -> Option<Transmit> {
@@ -689,12 +716,13 @@ impl Device {
                 // It may have more packets, but other queue pairs have their turn first.
                 self.reschedule(number);
                 if to_self && let Some(transmit) = transmit {
+                    self.delivered.extend([number, transmit.destination]);
                     self.deliver_to_self(now, &transmit, buffer);
                     delivered += buffer.len();
                     continue;
                 }
                 if paced {
-                    self.pacing.note_sent(now, bytes);
+                    self.pacing.note_sent(now.get(), bytes);
                 }
                 return transmit;
             }

@@ -23,6 +23,7 @@ pub mod incident;
 mod limits;
 #[allow(unsafe_code, reason = "registered memory belongs to the application")]
 mod memory;
+mod now;
 mod object_counts;
 pub mod observation;
 #[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
@@ -52,6 +53,7 @@ pub use memory::{
     OwnedMemory, ProgramMemoryAccess, ProtectionDomain, RawMemory, Registration, Segment, Segments,
     WindowKind,
 };
+pub use now::Now;
 pub use object_counts::ObjectCounts;
 pub use observation::Observation;
 #[cfg(feature = "planted-bugs")]

@@ -41,6 +41,7 @@ use crate::completion::{CompletedWork, CompletionQueue};
 use crate::counters::{Counters, QueuePairCounters};
 use crate::device_state::DeviceState;
 use crate::memory::{Access, Accessor};
+use crate::now::Now;
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::Id;
 use crate::state::{Attributes, QueuePairType, State};
@@ -175,7 +176,7 @@ impl QueuePair {
     /// Handles a packet to this queue pair.
     pub(crate) fn handle_packet(
         &mut self,
-        now: Instant,
+        now: &Now,
         packet: &Packet<'_>,
         route: &Route,
         device: &mut DeviceState,
@@ -268,7 +269,7 @@ impl QueuePair {
     /// Adds packets to one send until it is full.
     pub(crate) fn transmit(
         &mut self,
-        now: Instant,
+        now: &Now,
         gids: &GidTable,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,

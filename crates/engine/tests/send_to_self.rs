@@ -4,8 +4,8 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Address, Destination, QueuePairInit, QueuePairType, ReceiveRequest, SendRequest, SourcePort,
-    Status, Work,
+    Address, Destination, Now, QueuePair, QueuePairInit, QueuePairType, ReceiveRequest,
+    SendRequest, SourcePort, Status, Work,
 };
 use wire::{Qpn, QueueKey};
 
@@ -38,6 +38,14 @@ fn write(source: &Region, target: &Region) -> SendRequest {
     SendRequest::new(1, Work::Write(remote)).with([source.all()])
 }
 
+fn read(source: &Region, target: &Region) -> SendRequest {
+    let remote = engine::RemoteMemory {
+        address: source.address(0),
+        key: source.key(),
+    };
+    SendRequest::new(1, Work::Read(remote)).with([target.all()])
+}
+
 #[test]
 fn packets_to_own_queue_pairs_are_delivered_and_not_sent() {
     let (mut peer, source, target) = connected(10_000);
@@ -49,6 +57,53 @@ fn packets_to_own_queue_pairs_are_delivered_and_not_sent() {
     // Ten packets and an acknowledgement.
     assert_eq!(peer.device.counters().delivered_to_self, 11);
     assert!(!peer.device.has_more_to_deliver());
+}
+
+fn unread() -> std::time::Instant {
+    panic!("nothing depends on the time")
+}
+
+#[test]
+fn request_that_is_acknowledged_within_the_device_needs_no_time() {
+    let (mut peer, source, target) = connected(10_000);
+    for request in [write(&source, &target), read(&source, &target)] {
+        peer.posts(request);
+        let now = Now::read_by(unread);
+        let sent = (peer.device).poll_transmit_shared(&now, &mut Vec::new(), &mut ());
+        assert!(sent.is_none() && now.known().is_none());
+        let done = peer.device.poll_completion(peer.completion_queue);
+        assert_eq!(done.expect("a completion").status, Status::Success);
+        assert_eq!(peer.device.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn request_whose_rest_waits_for_the_next_call_starts_the_timer() {
+    let (mut peer, source, target) = connected(4 << 20);
+    peer.posts(read(&source, &target));
+    let now = Now::read_by(|| at(0));
+    let sent = (peer.device).poll_transmit_shared(&now, &mut Vec::new(), &mut ());
+    assert!(sent.is_none() && peer.device.has_more_to_deliver());
+    assert!(peer.device.poll_timeout().is_some_and(|it| it > at(0)));
+}
+
+#[test]
+fn request_that_is_not_acknowledged_within_the_device_starts_the_timer() {
+    let (mut peer, source, target) = connected(8);
+    let other = peer
+        .device
+        .queue_pair(peer.number)
+        .and_then(QueuePair::peer);
+    let other = other.expect("connected").queue_pair;
+    peer.device
+        .move_to_error(other)
+        .expect("a legal transition");
+    peer.posts(write(&source, &target));
+    peer.receives_nothing(at(0));
+    let timeout = peer.device.poll_timeout().expect("a timer");
+    assert!(timeout > at(0));
+    peer.device.handle_timeout(timeout);
+    assert_eq!(peer.device.counters().timeouts, 1);
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Pair {
         let (mut shared, mut private) = (0, 0);
         let mut buffer = Vec::new();
         let device = &mut self.peer.device;
-        while let Some(sent) = device.poll_transmit_shared(at(0), &mut buffer, room) {
+        while let Some(sent) = device.poll_transmit_shared(&at(0).into(), &mut buffer, room) {
             let Some(length) = sent.shared_length else {
                 for packet in buffer.chunks(sent.segment_size) {
                     private += 1;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
 use cm::{Instruction, Manager, Recipient};
-use engine::{Device, Event, ObjectError, SharedRoom, Transmit};
+use engine::{Device, Event, Now, ObjectError, SharedRoom, Transmit};
 use wire::{IcrcChecker, Route};
 
 use crate::general_services::{GeneralServices, SENDS};
@@ -197,13 +197,14 @@ impl Host {
 
     /// The next packets to send: first those of the device, then those of the connection manager.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.poll_transmit_shared(now, buffer, &mut ())
+        self.poll_transmit_shared(&now.into(), buffer, &mut ())
     }
 
-    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room.
+    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room. The time is
+    /// read only if something depends on it.
     pub fn poll_transmit_shared(
         &mut self,
-        now: Instant,
+        now: &Now,
         buffer: &mut Vec<u8>,
         shared_room: &mut dyn SharedRoom,
     ) -> Option<Transmit> {

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use cm::Manager;
 use engine::{
-    AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id, Notify,
+    AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id, Notify, Now,
     Observation, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
@@ -295,9 +295,9 @@ impl LaneState {
     }
 
     /// Publishes the counters if that is due.
-    pub(crate) fn publish_statistics(&mut self, now: Instant) {
+    pub(crate) fn publish_statistics(&mut self, now: &Now) {
         if self.statistics.is_due(now) {
-            (self.statistics).publish(now, &self.host, &self.sockets);
+            (self.statistics).publish(now.get(), &self.host, &self.sockets);
         }
     }
 
@@ -488,6 +488,12 @@ impl LaneState {
 
     /// Sends all packets of the engine and dispatches its events.
     pub(crate) fn transmit(&mut self, now: Instant) {
+        self.transmit_at(&now.into());
+    }
+
+    /// As [`transmit`](Self::transmit), and reads the time only if something depends on it. What is only done from time to
+    /// time is left to the lane's thread otherwise.
+    pub(crate) fn transmit_at(&mut self, now: &Now) {
         self.unsent = false;
         self.sockets.retry_backlog(now);
         self.transmit_messages(now);
@@ -496,9 +502,9 @@ impl LaneState {
             let has_lanes = self.common.has_lanes();
             // Completions that other lanes have not received yet come before a disconnection, too.
             let hold = has_lanes || self.common.has_unpolled();
-            let elsewhere = self
-                .cm_events
-                .serve(now, &mut self.host, &mut self.sockets, hold);
+            let elsewhere =
+                self.cm_events
+                    .serve(now.get(), &mut self.host, &mut self.sockets, hold);
             if has_lanes {
                 let messages = elsewhere.into_iter().map(LaneMessage::MoveToError);
                 self.lane_messages.extend(messages);
@@ -522,13 +528,13 @@ impl LaneState {
     }
 
     /// Registers the exit notice before the message leaves, because the process may die between the two.
-    fn transmit_messages(&mut self, now: Instant) {
+    fn transmit_messages(&mut self, now: &Now) {
         self.exit_notices.update(self.host.manager(), &self.sockets);
         self.transmit_packets(now);
         self.dispatch_events();
     }
 
-    fn transmit_packets(&mut self, now: Instant) {
+    fn transmit_packets(&mut self, now: &Now) {
         if self.host.device().may_transmit(now) {
             self.update_shortcut(now);
         }
@@ -536,16 +542,16 @@ impl LaneState {
             && !self.waits_for_publication()
             && let Some(transmit) = self.next_packets(now)
         {
-            self.send(now, &transmit);
+            self.send(now.get(), &transmit);
         }
         let more = !self.sockets.is_congested() && self.host.device().has_more_to_deliver();
-        self.deliver_more_at = more.then_some(now);
+        self.deliver_more_at = more.then(|| now.get());
     }
 
     /// Builds the next packets, where possible in the memory of their receiver. Captures and faults need them here.
-    fn next_packets(&mut self, now: Instant) -> Option<Transmit> {
+    fn next_packets(&mut self, now: &Now) -> Option<Transmit> {
         if self.needs_own_packets() {
-            return self.host.poll_transmit(now, &mut self.outbox);
+            return self.host.poll_transmit(now.get(), &mut self.outbox);
         }
         let mut room = self.sockets.shared_room(now);
         (self.host).poll_transmit_shared(now, &mut self.outbox, &mut room)
@@ -561,7 +567,7 @@ impl LaneState {
 
     /// Decides how packets to queue pairs of this machine travel. Before own ones overtake packets in the sockets,
     /// those are received. Captures and faults need every packet, with its ICRC.
-    pub(super) fn update_shortcut(&mut self, now: Instant) {
+    pub(super) fn update_shortcut(&mut self, now: &Now) {
         let Some(in_memory) = self.shortcut.decide_if_due(now) else {
             return;
         };
@@ -570,7 +576,7 @@ impl LaneState {
             return;
         }
         if in_memory {
-            self.empty_sockets(now);
+            self.empty_sockets(now.get());
         }
         self.host.device_mut().set_own_delivery(in_memory);
         self.host.device_mut().leave_out_icrc(in_memory);

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use wire::Qpn;
 
+use crate::now::Now;
+
 /// Ten gigabits per second.
 const PICOSECONDS_PER_BYTE: u64 = 800;
 
@@ -32,8 +34,8 @@ impl Pacing {
     }
 
     /// Whether a packet that is sent now would exceed the burst.
-    pub(super) fn is_full(&self, now: Instant) -> bool {
-        self.free_at().is_some_and(|at| now < at)
+    pub(super) fn is_full(&self, now: &Now) -> bool {
+        self.free_at().is_some_and(|at| now.get() < at)
     }
 
     /// When a packet may be sent after a burst.
@@ -64,8 +66,8 @@ impl Pacing {
     }
 
     /// The queue pairs that may continue.
-    pub(super) fn take_due(&mut self, now: Instant) -> impl Iterator<Item = Qpn> + use<'_> {
-        let due = if self.is_full(now) {
+    pub(super) fn take_due(&mut self, now: &Now) -> impl Iterator<Item = Qpn> + use<'_> {
+        let due = if self.waiting.is_empty() || self.is_full(now) {
             0
         } else {
             self.waiting.len()

@@ -12,6 +12,7 @@ use crate::incident::{
     SendFault,
 };
 use crate::memory::{ProtectionDomain, Requirement};
+use crate::now::Now;
 use crate::receive_queue::PostError;
 use crate::slab::Id;
 use crate::state::{self, Attributes, ModifyError, State};
@@ -111,11 +112,12 @@ impl QueuePair {
     /// Notes that messages of the peer have found no receive for a while, once until one finds a receive. `naks` is how
     /// many RNR NAKs were sent before the last request.
     #[cold]
-    pub(super) fn watch_receives(&mut self, now: Instant, naks: u64, device: &mut DeviceState) {
+    pub(super) fn watch_receives(&mut self, now: &Now, naks: u64, device: &mut DeviceState) {
         if self.counters.rnr_naks_sent == naks {
             self.without_receive = None;
             return;
         }
+        let now = now.get();
         let missing = self.without_receive.get_or_insert(WithoutReceive {
             since: now,
             naks,

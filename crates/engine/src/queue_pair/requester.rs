@@ -29,6 +29,7 @@ use super::send_queue::{Outstanding, Progress, SendQueue};
 use super::{PeerRoute, QueuePair};
 use crate::completion::Status;
 use crate::device_state::DeviceState;
+use crate::now::Now;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::state::{Attributes, State};
 use crate::transmit::Batch;
@@ -179,7 +180,7 @@ impl QueuePair {
     /// Sends requests until the batch is full or a request must wait.
     pub(super) fn transmit_requests(
         &mut self,
-        now: Instant,
+        now: &Now,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
     ) {
@@ -205,7 +206,9 @@ impl QueuePair {
                 self.fail_current(status, device);
                 return;
             }
-            self.arm_acknowledgement_timer(now);
+            if !batch.is_to_self() {
+                self.arm_acknowledgement_timer(now);
+            }
         }
     }
 

@@ -115,7 +115,7 @@ impl LaneState {
             return None;
         }
         // So that the next post need not.
-        self.update_shortcut(now);
+        self.update_shortcut(&now.into());
         self.transmit(now);
         self.poll_completion(queue)
     }
@@ -254,7 +254,8 @@ impl LaneState {
     }
 
     fn serve_timers(&mut self, now: Instant) {
-        self.publish_statistics(now);
+        self.publish_statistics(&now.into());
+        self.shortcut.expire(now);
         self.cm_events.release_due(now);
         self.host.handle_timeout(now);
         self.check_unanswered(now);
@@ -319,6 +320,7 @@ impl LaneState {
         let due = earliest(due, self.task_timers.next());
         let due = earliest(due, self.sockets.retry_at());
         let due = earliest(due, self.statistics_deadline());
+        let due = earliest(due, self.shortcut.deadline());
         earliest(due, self.sockets.maintenance_at())
     }
 
@@ -330,8 +332,10 @@ impl LaneState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
+    use engine::{Now, ReceiveRequest, SendRequest, Work};
     use statistics::PacketPath;
 
     use super::*;
@@ -444,16 +448,57 @@ mod tests {
         let end = End::without_thread("127.58.91.6");
         let mut state = end.driver.lane.lock();
         let later = now() + Duration::from_secs(1);
-        assert!(state.statistics.is_due(later));
-        state.publish_statistics(later);
-        assert!(!state.statistics.is_due(later));
+        assert!(state.statistics.is_due(&later.into()));
+        state.publish_statistics(&later.into());
+        assert!(!state.statistics.is_due(&later.into()));
+    }
+
+    /// Two connected ends of one device that have sent before.
+    fn ends_of_one_device(address: &str, shortcut: Shortcut) -> (End, End) {
+        let options = OpenOptions {
+            shortcut,
+            ..OpenOptions::default()
+        };
+        let driver = Driver::open(address, &options).expect("a loopback address");
+        let (here, there) = (End::of(Arc::clone(&driver)), End::of(driver));
+        here.connect(&there);
+        there.connect(&here);
+        // The first packet goes through a socket. Then the device knows that it sends to itself.
+        (0..2).for_each(|_| here.send_to(&there));
+        (here, there)
+    }
+
+    #[test]
+    fn a_post_within_the_device_does_not_read_the_clock() {
+        let (here, there) = ends_of_one_device("127.58.91.9", Shortcut::Always);
+        let mut state = here.driver.lane.lock();
+        let receive = ReceiveRequest::new(1, []);
+        let posted = state.device_mut().post_receive(there.number, receive);
+        posted.expect("room");
+        let send = SendRequest::new(2, Work::Send);
+        let posted = state.device_mut().post_send(here.number, send);
+        posted.expect("room");
+        let before = state.device_mut().counters().delivered_to_self;
+        let now = Now::read_by(now);
+        state.transmit_at(&now);
+        assert_eq!(now.known(), None);
+        let delivered = state.device_mut().counters().delivered_to_self - before;
+        assert_eq!(delivered, 2, "the message and its acknowledgement");
+    }
+
+    #[test]
+    fn a_device_that_no_longer_sends_is_not_woken_to_check_the_loopback_interface() {
+        let (here, _there) = ends_of_one_device("127.58.91.10", Shortcut::Auto);
+        let mut state = here.driver.lane.lock();
+        state.progress(now() + Duration::from_secs(1));
+        assert_eq!(state.shortcut.deadline(), None);
     }
 
     #[test]
     fn a_link_that_goes_down_is_published() {
         let end = End::without_thread("127.58.91.7");
         let mut state = end.driver.lane.lock();
-        state.publish_statistics(now() + Duration::from_secs(1));
+        state.publish_statistics(&(now() + Duration::from_secs(1)).into());
         assert_eq!(state.statistics_deadline(), None, "all is published");
         state.update_interfaces(&[]);
         assert!(state.statistics_deadline().is_some());
@@ -471,11 +516,17 @@ mod tests {
         let mut state = here.driver.lane.lock();
         state.shortcut.note_needed();
         state.progress(now());
-        assert!(state.shortcut.is_due(now()), "it has nothing to send");
+        assert!(
+            state.shortcut.is_due(&now().into()),
+            "it has nothing to send"
+        );
         drop(state);
         here.send_to(&there);
         let state = here.driver.lane.lock();
-        assert!(!state.shortcut.is_due(now()), "a post has checked it");
+        assert!(
+            !state.shortcut.is_due(&now().into()),
+            "a post has checked it"
+        );
     }
 
     #[test]
@@ -486,7 +537,7 @@ mod tests {
         let queue = queue.expect("it exists");
         state.shortcut.note_needed();
         assert!(state.progress_for(now(), &queue).is_none());
-        assert!(!state.shortcut.is_due(now()));
+        assert!(!state.shortcut.is_due(&now().into()));
     }
 
     #[test]

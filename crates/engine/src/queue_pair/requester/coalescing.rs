@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::QueuePair;
+use crate::now::Now;
 
 /// Coalescing starts when this many requests are in flight. With fewer, a request is sent at once.
 const MIN_REQUESTS_UNDER_WAY: usize = 16;
@@ -28,9 +29,9 @@ impl QueuePair {
     /// Whether the next requests wait to be coalesced with later ones. This happens behind many
     /// requests that are in flight. All of those requested an acknowledgement, so either an
     /// acknowledgement or the timer ends the wait.
-    pub(super) fn waits_to_coalesce(&mut self, now: Instant) -> bool {
+    pub(super) fn waits_to_coalesce(&mut self, now: &Now) -> bool {
         let coalescing = match (self.may_coalesce(), self.requester.coalescing) {
-            (true, Coalescing::Off) => Coalescing::Until(now + MAX_COALESCING_DELAY),
+            (true, Coalescing::Off) => Coalescing::Until(now.get() + MAX_COALESCING_DELAY),
             (true, Coalescing::Until(until)) => Coalescing::Until(until),
             (true, Coalescing::Expired) | (false, _) => Coalescing::Off,
         };

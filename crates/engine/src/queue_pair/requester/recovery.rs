@@ -9,6 +9,7 @@ use super::Requester;
 use super::coalescing::Coalescing;
 use crate::completion::Status;
 use crate::device_state::DeviceState;
+use crate::now::Now;
 use crate::planted_bug::Bug;
 
 /// How often the acknowledgement timeout doubles.
@@ -81,24 +82,31 @@ impl Requester {
 
 impl QueuePair {
     /// C9-139: a timer runs while requests wait for their responses.
-    pub(super) fn arm_acknowledgement_timer(&mut self, now: Instant) {
+    pub(super) fn arm_acknowledgement_timer(&mut self, now: &Now) {
         if self.requester.acknowledgement_due.is_none() {
             self.requester.acknowledgement_due = self.acknowledgement_deadline(now);
+        }
+    }
+
+    /// C9-139, for requests that were delivered within the device: usually their responses are here already.
+    pub(crate) fn arm_timer_after_delivery(&mut self, now: &Now) {
+        if self.state.transmits() && self.requester.in_flight() > 0 {
+            self.arm_acknowledgement_timer(now);
         }
     }
 
     /// C9-140: a requester waits between one and four times 4.096 µs · 2^code; code 0 disables the timer.
     /// The first timeout is one interval, so that a loss is repaired soon. Later timeouts double,
     /// because a peer that does not answer at all probably waits for a processor.
-    fn acknowledgement_deadline(&self, now: Instant) -> Option<Instant> {
+    fn acknowledgement_deadline(&self, now: &Now) -> Option<Instant> {
         let interval = self.attributes.ack_timeout?.interval()?;
         let interval = interval.max(self.settings.min_ack_timeout);
         let doubled = interval * (1 << self.requester.timeouts.min(MAX_DOUBLINGS));
-        Some(now + interval.max(doubled.min(MAX_DOUBLED_TIMEOUT)))
+        Some(now.get() + interval.max(doubled.min(MAX_DOUBLED_TIMEOUT)))
     }
 
     /// Packets were acknowledged: renews retries and timer.
-    pub(super) fn made_progress(&mut self, now: Instant, before: Psn) {
+    pub(super) fn made_progress(&mut self, now: &Now, before: Psn) {
         let packets = self.requester.oldest.ahead_of(before);
         let mtu = self.link.map_or(0, |link| link.mtu());
         self.requester.window.grow(packets, mtu);
@@ -107,9 +115,11 @@ impl QueuePair {
         self.requester.retransmitted_at = None;
         self.requester.timeouts = 0;
         self.requester.lasting_retries = None;
-        self.requester.acknowledgement_due = match self.requester.in_flight() {
-            0 => None,
-            _ => self.acknowledgement_deadline(now),
+        self.requester.acknowledgement_due = match (self.requester.in_flight(), now.known()) {
+            (0, _) => None,
+            (_, Some(_)) => self.acknowledgement_deadline(now),
+            // The response was delivered within the device. The end of that call starts the timer.
+            (_, None) => None,
         };
     }
 

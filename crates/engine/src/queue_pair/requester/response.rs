@@ -1,13 +1,12 @@
 //! Responses of the peer: acknowledgements, NAKs, and the data of reads and atomics.
 
-use std::time::Instant;
-
 use wire::{Aeth, NakCode, Operation, Packet, PayloadBytes, Psn, RnrTimer, Syndrome};
 
 use super::super::QueuePair;
 use super::super::send_queue::{Outstanding, Progress};
 use crate::completion::Status;
 use crate::device_state::DeviceState;
+use crate::now::Now;
 use crate::planted_bug::Bug;
 use crate::state::State;
 use crate::work_request::{Payload, Work};
@@ -18,7 +17,7 @@ struct ResponseMissing;
 impl QueuePair {
     pub(in crate::queue_pair) fn handle_response(
         &mut self,
-        now: Instant,
+        now: &Now,
         packet: &Packet<'_>,
         device: &mut DeviceState,
     ) {
@@ -54,12 +53,7 @@ impl QueuePair {
         }
     }
 
-    fn handle_acknowledgement(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_>,
-        device: &mut DeviceState,
-    ) {
+    fn handle_acknowledgement(&mut self, now: &Now, packet: &Packet<'_>, device: &mut DeviceState) {
         let Some(aeth) = packet.aeth() else { return };
         let syndrome = aeth.syndrome();
         // A NAK acknowledges all packets before it.
@@ -89,7 +83,7 @@ impl QueuePair {
 
     /// Handles the data of a read, the result of an atomic, or the response to a flush or atomic
     /// write.
-    fn handle_data(&mut self, now: Instant, packet: &Packet<'_>, device: &mut DeviceState) {
+    fn handle_data(&mut self, now: &Now, packet: &Packet<'_>, device: &mut DeviceState) {
         let gap = self.acknowledge_before(packet.psn, now, device).is_err();
         if gap && !device.planted.is(Bug::ResponseGapAccepted) {
             device.counters.implied_naks += 1;
@@ -170,7 +164,7 @@ impl QueuePair {
     fn acknowledge_before(
         &mut self,
         end: Psn,
-        now: Instant,
+        now: &Now,
         device: &mut DeviceState,
     ) -> Result<(), ResponseMissing> {
         let before = self.requester.oldest;
@@ -230,13 +224,13 @@ impl QueuePair {
         }
     }
 
-    fn wait_for_receiver(&mut self, now: Instant, timer: RnrTimer, device: &mut DeviceState) {
+    fn wait_for_receiver(&mut self, now: &Now, timer: RnrTimer, device: &mut DeviceState) {
         if self.requester.rnr_wait_until.is_some() {
             return;
         }
         device.counters.rnr_naks_received += 1;
         self.counters.rnr_naks_received += 1;
-        self.note_not_ready(now);
+        self.note_not_ready(now.get());
         match self.requester.rnr_retries_left {
             0 => {
                 device.counters.rnr_retries_exhausted += 1;
@@ -246,7 +240,7 @@ impl QueuePair {
             7 => {}
             _ => self.requester.rnr_retries_left -= 1,
         }
-        self.requester.begin_rnr_wait(now + timer.delay());
+        self.requester.begin_rnr_wait(now.get() + timer.delay());
         self.tell_retries(device);
     }
 }
