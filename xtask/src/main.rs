@@ -64,13 +64,13 @@ enum Task {
     /// Run the benchmarks in a release build, with copy, CRC, TCP and UDP for comparison
     Bench {
         /// Compare with the kernel's Soft-RoCE and TCP instead
-        #[arg(long, conflicts_with = "arguments")]
+        #[arg(long, group = "in_a_kernel", conflicts_with = "arguments")]
         kernel: bool,
         /// Compare `roci perf` with perftest, both on the kernel's Soft-RoCE, instead
-        #[arg(long, conflicts_with_all = ["arguments", "kernel"])]
+        #[arg(long, group = "in_a_kernel", conflicts_with = "arguments")]
         layer: bool,
         /// How to run that kernel
-        #[arg(long, value_enum, requires = "kernel", default_value_t = interop::Backend::Uml)]
+        #[arg(long, value_enum, requires = "in_a_kernel", default_value_t = interop::Backend::Uml)]
         backend: interop::Backend,
         /// Arguments of the engine's benchmark: `bulk` or `scaling` prints one of its tables
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -154,7 +154,11 @@ fn main() -> ExitCode {
             backend,
             ..
         } => return done(interop::compare(workspace_root(), backend)),
-        Task::Bench { layer: true, .. } => return done(interop::measure_layer(workspace_root())),
+        Task::Bench {
+            layer: true,
+            backend,
+            ..
+        } => return done(interop::measure_layer(workspace_root(), backend)),
         Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), library_overhead()]),
         Task::Fuzz { target, seconds } => {
             test_steps::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])

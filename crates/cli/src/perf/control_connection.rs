@@ -15,8 +15,8 @@ use crate::json_channel::JsonChannel;
 /// The control connection to the peer.
 pub(super) type Control = JsonChannel<BufReader<TcpStream>, TcpStream>;
 
-/// The version of the messages. It changes with them.
-pub(super) const VERSION: u32 = 1;
+/// The version of the messages and of the layout of the memory. It changes with them.
+pub(super) const VERSION: u32 = 2;
 
 /// The client's first message.
 #[derive(Serialize, Deserialize)]

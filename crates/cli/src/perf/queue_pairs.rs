@@ -67,30 +67,46 @@ impl DraftEnd {
     }
 }
 
+/// Parts of at least a page begin with a page: memory that is not aligned is copied more slowly.
+const PAGE: usize = 4096;
+
 /// The layout of the memory. Each queue pair has a part to send from, and then a part to receive into.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
+    /// Where the first part begins: at a page.
+    base: usize,
     /// How many bytes each part has.
     part: usize,
 }
 
 impl Layout {
     fn new(parameters: &TestParameters) -> Self {
+        let bytes = parameters.largest() + NETWORK_HEADER;
         // Atomics need eight aligned bytes.
-        let part = (parameters.largest() + NETWORK_HEADER).next_multiple_of(64);
-        Self { part }
+        let unit = if bytes < PAGE { 64 } else { PAGE };
+        Self {
+            base: 0,
+            part: bytes.next_multiple_of(unit),
+        }
+    }
+
+    /// In memory that begins at this address.
+    fn at(self, address: u64) -> Self {
+        let base = address.wrapping_neg() as usize % PAGE;
+        Self { base, ..self }
     }
 
     fn outgoing(self, connection: usize) -> usize {
-        2 * connection * self.part
+        self.base + 2 * connection * self.part
     }
 
     fn incoming(self, connection: usize) -> usize {
         self.outgoing(connection) + self.part
     }
 
+    /// How many bytes are needed, wherever the memory begins.
     fn total(self, connections: usize) -> usize {
-        2 * connections * self.part
+        2 * connections * self.part + PAGE
     }
 }
 
@@ -109,6 +125,7 @@ impl Draft {
         let connections = parameters.queue_pairs as usize;
         let memory =
             domain.allocate_memory(layout.total(connections), Access::LOCAL_WRITE | remote)?;
+        let layout = layout.at(memory.remote(0).address);
         let connect_options = ConnectOptions {
             gid_index: Some(local_device.gid_index),
             path_mtu: Some(mtu),
@@ -161,7 +178,7 @@ impl Draft {
         Side {
             mtu: self.mtu.bytes(),
             endpoints: self.connections.iter().map(endpoint).collect(),
-            memory: self.memory.remote(0).into(),
+            memory: self.memory.remote(self.layout.base).into(),
         }
     }
 
@@ -172,6 +189,10 @@ impl Draft {
             "the peer has another number of queue pairs; use the same version of roci on both sides"
         );
         let mut connections = Vec::new();
+        let theirs = Layout {
+            base: 0,
+            ..self.layout
+        };
         for (index, (connection, endpoint)) in self
             .connections
             .into_iter()
@@ -181,7 +202,7 @@ impl Draft {
             let endpoint: Endpoint = endpoint.parse()?;
             connections.push(Connected {
                 ends: Ends::connect(connection, endpoint, &self.local_device)?,
-                remote: peer.memory.at(self.layout.incoming(index) as u64),
+                remote: peer.memory.at(theirs.incoming(index) as u64),
             });
         }
         Ok(QueuePairs {
@@ -270,6 +291,11 @@ impl QueuePairs {
     /// The number of queue pairs.
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// Whether the peer's requests need nothing from this program: they take no receives, and the device is the system's.
+    pub(super) fn are_served_by_system(&self) -> bool {
+        self.parameters.test.verb() != Verb::Send && self.context.driver().is_none()
     }
 
     /// Posts one message. With `messages`, its completion counts for that many; without, it has no
