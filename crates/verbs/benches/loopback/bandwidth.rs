@@ -79,7 +79,7 @@ fn rdma(peer: &mut Peer, name: &str, size: usize) -> f64 {
     BYTES as f64 / start.elapsed().as_secs_f64() / 1e9
 }
 
-fn tcp(peer: &mut Peer, size: usize) -> f64 {
+pub(crate) fn tcp(peer: &mut Peer, size: usize) -> f64 {
     peer.be(&format!("sink {BYTES}"));
     let buffer = vec![1; size];
     let start = Instant::now();

@@ -5,6 +5,7 @@
 //! ratios are of medians with the smallest and largest beside them. The goal is printed behind a figure, and whether it is met.
 
 mod bandwidth;
+mod bare_packets;
 mod costs;
 mod in_process;
 mod latency;
@@ -19,9 +20,10 @@ use peer::{Peer, Way};
 use rocinante::PathMtu;
 
 /// The tables that can be chosen by name.
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 12] = [
     "bandwidth",
     "mtu",
+    "bare",
     "rate",
     "latency",
     "events",
@@ -61,6 +63,9 @@ fn print_tables(chosen: &[&str]) {
         if way == Way::Sockets && (all || named("mtu")) {
             let mut peer = Peer::start_with(way, Some(PathMtu::Mtu1024));
             bandwidth::run_small_packets(&mut peer, way, named);
+        }
+        if way == Way::Sockets && (all || named("bare")) {
+            bare_packets::run(&mut Peer::start(way));
         }
         if all || named("rate") {
             rate::run(&mut Peer::start(way), way);

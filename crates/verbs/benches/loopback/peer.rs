@@ -363,6 +363,7 @@ pub(crate) fn run(path_mtu: &str) {
             "echo-descriptor" => echo(&end, number(), number(), End::await_descriptor),
             "echo-event" => echo(&end, number(), number(), End::await_event),
             "tcp-descriptor" => echo_tcp(&mut tcp, number(), number()),
+            "packets" => crate::bare_packets::receive(number(), number()),
             "udp-spin" => echo_udp(&udp, number(), true),
             "udp-sleep" => echo_udp(&udp, number(), false),
             _ => panic!("what is `{role}`?"),
