@@ -30,6 +30,10 @@ pub(super) fn send(
     Ok(pump.flow())
 }
 
+/// How long a receiver waits for more messages when the sender has stopped. Datagrams may still be on their way, and a poll finds
+/// none while another thread takes them in.
+const LAST_MESSAGES: Duration = Duration::from_millis(20);
+
 /// Receives until `stop` is set, and also sends `amount`, if given. Returns at once if there is nothing to do: the caller
 /// sleeps then, and does not take the CPU from the other side.
 pub(super) fn serve(
@@ -42,11 +46,14 @@ pub(super) fn serve(
     if amount.is_none() && queue_pairs.are_served_by_system() {
         return Ok(pump.flow());
     }
+    let mut quiet_since = None;
     loop {
         pump.fill()?;
-        let idle = !pump.drain()?;
-        // Messages that arrived before the stop message count, too.
-        if idle && !pump.has_work() && stop.load(Ordering::Acquire) {
+        if pump.drain()? || pump.has_work() || !stop.load(Ordering::Acquire) {
+            quiet_since = None;
+            continue;
+        }
+        if quiet_since.get_or_insert_with(Instant::now).elapsed() > LAST_MESSAGES {
             return Ok(pump.flow());
         }
     }

@@ -78,6 +78,16 @@ fn unreliable_services_report_losses() {
     }
 }
 
+/// All of them find a receive. The last ones may arrive after the client has said that it is done.
+#[test]
+fn no_datagram_is_lost_on_the_way_to_another_thread() {
+    let words = "perf send-bw -c UD --local --json -n 500 --rx-depth 512";
+    for _ in 0..8 {
+        let report = roci(words.split(' ')).run().json();
+        assert_eq!(report["results"][0]["lost_percent"], 0.0, "{report}");
+    }
+}
+
 #[test]
 fn event_mode_is_measured() {
     let report = measure(18, "send-lat", &["-e", "-n", "20"]);
