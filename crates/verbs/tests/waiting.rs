@@ -6,7 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rocinante::{Notify, Request};
+use rocinante::{
+    CompletionChannel, CompletionQueue, ConnectOptions, Notify, QueuePair, Request, Status,
+};
 use support::{ConnectedPair, End, TIMEOUT};
 
 /// Runs `work` on a thread of its own and fails if it hangs.
@@ -50,15 +52,8 @@ fn two_completions_wake_two_threads_that_wait_at_one_queue() {
 fn notifications_wake_all_threads_that_wait_at_a_channel() {
     within_timeout(|| {
         let pair = ConnectedPair::connected("127.55.1.3", "127.55.1.4");
-        let channel = pair
-            .right
-            .context
-            .create_completion_channel()
-            .expect("room");
-        let queues = [(); 2].map(|()| channel.create_completion_queue(8).expect("room"));
-        let pairs: Vec<_> = (queues.iter())
-            .map(|queue| connect(&pair.left, &pair.right, queue))
-            .collect();
+        let (channel, queues) = channel_of_two(&pair.right);
+        let pairs = connections(&pair, &queues);
         for _ in 0..50 {
             for ((_, right), queue) in pairs.iter().zip(&queues) {
                 queue.arm(Notify::Any);
@@ -83,13 +78,20 @@ fn notifications_wake_all_threads_that_wait_at_a_channel() {
     });
 }
 
-/// One more connection, whose receives complete in `queue`.
-fn connect(
-    left: &End,
-    right: &End,
-    queue: &rocinante::CompletionQueue,
-) -> (rocinante::QueuePair, rocinante::QueuePair) {
-    let here = left.prepare(rocinante::ConnectOptions::default());
+fn channel_of_two(end: &End) -> (CompletionChannel, [CompletionQueue; 2]) {
+    let channel = end.context.create_completion_channel().expect("room");
+    let queues = [(); 2].map(|()| channel.create_completion_queue(8).expect("room"));
+    (channel, queues)
+}
+
+/// One more connection for each queue, whose receives complete there.
+fn connections(pair: &ConnectedPair, queues: &[CompletionQueue]) -> Vec<(QueuePair, QueuePair)> {
+    let connect = |queue| connect(&pair.left, &pair.right, queue);
+    queues.iter().map(connect).collect()
+}
+
+fn connect(left: &End, right: &End, queue: &CompletionQueue) -> (QueuePair, QueuePair) {
+    let here = left.prepare(ConnectOptions::default());
     let there = right
         .domain
         .queue_pair_builder(queue)
@@ -106,15 +108,8 @@ fn connect(
 fn waiting_at_a_queue_leaves_the_notifications_of_its_channel_alone() {
     within_timeout(|| {
         let pair = ConnectedPair::connected("127.55.1.5", "127.55.1.6");
-        let channel = pair
-            .right
-            .context
-            .create_completion_channel()
-            .expect("room");
-        let queues = [(); 2].map(|()| channel.create_completion_queue(8).expect("room"));
-        let pairs: Vec<_> = (queues.iter())
-            .map(|queue| connect(&pair.left, &pair.right, queue))
-            .collect();
+        let (channel, queues) = channel_of_two(&pair.right);
+        let pairs = connections(&pair, &queues);
         for (_, right) in &pairs {
             let room = pair.right.memory.slice(0..8);
             right.post_receive(0, [room]).expect("room");
@@ -168,7 +163,7 @@ mod tasks {
 
     /// Polls the queue inside of the wake-up, as an executor may do.
     struct PollsInline {
-        queue: rocinante::CompletionQueue,
+        queue: CompletionQueue,
         found: Mutex<Option<u64>>,
         woken: AtomicU32,
     }
@@ -258,7 +253,7 @@ fn each_of_many_threads_gets_the_completions_of_its_own_queue() {
                 scope.spawn(move || {
                     for _ in 0..50 {
                         let completion = queue.wait();
-                        assert_eq!(completion.status, rocinante::Status::Success);
+                        assert_eq!(completion.status, Status::Success);
                         right.post_receive(0, [room()]).expect("room");
                         tell.send(number).expect("it is awaited");
                     }

@@ -170,6 +170,14 @@ mod tests {
         notifier
     }
 
+    /// A channel whose last notification was 7.
+    fn notified_channel() -> Arc<Notifier> {
+        let channel = channel();
+        channel.notify(7);
+        assert_eq!(channel.take(), Some(7));
+        channel
+    }
+
     fn readable(notifier: &Notifier) -> bool {
         let interest = Interest::readable(notifier.expose());
         let ready = wait(&[interest], Some(Duration::ZERO));
@@ -245,9 +253,7 @@ mod tests {
         let packet = packet();
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
-        let channel = channel();
-        channel.notify(7);
-        assert_eq!(channel.take(), Some(7));
+        let channel = notified_channel();
         wakeups.offer(&channel, AtReadable::Notification, packets);
         assert!(readable(&channel) && owes(&wakeups));
         packet.clear();
@@ -261,9 +267,7 @@ mod tests {
     fn poll_by_the_program_adds_the_extra_notification() {
         let packet = packet();
         let mut wakeups = PacketWakeups::default();
-        let channel = channel();
-        channel.notify(7);
-        assert_eq!(channel.take(), Some(7));
+        let channel = notified_channel();
         let packets = || PollSet::over([packet.as_fd()]);
         wakeups.offer(&channel, AtReadable::Notification, packets);
         let look = |wakeups: &mut PacketWakeups| {
@@ -342,9 +346,7 @@ mod tests {
     fn a_promise_ends_with_the_queue_that_its_notification_would_name() {
         let packet = packet();
         let mut wakeups = PacketWakeups::default();
-        let channel = channel();
-        channel.notify(7);
-        assert_eq!(channel.take(), Some(7));
+        let channel = notified_channel();
         wakeups.offer(&channel, AtReadable::Notification, || {
             PollSet::over([packet.as_fd()])
         });
@@ -359,9 +361,7 @@ mod tests {
         let packet = packet();
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
-        let channel = channel();
-        channel.notify(7);
-        assert_eq!(channel.take(), Some(7));
+        let channel = notified_channel();
         wakeups.offer(&channel, AtReadable::Notification, packets);
         wakeups.offer(&channel, AtReadable::Anything, packets);
         channel.forget(7);
@@ -375,9 +375,7 @@ mod tests {
         let packet = packet();
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
-        let (first, second) = (channel(), channel());
-        first.notify(7);
-        assert_eq!(first.take(), Some(7));
+        let (first, second) = (notified_channel(), channel());
         wakeups.offer(&first, AtReadable::Notification, packets);
         wakeups.offer(&second, AtReadable::Anything, packets);
         assert!(!wakeups.are_used());
@@ -410,9 +408,7 @@ mod tests {
         let packet = packet();
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
-        let channel = channel();
-        channel.notify(7);
-        assert_eq!(channel.take(), Some(7));
+        let channel = notified_channel();
         wakeups.offer(&channel, AtReadable::Notification, packets);
         for _ in 0..MAX_EMPTY_POLLS {
             assert!(wakeups.are_used());
