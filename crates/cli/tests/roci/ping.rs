@@ -1,9 +1,10 @@
 //! `roci ping` says what rping says, on both sides, and gives up in a sentence.
 
+use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run_roci::{Roci, Running, address, roci};
+use crate::run_roci::{Roci, Running, address, own_address, roci};
 
 /// What rping sends first and second.
 const FIRST: &str = r"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefghijklmnopqr";
@@ -325,13 +326,22 @@ fn a_busy_server_rejects_a_second_client() {
 
 #[test]
 fn a_silent_host_times_out() {
+    let there = own_address();
+    let _silent = UdpSocket::bind((&*there, 4791)).expect("an address of its own");
     let begin = Instant::now();
-    let complaint = client(&address(69), &address(70), &[]).run().complaint();
+    let complaint = client(&own_address(), &there, &[]).run().complaint();
     assert!(
         complaint.contains("does not answer: is the machine up"),
         "{complaint}"
     );
     assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_host_without_any_server_is_named() {
+    let client = client(&own_address(), &own_address(), &[]);
+    let complaint = client.run().complaint();
+    assert!(complaint.contains("start the server first"), "{complaint}");
 }
 
 #[test]
