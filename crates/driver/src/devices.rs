@@ -39,6 +39,11 @@ pub(crate) fn source_towards(peer: SocketAddr) -> io::Result<IpAddr> {
     }
 }
 
+/// Whether packets from one of our addresses can go to a peer.
+pub(crate) fn can_reach(own: IpAddr, peer: SocketAddr) -> bool {
+    simulation::place().is_some() || net::interface::can_reach(own, peer)
+}
+
 /// The device that has this address.
 pub fn device_at(address: IpAddr) -> Result<Option<Device>, OpenError> {
     let mut reachable = reachable()?.into_iter();

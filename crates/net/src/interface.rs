@@ -168,6 +168,14 @@ pub fn source_towards(peer: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
+/// Whether packets from a local address can go to a peer. From a loopback address they can't leave this machine.
+#[must_use]
+pub fn can_reach(own: IpAddr, peer: SocketAddr) -> bool {
+    // As above: the kernel refuses a route that its packets could not take.
+    let has_route = || UdpSocket::bind((own, 0)).and_then(|socket| socket.connect(peer));
+    !own.is_loopback() || peer.ip().is_loopback() || has_route().is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rocinante::rdma_cm::{CmId, EventChannel, EventKind, Parameters, PortSpace, RejectReason};
+use rocinante::rdma_cm::{
+    CmId, EventChannel, EventKind, Failure, Parameters, PortSpace, RejectReason,
+};
 use rocinante::{
     Access, CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
     Connector, Context, Listener, MemoryRegion, ProtectionDomain, Qpn, Request, Status,
@@ -441,6 +443,31 @@ fn missing_route_is_an_event() {
         .unwrap();
     let event = channel.wait_for(TIMEOUT).expect("an event");
     assert!(matches!(event.kind, EventKind::AddressError(_)));
+}
+
+/// From an address of loopback no packet leaves this machine. Linux reports ENODEV, too, if no device fits.
+#[test]
+fn a_loopback_device_does_not_resolve_a_peer_outside() {
+    let outside = "192.0.2.1:7174".parse().unwrap();
+    let context = Context::open("127.54.24.1").unwrap();
+    let channel = EventChannel::new().unwrap();
+    let [chosen, bound, unbound] = [(); 3].map(|()| channel.create_id(PortSpace::Tcp));
+    chosen.choose(&context);
+    let own = "127.54.24.1:0".parse().unwrap();
+    bound.bind(own).unwrap();
+    for (id, source) in [(chosen, None), (bound, None), (unbound, Some(own))] {
+        id.resolve_address(source, outside, TIMEOUT).unwrap();
+        let event = channel.wait_for(TIMEOUT).expect("an event");
+        assert_eq!(
+            (event.id, event.kind),
+            (id.token(), EventKind::AddressError(Failure::NoDevice))
+        );
+        // The id is still good for a peer on this machine.
+        id.resolve_address(source, "127.54.24.2:7174".parse().unwrap(), TIMEOUT)
+            .unwrap();
+        let event = channel.wait_for(TIMEOUT).expect("an event");
+        assert_eq!(event.kind, EventKind::AddressResolved);
+    }
 }
 
 /// A listener claims its port in a registry that other processes use, too. While one of them holds its lock, the

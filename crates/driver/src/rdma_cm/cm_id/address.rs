@@ -125,7 +125,9 @@ impl CmId {
     ) -> Result<(), CmError> {
         let source = source.filter(|it| !it.ip().is_unspecified() || it.port() != 0);
         let port = match &inner.bind_state {
-            BindState::OneDevice(_) => return Ok(()),
+            BindState::OneDevice(device_id) => {
+                return local_address(device_id).map_or(Ok(()), |own| ensure_route(own.ip(), peer));
+            }
             BindState::Unbound => source.map_or(0, |source| source.port()),
             BindState::AllDevices(device_ids) => bound_port(device_ids).unwrap_or(0),
         };
@@ -136,6 +138,7 @@ impl CmId {
             }
             (None, _) => devices::towards(peer)?,
         };
+        ensure_route(address, peer)?;
         // Its port must be released before it can be claimed at that device alone.
         inner.bind_state = BindState::Unbound;
         let mut device_id = self.device_id(&driver, inner)?;
@@ -159,15 +162,27 @@ impl CmId {
         peer: SocketAddr,
         error: &CmError,
     ) {
-        diagnostics::report_unresolved(source, peer, why_unresolved(error));
+        diagnostics::report_unresolved(source, peer, why_unresolved(peer, error));
         self.push_event(inner, EventKind::AddressError(devices::failure(error)));
     }
 }
 
 fn bound_port(device_ids: &[IdOnDevice]) -> Option<u16> {
-    let device_id = device_ids.first()?;
+    local_address(device_ids.first()?).map(|address| address.port())
+}
+
+fn local_address(device_id: &IdOnDevice) -> Option<SocketAddr> {
     let bound = device_id.call_manager(|manager, _, id| Ok(manager.local_address(id)));
-    bound.ok().flatten().map(|address| address.port())
+    bound.ok().flatten()
+}
+
+/// Fails if packets from this address can't go to the peer: then no device fits.
+fn ensure_route(own: IpAddr, peer: SocketAddr) -> Result<(), CmError> {
+    if crate::devices::can_reach(own, peer) {
+        Ok(())
+    } else {
+        Err(CmError::NoDevice(peer.ip()))
+    }
 }
 
 /// The address of a chosen device from which a peer can be reached.
@@ -184,8 +199,12 @@ fn own_address(driver: &Driver, peer: SocketAddr) -> Result<IpAddr, CmError> {
 }
 
 /// What is wrong if no device leads to a peer, and the cause in the catalogue.
-fn why_unresolved(error: &CmError) -> (String, &'static Cause) {
+fn why_unresolved(peer: SocketAddr, error: &CmError) -> (String, &'static Cause) {
     match error {
+        CmError::NoDevice(address) if *address == peer.ip() => (
+            "no RDMA device that this program uses has a route to it".to_owned(),
+            &cause::NO_DEVICE,
+        ),
         CmError::NoDevice(address) => (
             format!("no RDMA device of this program has the local address {address}"),
             &cause::NO_DEVICE,
