@@ -79,6 +79,7 @@ static int is_ipv4(const union ibv_gid *gid)
 	return !memcmp(gid->raw, mapped, sizeof(mapped));
 }
 
+/* The index of the first GID with an IPv4 address; -1 if there is none. */
 static int ipv4_index(struct ibv_context *context)
 {
 	struct ibv_port_attr port;
@@ -89,24 +90,40 @@ static int ipv4_index(struct ibv_context *context)
 	for (int index = 0; index < port.gid_tbl_len; index++)
 		if (!ibv_query_gid(context, DEVICE_PORT, index, &gid) && is_ipv4(&gid))
 			return index;
-	return 0;
+	return -1;
 }
 
-static struct ibv_context *open_device(const char *name)
+/* Opens the first device with this name, or any name, that has an IPv4 address if that is wanted. */
+static struct ibv_context *open_first(const char *name, int with_ipv4)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = NULL;
 
 	if (!list)
 		die("ibv_get_device_list");
-	for (struct ibv_device **device = list; *device && !context; device++)
+	for (struct ibv_device **device = list; *device && !context; device++) {
 		if (!name || !strcmp(name, ibv_get_device_name(*device)))
 			context = ibv_open_device(*device);
+		if (context && with_ipv4 && ipv4_index(context) < 0) {
+			ibv_close_device(context);
+			context = NULL;
+		}
+	}
+	ibv_free_device_list(list);
+	return context;
+}
+
+/* Prefers a device with an IPv4 address, which most networks use. */
+static struct ibv_context *open_device(const char *name)
+{
+	struct ibv_context *context = open_first(name, 1);
+
+	if (!context)
+		context = open_first(name, 0);
 	if (!context) {
 		fprintf(stderr, "there is no device %s\n", name ? name : "");
 		exit(1);
 	}
-	ibv_free_device_list(list);
 	return context;
 }
 
@@ -116,6 +133,8 @@ static struct resources open_resources(const struct options *options)
 	char text[INET6_ADDRSTRLEN];
 
 	resources.gid_index = options->gid_index >= 0 ? options->gid_index : ipv4_index(resources.context);
+	if (resources.gid_index < 0)
+		resources.gid_index = 0;
 	if (ibv_query_gid(resources.context, DEVICE_PORT, resources.gid_index, &resources.gid))
 		die("ibv_query_gid");
 	resources.domain = ibv_alloc_pd(resources.context);
@@ -478,7 +497,7 @@ static void usage(FILE *where)
 {
 	fprintf(where, "usage: device_memory [OPTIONS] server\n"
 		       "       device_memory [OPTIONS] client [SERVER]\n"
-		       "  -d DEVICE  the device [default: the first]\n"
+		       "  -d DEVICE  the device [default: the first with an IPv4 address]\n"
 		       "  -g INDEX   the GID index [default: the first with an IPv4 address]\n"
 		       "  -s SIZE    the size of the device memory [default: 131072]\n"
 		       "  -c NUMBER  server: the number of clients [default: 1]\n"

@@ -84,6 +84,7 @@ static int is_mistake(const struct options *options, const char *name)
 
 /* --- Device, memory and queue pair --- */
 
+/* The index of the first GID with an IPv4 address; -1 if there is none. */
 static int ipv4_index(struct ibv_context *context)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -96,24 +97,40 @@ static int ipv4_index(struct ibv_context *context)
 		if (!ibv_query_gid(context, DEVICE_PORT, index, &gid) &&
 		    !memcmp(gid.raw, mapped, sizeof(mapped)))
 			return index;
-	return 0;
+	return -1;
 }
 
-static struct ibv_context *open_device(const char *name)
+/* Opens the first device with this name, or any name, that has an IPv4 address if that is wanted. */
+static struct ibv_context *open_first(const char *name, int with_ipv4)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = NULL;
 
 	if (!list)
 		die("ibv_get_device_list");
-	for (struct ibv_device **device = list; *device && !context; device++)
+	for (struct ibv_device **device = list; *device && !context; device++) {
 		if (!name || !strcmp(name, ibv_get_device_name(*device)))
 			context = ibv_open_device(*device);
+		if (context && with_ipv4 && ipv4_index(context) < 0) {
+			ibv_close_device(context);
+			context = NULL;
+		}
+	}
+	ibv_free_device_list(list);
+	return context;
+}
+
+/* Prefers a device with an IPv4 address, which most networks use. */
+static struct ibv_context *open_device(const char *name)
+{
+	struct ibv_context *context = open_first(name, 1);
+
+	if (!context)
+		context = open_first(name, 0);
 	if (!context) {
 		fprintf(stderr, "there is no device %s\n", name ? name : "");
 		exit(1);
 	}
-	ibv_free_device_list(list);
 	return context;
 }
 
@@ -146,6 +163,8 @@ static void open_resources(struct resources *resources, const struct options *op
 
 	resources->context = open_device(options->device);
 	resources->gid_index = options->gid_index >= 0 ? options->gid_index : ipv4_index(resources->context);
+	if (resources->gid_index < 0)
+		resources->gid_index = 0;
 	if (ibv_query_gid(resources->context, DEVICE_PORT, resources->gid_index, &resources->gid))
 		die("ibv_query_gid");
 	printf("device  %s, GID index %d = %s\n", ibv_get_device_name(resources->context->device),
@@ -429,7 +448,7 @@ static void usage(FILE *where)
 		       "  --server-ip ADDRESS  be the client of this server; without it, be the server\n"
 		       "  --gid-index N        the GID index [default: the first with an IPv4 address]\n"
 		       "  --break WHAT         make a mistake on purpose: access, rkey, addr, recv\n"
-		       "  --device DEVICE      the device [default: the first]\n"
+		       "  --device DEVICE      the device [default: the first with an IPv4 address]\n"
 		       "  --port PORT          the TCP port of the server [default: 18700]\n"
 		       "Both sides need the same --mode and --break.\n");
 }

@@ -181,29 +181,53 @@ static void *run_server(void *argument)
 
 /* --- Objects --- */
 
-static struct device open_device(void)
+/* The index of the first GID with an IPv4 address; -1 if there is none. */
+static int ipv4_index(struct ibv_context *context)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct device device = { .context = list && *list ? ibv_open_device(*list) : NULL };
 	struct ibv_port_attr port;
+	union ibv_gid gid;
 
+	if (ibv_query_port(context, DEVICE_PORT, &port))
+		die("ibv_query_port");
+	for (int index = 0; index < port.gid_tbl_len; index++)
+		if (!ibv_query_gid(context, DEVICE_PORT, index, &gid) &&
+		    !memcmp(gid.raw, mapped, sizeof(mapped)))
+			return index;
+	return -1;
+}
+
+/* Opens the first device, or the first that has an IPv4 address. */
+static struct ibv_context *open_first(int with_ipv4)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = NULL;
+
+	for (struct ibv_device **device = list; device && *device && !context; device++) {
+		context = ibv_open_device(*device);
+		if (context && with_ipv4 && ipv4_index(context) < 0) {
+			ibv_close_device(context);
+			context = NULL;
+		}
+	}
+	if (list)
+		ibv_free_device_list(list);
+	return context;
+}
+
+/* Prefers a device with an IPv4 address. Without one, GID index 0 is the address of the first device. */
+static struct device open_device(void)
+{
+	struct device device = { .context = open_first(1) };
+
+	if (device.context)
+		device.gid_index = ipv4_index(device.context);
+	else
+		device.context = open_first(0);
 	if (!device.context)
 		die("there is no device");
-	ibv_free_device_list(list);
-	if (ibv_query_port(device.context, DEVICE_PORT, &port))
-		die("ibv_query_port");
-	/* The first GID with an IPv4 address, else the last one. */
-	for (int index = 0; index < port.gid_tbl_len; index++) {
-		union ibv_gid gid;
-
-		if (ibv_query_gid(device.context, DEVICE_PORT, index, &gid))
-			continue;
-		device.gid = gid;
-		device.gid_index = index;
-		if (!memcmp(gid.raw, mapped, sizeof(mapped)))
-			break;
-	}
+	if (ibv_query_gid(device.context, DEVICE_PORT, device.gid_index, &device.gid))
+		die("ibv_query_gid");
 	device.domain = ibv_alloc_pd(device.context);
 	if (!device.domain)
 		die("ibv_alloc_pd");

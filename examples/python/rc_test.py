@@ -72,7 +72,7 @@ def parse():
         description="SEND or RDMA WRITE a text from a client to a server",
         epilog="Without --server-ip this is the server. Both need the same --mode, --cm and --break.",
     )
-    parser.add_argument("--device", help="the device [default: the first]")
+    parser.add_argument("--device", help="the device [default: one with an IPv4 address]")
     parser.add_argument("--mode", choices=["send", "write"], help="the operation")
     parser.add_argument("--cm", action="store_true", help="connect with the connection manager")
     parser.add_argument("--server-ip", metavar="ADDR", help="be the client of this server")
@@ -391,16 +391,26 @@ def connect_tcp(server, port):
 
 
 def first_device(server):
-    """The loopback device for a server on this machine, else the first device."""
+    """The loopback device for a server on this machine, else the first with an IPv4 address."""
     names = [device.name.decode() for device in d.get_device_list()]
+    names.sort(key=lambda name: not has_ipv4(name))
     if server is None or server.startswith("127."):
         return next((name for name in names if name.endswith("lo")), names[0])
     return names[0]
 
 
+def has_ipv4(name):
+    with d.Context(name=name) as context:
+        return any(":ffff:" in entry.gid_str() for entry in gids(context))
+
+
+def gids(context):
+    return context.query_gid_table(max_entries=context.query_port(PORT).gid_tbl_len)
+
+
 def ipv4_index(context):
     """The index of the first GID with an IPv4 address, which most networks use."""
-    table = context.query_gid_table(max_entries=context.query_port(PORT).gid_tbl_len)
+    table = gids(context)
     mapped = (entry.gid_index for entry in table if ":ffff:" in entry.gid_str())
     return next(mapped, table[0].gid_index)
 

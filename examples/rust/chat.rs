@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use examples::{DeviceOptions, completed, point_to_capture};
+use examples::{DeviceOptions, completed, point_to_capture, println};
 use rocinante::{
     Access, CompletionQueue, Connection, Connector, Context, Key, Listener, MemoryRegion,
     ProtectionDomain, RemoteMemory, Request, Status,

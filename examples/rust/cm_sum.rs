@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Parser, Subcommand};
-use examples::{DeviceOptions, TIMEOUT, point_to_capture};
+use examples::{DeviceOptions, TIMEOUT, point_to_capture, println};
 use rocinante::rdma_cm::{Event, EventChannel, EventKind, PeerParameters, PortSpace};
 use rocinante::{
     Access, Completion, CompletionChannel, CompletionQueue, Context, Key, MemoryRegion, Notify,

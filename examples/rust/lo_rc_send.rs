@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use examples::{DeviceOptions, describe_gid, gid_index, point_to_capture, succeeded};
+use examples::{DeviceOptions, describe_gid, gid_index, point_to_capture, println, succeeded};
 use rocinante::{
     Access, CompletionQueue, ConnectOptions, Context, MemoryRegion, PreparedQueuePair,
     ProtectionDomain, QueuePair, Request,

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::num::ParseIntError;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Parser, Subcommand};
 use examples::{
-    DeviceOptions, Exchange, describe_gid, gid_index, listen, point_to_capture, text_of,
+    DeviceOptions, Exchange, describe_gid, gid_index, listen, point_to_capture, println, text_of,
 };
 use rocinante::{
     Access, AddressHandle, CompletedWork, Completion, CompletionQueue, ConnectOptions, Context,
@@ -71,8 +72,8 @@ enum Role {
         /// The number of lines
         #[arg(long, default_value_t = 3)]
         lines: usize,
-        /// Use this Q_Key instead of the server's
-        #[arg(long, value_name = "KEY")]
+        /// Use this Q_Key instead of the server's: a decimal number, or a hexadecimal one with 0x
+        #[arg(long, value_name = "KEY", value_parser = parse_key)]
         key: Option<u32>,
         #[command(flatten)]
         common: Common,
@@ -322,6 +323,13 @@ fn ask(side: &Side, to: &AddressHandle, line: &str) -> anyhow::Result<()> {
         }
     }
     bail!("\"{line}\" was not answered in {MAX_ATTEMPTS} attempts: lost, dropped, or nobody there")
+}
+
+fn parse_key(text: &str) -> Result<u32, ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
 }
 
 /// The queue pair of the server and its Q_Key.

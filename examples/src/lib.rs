@@ -3,9 +3,20 @@
 
 #![forbid(unsafe_code)]
 
+/// As `println` of the standard library; but a reader that stops early, such as `head`, ends the program
+/// without an error.
+#[macro_export]
+macro_rules! println {
+    ($($text:tt)*) => {
+        $crate::print_line(format_args!($($text)*))
+    };
+}
+
 mod device;
 mod tcp_exchange;
 
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -34,6 +45,14 @@ pub fn succeeded(completions: &CompletionQueue, what: &str) -> anyhow::Result<Co
         status as u32
     );
     Ok(completion)
+}
+
+/// Prints one line, for [`println!`].
+pub fn print_line(text: Arguments<'_>) {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        written => written.expect("the output can be written"),
+    }
 }
 
 /// Text in memory, up to the first zero.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::ensure;
-use examples::{Exchange, PeerInfo, succeeded, text_of};
+use examples::{Exchange, PeerInfo, println, succeeded, text_of};
 use rocinante::{
     Access, CompletionQueue, ConnectOptions, Context, Key, MemoryRegion, QueuePair, RemoteMemory,
     Request,

@@ -19,7 +19,7 @@ use std::thread;
 
 use anyhow::ensure;
 use clap::{Args, Parser, Subcommand};
-use examples::{DeviceOptions, describe_gid, gid_index, listen, point_to_capture};
+use examples::{DeviceOptions, describe_gid, gid_index, listen, point_to_capture, println};
 use rocinante::Context;
 
 use client::Client;

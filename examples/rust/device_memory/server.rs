@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use examples::{Exchange, PeerInfo, text_of};
+use examples::{Exchange, PeerInfo, println, text_of};
 use rocinante::{
     Access, CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QueuePair,
 };

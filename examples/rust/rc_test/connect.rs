@@ -7,7 +7,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::ensure;
-use examples::{Exchange, PeerInfo, TIMEOUT, listen, parse_memory, text_of};
+use examples::{Exchange, PeerInfo, TIMEOUT, listen, parse_memory, println, text_of};
 use rocinante::{
     Connection, Connector, Context, Key, Listener, QueuePair, QueuePairBuilder, RemoteMemory,
     Segment,
@@ -178,7 +178,15 @@ impl Link {
     pub(crate) fn end(&mut self) -> anyhow::Result<()> {
         match self {
             Link::Tcp { exchange, .. } => exchange.send("done"),
-            Link::Cm { connection, .. } => Ok(connection.disconnect()?),
+            Link::Cm { connection, .. } => {
+                connection.disconnect()?;
+                // A program that ends now would not see the server's answer.
+                ensure!(
+                    connection.wait_disconnected(TIMEOUT),
+                    "the server did not answer the disconnect"
+                );
+                Ok(())
+            }
         }
     }
 
@@ -191,7 +199,8 @@ impl Link {
                     connection.wait_disconnected(TIMEOUT),
                     "the client did not disconnect"
                 );
-                Ok(())
+                // Answer it.
+                Ok(connection.disconnect()?)
             }
         }
     }

@@ -17,7 +17,9 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, ValueEnum};
-use examples::{DeviceOptions, completed, describe_gid, gid_index, point_to_capture, text_of};
+use examples::{
+    DeviceOptions, completed, describe_gid, gid_index, point_to_capture, println, text_of,
+};
 use rocinante::{
     Access, AsyncEvent, Completion, CompletionQueue, ConnectOptions, Context, Key, MemoryRegion,
     QueuePairBuilder, RemoteMemory, Request, Status,

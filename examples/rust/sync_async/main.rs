@@ -16,7 +16,7 @@ mod with_epoll;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use examples::{DeviceOptions, describe_gid, gid_index, point_to_capture};
+use examples::{DeviceOptions, describe_gid, gid_index, point_to_capture, println};
 use rocinante::Context;
 
 /// The same echo with blocking calls, with epoll, and with async

@@ -4,29 +4,43 @@ use std::fs::File;
 use std::path::Path;
 
 use pcap_file::pcapng::{Block, PcapNgReader};
-use wire::{Aeth, NakCode, Opcode, Packet, Syndrome};
+use wire::cm::Message;
+use wire::{Aeth, NakCode, Opcode, Packet, Syndrome, mad};
 
-/// The opcodes and syndromes in a capture.
-pub(crate) struct Capture(Vec<(Opcode, Option<Syndrome>)>);
+/// What a capture contains.
+pub(crate) struct Capture {
+    /// The opcodes and syndromes of its packets.
+    packets: Vec<(Opcode, Option<Syndrome>)>,
+    /// The messages of the connection manager.
+    messages: Vec<Message>,
+}
 
 impl Capture {
     pub(crate) fn read(path: &Path) -> Self {
         const IP_AND_UDP: usize = 28;
         let file = File::open(path).expect("the program leaves a capture");
         let mut reader = PcapNgReader::new(file).expect("a capture");
-        let mut packets = Vec::new();
+        let (mut packets, mut messages) = (Vec::new(), Vec::new());
         while let Some(block) = reader.next_block() {
             if let Block::EnhancedPacket(block) = block.expect("a whole block") {
                 let packet = Packet::parse(&block.data[IP_AND_UDP..]).expect("a packet");
                 let syndrome = packet.aeth().map(Aeth::syndrome);
                 packets.push((packet.opcode, syndrome));
+                let datagram = <[u8; mad::LENGTH]>::try_from(&*packet.payload.to_vec());
+                let message = datagram.ok().and_then(|it| Message::parse(&it).ok());
+                messages.extend(message.map(|(_, message)| message));
             }
         }
-        Self(packets)
+        Self { packets, messages }
+    }
+
+    pub(crate) fn has_disconnect_reply(&self) -> bool {
+        let is_reply = |message: &Message| matches!(message, Message::DisconnectReply(_));
+        self.messages.iter().any(is_reply)
     }
 
     pub(crate) fn has(&self, opcode: Opcode) -> bool {
-        self.0.iter().any(|(found, _)| *found == opcode)
+        self.packets.iter().any(|(found, _)| *found == opcode)
     }
 
     pub(crate) fn rejects(&self, code: NakCode) -> bool {
@@ -40,10 +54,10 @@ impl Capture {
             matches!(pair[0].1, Some(Syndrome::ReceiverNotReady(_)))
                 && pair[1].0 == Opcode::RcSendOnly
         };
-        self.0.windows(2).filter(is_retry).count()
+        self.packets.windows(2).filter(is_retry).count()
     }
 
     fn syndromes(&self) -> impl Iterator<Item = Syndrome> {
-        self.0.iter().filter_map(|(_, syndrome)| *syndrome)
+        self.packets.iter().filter_map(|(_, syndrome)| *syndrome)
     }
 }

@@ -6,7 +6,7 @@ mod run;
 use std::net::UdpSocket;
 
 use capture::Capture;
-use run::{Directory, Pair, Running, alone};
+use run::{Directory, Pair, Running, alone, without_a_reader};
 use wire::{Deth, Flow, NakCode, Opcode, PacketHead, Psn, Qpn, QueueKey, ROCE_PORT, icrc};
 
 const HELLO: &str = "\">>> client saying hello .......... \"";
@@ -20,6 +20,12 @@ fn lo_rc_send_is_in_the_capture_although_it_never_leaves_the_machine() {
     let capture = Capture::read(&directory.file("lo_rc_send.pcapng"));
     assert!(capture.has(Opcode::RcSendOnly));
     assert!(capture.has(Opcode::RcAcknowledge));
+}
+
+#[test]
+fn a_reader_that_stops_early_ends_the_program_without_an_error() {
+    let directory = Directory::new("stops-early");
+    assert_eq!(without_a_reader(&directory, 25, "lo_rc_send"), "");
 }
 
 /// Runs `rc_test`, the client and the server with the same options; what they said.
@@ -68,6 +74,8 @@ fn rc_test_is_introduced_by_the_connection_manager() {
     // The manager's messages are datagrams to queue pair 1.
     assert!(capture.has(Opcode::UdSendOnly));
     assert!(capture.has(Opcode::RcWriteOnly));
+    // The client waits for the answer to its disconnect.
+    assert!(capture.has_disconnect_reply());
 }
 
 /// What every kind of `--break` must lead to.
@@ -298,7 +306,7 @@ fn ud_echo_drops_datagrams_with_another_key() {
     let pair = Pair::new(&directory, 20, "ud_echo");
     let mut server = pair.server(&["server", "--port", "0"], "");
     let (address, port) = (pair.server_address(), server.port());
-    let client = ["client", &address, "--port", &port, "--key", "4321"];
+    let client = ["client", &address, "--port", &port, "--key", "0x4321"];
     let complaint = pair.client(&client, "").complaint();
     assert!(complaint.contains("was not answered"), "{complaint}");
     assert!(!server.success().contains("receive"));

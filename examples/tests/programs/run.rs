@@ -1,7 +1,7 @@
 //! Running the programs, one alone or two that talk, and never longer than they may take.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -71,6 +71,16 @@ fn command(directory: &Directory, name: &str, address: &str, arguments: &[&str])
 pub(crate) fn alone(directory: &Directory, number: u8, name: &str, arguments: &[&str]) -> String {
     let command = command(directory, name, &address(number, 1), arguments);
     Running::start(command, "").success()
+}
+
+/// Runs a program whose output nobody reads; what it complained about.
+pub(crate) fn without_a_reader(directory: &Directory, number: u8, name: &str) -> String {
+    let mut command = command(directory, name, &address(number, 1), &[]);
+    let (reader, writer) = io::pipe().expect("a pipe");
+    drop(reader);
+    let output = command.stdout(writer).output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A server and a client of one program, each with an address of its own.
