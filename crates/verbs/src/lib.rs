@@ -190,6 +190,8 @@
 //! rocinante = { path = "rocinante/crates/verbs", features = ["sim"] }
 //! ```
 //!
+//! With this feature, import what you need by name: after `use rocinante::*`, `#[test]` is ambiguous, because the attribute is imported, too.
+//!
 //! # Devices of the system
 //!
 //! [`Context::open`] also opens the RDMA devices of the system, such as `mlx5_0` or the kernel's `rxe0`, through the system's libibverbs.
