@@ -130,7 +130,10 @@ prints! {
         ["is still being retried: no response for 1.", "its process has ended, nothing serves UDP port 4791 at 127.57.16.2 any more"]
         ["IBV_WC_RETRY_EXC_ERR", "its process has ended, nothing serves UDP port 4791 at 127.57.16.2 any more"];
     a_connection_request_without_an_answer: "no answer to a request"
-        ["from 127.57.17.1 (lo) to 127.57.17.9:7199 has no answer yet", "no process serves UDP port 4791 at 127.57.17.9"];
+        ["from 127.57.17.1 (lo) to 127.57.17.9:7199 has no answer yet", "127.57.17.9 may be reachable, but does not answer"];
+    a_connection_request_to_an_address_without_a_process: "no process for a request"
+        ["to 127.57.18.9:7199 has no answer yet", "no process serves UDP port 4791 at 127.57.18.9"]
+        ["from 127.57.18.1 (lo) to 127.57.18.9:7199", "reason 8: no program listens", "roci explain reject 8"];
     a_peer_that_is_connected_elsewhere: "connected elsewhere"
         ["127.57.8.1 sends requests to QP 0x", "is connected to QP 0x", "at 127.57.8.3"]
         ["IBV_WC_RETRY_EXC_ERR"];

@@ -1,8 +1,9 @@
 //! Scenarios with a peer that does not respond or rejects a request.
 
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use rocinante::rdma_cm::{EventChannel, EventKind, Parameters, PortSpace};
+use rocinante::rdma_cm::{CmId, EventChannel, EventKind, Parameters, PortSpace};
 use rocinante::{
     AddressHandle, ConnectOptions, Connector, Endpoint, Listener, Psn, Qpn, QueueKey, Request,
     Status,
@@ -78,6 +79,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         assert_eq!(outcome.status, Status::RetriesExhausted);
     }),
     ("no answer to a request", no_answer_to_a_request),
+    ("no process for a request", no_process_for_a_request),
     ("unknown number here", || {
         let end = end("127.57.4.1");
         let prepared = end.prepare(short_timeouts());
@@ -209,21 +211,36 @@ fn wrong_first_psn(left: &str, right: &str, expected: fn(Psn) -> Psn) {
     send_times_out(&left, here, peer);
 }
 
-/// The peer's machine exists, but no process there uses RDMA.
+/// The peer's machine gets the requests, but nothing there answers them.
 fn no_answer_to_a_request() {
+    let _silent = UdpSocket::bind("127.57.17.9:4791").expect("the port is free");
+    let (channel, _id) = request("127.57.17.1:0", "127.57.17.9:7199");
+    // The request is repeated after six seconds.
+    let event = channel.wait_for(Duration::from_secs(8));
+    assert!(event.is_none(), "nobody answers");
+}
+
+/// The peer's machine exists, but no process there uses RDMA: it says so by ICMP.
+fn no_process_for_a_request() {
+    let (channel, _id) = request("127.57.18.1:0", "127.57.18.9:7199");
+    // After two such answers: the request is repeated after six seconds.
+    let event = channel.wait_for(TIMEOUT).expect("an event");
+    assert!(matches!(event.kind, EventKind::Rejected { .. }));
+}
+
+/// Asks for a connection.
+fn request(from: &str, to: &str) -> (EventChannel, CmId) {
     let channel = EventChannel::new().expect("a channel");
     let id = channel.create_id(PortSpace::Tcp);
-    let from = "127.57.17.1:0".parse().expect("an address");
-    let to = "127.57.17.9:7199".parse().expect("an address");
+    let from = from.parse().expect("an address");
+    let to = to.parse().expect("an address");
     id.resolve_address(Some(from), to, TIMEOUT)
         .expect("a device");
     channel.wait_for(TIMEOUT).expect("an event");
     id.resolve_route(TIMEOUT).expect("an address");
     channel.wait_for(TIMEOUT).expect("an event");
     id.connect(&Parameters::new(Qpn::new(17))).expect("a route");
-    // The request is repeated after six seconds.
-    let event = channel.wait_for(Duration::from_secs(8));
-    assert!(event.is_none(), "nobody answers");
+    (channel, id)
 }
 
 fn wrong_queue_key() {
