@@ -448,10 +448,12 @@ impl Collection {
     }
 }
 
-/// Whether a datagram is a probe of Rocinante's port sharing. RoCE devices drop it.
+/// Whether a datagram is a RoCE packet, and not a probe of Rocinante's port sharing or an empty one, which looks whether anybody
+/// serves the port. RoCE devices drop both.
 fn is_roce(datagram: &Datagram<'_>) -> bool {
     const PROBE: [u8; 4] = [0xff, 0x0f, b'r', b'c'];
-    datagram.flow.destination_port == ROCE_PORT && !datagram.payload.starts_with(&PROBE)
+    let is_probe = datagram.payload.is_empty() || datagram.payload.starts_with(&PROBE);
+    datagram.flow.destination_port == ROCE_PORT && !is_probe
 }
 
 /// The part of a comment that names injected faults.

@@ -219,6 +219,18 @@ fn address_without_a_process_rejects_after_seconds() {
 }
 
 #[test]
+fn a_server_may_start_seconds_after_its_client() {
+    let server = thread::spawn(|| {
+        thread::sleep(Duration::from_secs(4));
+        let listener = Listener::bind("127.54.3.5:7176").unwrap();
+        accept(listener.wait(), b"late")
+    });
+    let (_side, connection) = connect("127.54.3.5:7176".parse().unwrap(), b"").unwrap();
+    assert!(connection.private_data().starts_with(b"late"));
+    server.join().unwrap();
+}
+
+#[test]
 fn silent_host_is_reported_after_the_timeout() {
     let source = "127.54.4.1:0".parse().unwrap();
     let connector = Connector::resolve_from(source, "127.54.4.9:7174").unwrap();

@@ -12,7 +12,7 @@ use crate::planted_bug::Bug;
 use crate::retained_state::TimeWait;
 
 /// How many requests without a response are kept.
-const MAX_UNANSWERED: usize = 16;
+const MAX_UNANSWERED: usize = 1024;
 
 impl Manager {
     /// When to call [`handle_timeout`](Self::handle_timeout).

@@ -177,7 +177,7 @@ fn options_change_the_request_and_the_queue_pair_attributes() {
 #[test]
 fn only_the_newest_unanswered_ids_are_kept() {
     let mut conversation = Conversation::new();
-    let ids: Vec<_> = (0..20).map(|_| conversation.connecting().0).collect();
+    let ids: Vec<_> = (0..1030).map(|_| conversation.connecting().0).collect();
     // Nobody fetches them meanwhile.
     assert_eq!(
         conversation.peer_receives(REQUEST_INTERVAL).len(),
@@ -185,7 +185,7 @@ fn only_the_newest_unanswered_ids_are_kept() {
     );
     let kept = std::iter::from_fn(|| conversation.manager.poll_unanswered());
     let kept: Vec<_> = kept.collect();
-    assert_eq!(kept.len(), 16);
+    assert_eq!(kept.len(), 1024);
     assert!(kept.iter().all(|kept| ids.contains(&kept.id)));
 }
 

@@ -96,7 +96,7 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         }
         EventKind::Rejected { reason, .. } => {
             let code = u32::from(reason.code());
-            let wrong = format!("the peer rejected it, with reason {code}: {reason}.");
+            let wrong = format!("it was rejected, with reason {code}: {reason}.");
             return Some(
                 diagnostic(device, failure, &wrong, of_reason(code)?).code(CodeKind::Reject, code),
             );

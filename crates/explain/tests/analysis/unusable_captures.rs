@@ -88,6 +88,9 @@ fn malformed_packets_are_reported_and_own_probes_are_not() {
         ["Frame 1 is no packet: transport header version 15, the only known one is 0."]
     );
     let probe = [&[0xff, 0x0f, b'r', b'c'][..], &[7; 12]].concat();
-    let analysis = crate::kernel_captures::analysed(&capture(DataLink::RAW, &datagram(&probe)));
-    assert_eq!((analysis.anomalies.len(), analysis.capture.foreign), (0, 1));
+    let of_closed_port = Vec::new();
+    for probe in [probe, of_closed_port] {
+        let analysis = crate::kernel_captures::analysed(&capture(DataLink::RAW, &datagram(&probe)));
+        assert_eq!((analysis.anomalies.len(), analysis.capture.foreign), (0, 1));
+    }
 }

@@ -1,70 +1,144 @@
-//! Connection requests without an answer: a peer whose machine has no process at the RoCE port has rejected them.
+//! Connection requests without an answer: a machine where no process serves the RoCE port has rejected them.
 //!
 //! A kernel rejects a request for a service that nobody has. Devices in user space exist only while a process runs, and the
-//! machine itself reports that none does: by an ICMP error, which sockets of a device do not receive. So a request that is
-//! retransmitted is accompanied by an empty datagram from a socket of its own.
+//! machine itself reports that none does: by an ICMP error, which sockets of a device do not receive. So a while after a request
+//! was sent in vain several times, an empty datagram follows it from a socket of its own.
 
 use std::io;
-use std::net::{IpAddr, UdpSocket};
-use std::time::Instant;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use cm::{ExchangeState, Id, Unanswered};
 use wire::ROCE_PORT;
 
 use super::LaneState;
 use crate::diagnostics::{Problem, UnansweredRequest};
+use crate::lane::earliest;
 
-/// How often the port must be closed, one retransmission after the other. So a server may start a few seconds after its client.
-const REJECT_AFTER: u8 = 2;
+/// How often a request is retransmitted before its peer's port is probed. So a server may start six seconds after its client.
+const PATIENCE: u8 = 3;
 
-/// How many requests are watched at a time. Others end when they time out.
-const MAX_WATCHED: usize = 16;
+/// How long after the request a probe follows. If no process receives the probe, none has received the request.
+const PROBE_DELAY: Duration = Duration::from_millis(20);
+
+/// How long to wait for the result, and for the next attempt: a machine reports one closed port each second to each peer, and a
+/// request may have used that up.
+const RESULT_DELAY: Duration = Duration::from_millis(50);
+const NEXT_ATTEMPT: Duration = Duration::from_millis(1200);
+
+/// How often a port is probed after one request. Without a result, the request is repeated until it times out.
+const MAX_ATTEMPTS: u8 = 3;
+
+/// How many ports are watched at a time. Requests to others end when they time out.
+const MAX_WATCHED: usize = 64;
 
 /// Requests whose peers may not run.
 #[derive(Default)]
-pub(crate) struct UnansweredRequests(Vec<(Id, PortWatch)>);
+pub(crate) struct UnansweredRequests(Vec<PortWatch>);
 
 /// Watches the RoCE port of a peer.
 struct PortWatch {
+    path: (SocketAddr, SocketAddr),
     socket: UdpSocket,
-    /// How many datagrams came back.
-    closed: u8,
+    /// The requests to it, and when each was last sent.
+    requests: Vec<(Id, Instant)>,
+    step: Step,
+    attempts: u8,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    /// Wait for the next retransmission.
+    Wait,
+    ProbeAt(Instant),
+    /// When to look for the result, and when the probe was sent.
+    LookAt(Instant, Instant),
 }
 
 impl PortWatch {
-    fn new(source: IpAddr, peer: IpAddr) -> io::Result<Self> {
-        let socket = UdpSocket::bind((source, 0))?;
-        socket.connect((peer, ROCE_PORT))?;
+    fn new(path: (SocketAddr, SocketAddr)) -> io::Result<Self> {
+        let socket = UdpSocket::bind(path.0)?;
+        socket.connect(path.1)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, closed: 0 })
+        Ok(Self {
+            path,
+            socket,
+            requests: Vec::new(),
+            step: Step::Wait,
+            attempts: 0,
+        })
     }
 
-    /// Takes the result of the last datagram, and sends another one.
-    fn probe(&mut self) {
-        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        if self.socket.recv(&mut [0]).is_err_and(refused) {
-            self.closed += 1;
+    fn note_request(&mut self, now: Instant, id: Id) {
+        self.requests.retain(|(known, _)| *known != id);
+        self.requests.push((id, now));
+        self.attempts = 0;
+        if matches!(self.step, Step::Wait) {
+            self.step = Step::ProbeAt(now + PROBE_DELAY);
         }
-        // An error that is left over concerns the last datagram.
-        let _ = self.socket.send(&[]);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.step {
+            Step::Wait => None,
+            Step::ProbeAt(at) | Step::LookAt(at, _) => Some(at),
+        }
+    }
+
+    /// Does what is due. If the port is closed, returns the requests that nobody has received.
+    fn advance(&mut self, now: Instant) -> Vec<Id> {
+        match self.step {
+            Step::ProbeAt(at) if at <= now => {
+                self.attempts += 1;
+                // An error of an earlier probe would be reported instead of sending this one.
+                let _ = self.is_refused();
+                let _ = self.socket.send(&[]);
+                self.step = Step::LookAt(now + RESULT_DELAY, now);
+                Vec::new()
+            }
+            Step::LookAt(at, sent) if at <= now => self.look(now, sent),
+            _ => Vec::new(),
+        }
+    }
+
+    fn look(&mut self, now: Instant, sent: Instant) -> Vec<Id> {
+        let is_refused = self.is_refused();
+        let is_before = |(_, at): &mut (Id, Instant)| is_refused && *at + PROBE_DELAY <= sent;
+        let refused: Vec<_> = self.requests.extract_if(.., is_before).collect();
+        self.step = if self.requests.is_empty() || self.attempts >= MAX_ATTEMPTS {
+            Step::Wait
+        } else {
+            Step::ProbeAt(now + NEXT_ATTEMPT)
+        };
+        refused.into_iter().map(|(id, _)| id).collect()
+    }
+
+    fn is_refused(&self) -> bool {
+        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        self.socket.recv(&mut [0]).is_err_and(refused)
     }
 }
 
 impl UnansweredRequests {
-    /// Notes a retransmission. Returns whether the peer's port is closed.
-    fn note(&mut self, id: Id, source: IpAddr, peer: IpAddr) -> bool {
-        let is_known = self.0.iter().any(|(watched, _)| *watched == id);
-        if !is_known
+    fn note(&mut self, now: Instant, id: Id, mut local: SocketAddr, mut peer: SocketAddr) {
+        local.set_port(0);
+        peer.set_port(ROCE_PORT);
+        let path = (local, peer);
+        if !self.0.iter().any(|watch| watch.path == path)
             && self.0.len() < MAX_WATCHED
-            && let Ok(watch) = PortWatch::new(source, peer)
+            && let Ok(watch) = PortWatch::new(path)
         {
-            self.0.push((id, watch));
+            self.0.push(watch);
         }
-        let watch = self.0.iter_mut().find(|(watched, _)| *watched == id);
-        watch.is_some_and(|(_, watch)| {
-            watch.probe();
-            watch.closed >= REJECT_AFTER
-        })
+        if let Some(watch) = self.0.iter_mut().find(|watch| watch.path == path) {
+            watch.note_request(now, id);
+        }
+    }
+
+    /// When something is to be done.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let deadlines = self.0.iter().map(PortWatch::deadline);
+        deadlines.fold(None, earliest)
     }
 }
 
@@ -84,15 +158,25 @@ impl LaneState {
                 problems.push(Problem::Unanswered(UnansweredRequest { local, peer }));
             }
             if let (Some(local), Some(peer), None) = (local, peer, self.sockets.simulated())
-                && self.unanswered.note(id, local.ip(), peer.ip())
+                && retransmissions >= PATIENCE
             {
-                self.host.manager().handle_closed_port(now, id);
+                self.unanswered.note(now, id, local, peer);
             }
         }
         if !self.unanswered.0.is_empty() {
-            let manager = self.host.manager();
-            (self.unanswered.0).retain(|(id, _)| waits(manager.phase(*id)));
+            self.advance_watches(now);
         }
+    }
+
+    fn advance_watches(&mut self, now: Instant) {
+        let manager = self.host.manager();
+        self.unanswered.0.retain_mut(|watch| {
+            (watch.requests).retain(|(id, _)| waits(manager.phase(*id)));
+            for id in watch.advance(now) {
+                manager.handle_closed_port(now, id);
+            }
+            !watch.requests.is_empty()
+        });
     }
 }
 
@@ -105,21 +189,61 @@ fn waits(phase: Option<ExchangeState>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use cm::ServiceType;
+    use wire::cm::PortSpace;
 
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    use super::*;
+    use crate::Driver;
+    use crate::clock::now;
+
+    fn ids() -> [Id; 2] {
+        let driver = Driver::without_thread("127.58.95.9");
+        let mut state = driver.lane.lock();
+        [(); 2].map(|()| {
+            let manager = state.manager();
+            let id = manager.create_id(PortSpace::Tcp, ServiceType::ReliableConnection);
+            id.expect("room")
+        })
+    }
+
+    fn watch(peer: &str) -> PortWatch {
+        let peer = SocketAddr::new(peer.parse().unwrap(), ROCE_PORT);
+        PortWatch::new(("127.0.0.1:0".parse().unwrap(), peer)).unwrap()
+    }
 
     #[test]
-    fn a_port_is_closed_if_two_datagrams_come_back() {
-        let peer = IpAddr::from([127, 58, 95, 1]);
-        let mut watch = PortWatch::new(HERE, peer).unwrap();
-        let mut closed = || {
-            watch.probe();
-            watch.closed
-        };
-        assert_eq!([closed(), closed(), closed()], [0, 1, 2]);
-        let served = UdpSocket::bind((peer, ROCE_PORT)).unwrap();
-        assert_eq!([closed(), closed(), closed()], [3, 3, 3]);
-        drop(served);
+    fn requests_before_the_probe_of_a_closed_port_are_rejected_and_later_ones_are_not() {
+        let [early, late] = ids();
+        let mut watch = watch("127.58.95.1");
+        let begin = now();
+        watch.note_request(begin, early);
+        assert!(watch.advance(begin).is_empty());
+        let probe = begin + PROBE_DELAY;
+        assert_eq!(watch.deadline(), Some(probe));
+        assert!(watch.advance(probe).is_empty());
+        watch.note_request(probe, late);
+        assert_eq!(watch.advance(probe + RESULT_DELAY), [early]);
+        let again = probe + RESULT_DELAY + NEXT_ATTEMPT;
+        assert_eq!(watch.deadline(), Some(again));
+        assert!(watch.advance(again).is_empty());
+        assert_eq!(watch.advance(again + RESULT_DELAY), [late]);
+        assert_eq!(watch.deadline(), None);
+    }
+
+    #[test]
+    fn requests_to_a_port_that_a_process_serves_are_left_alone() {
+        let [id, _] = ids();
+        let mut watch = watch("127.58.95.2");
+        // Nobody serves it, and then somebody does.
+        let _ = watch.socket.send(&[]);
+        let _served = UdpSocket::bind(watch.path.1).unwrap();
+        watch.note_request(now(), id);
+        let mut steps = 0;
+        while let Some(at) = watch.deadline() {
+            assert!(watch.advance(at).is_empty());
+            steps += 1;
+        }
+        assert_eq!(steps, 2 * MAX_ATTEMPTS);
+        assert_eq!(watch.requests.len(), 1);
     }
 }
