@@ -27,7 +27,7 @@ use crate::cm_events::Subscriber;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reporter};
 use crate::lane::poll_yield::Yielding;
-use crate::lane::spin_history::SpinHistory;
+use crate::lane::spin_history::{BoundedSpins, SpinHistory};
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
 use crate::lane::{Awaited, CHECKED_SLOWDOWN, Lane, Locked};
@@ -161,6 +161,7 @@ impl Driver {
             yielding: Yielding::default(),
             message_spins: SpinHistory::default(),
             ring_spins: SpinHistory::default(),
+            outside_spins: BoundedSpins::default(),
             sleepers: AtomicUsize::new(0),
             thread_sleeps_until: AtomicU64::new(u64::MAX),
             thread_parked: AtomicBool::new(false),

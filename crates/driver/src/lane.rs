@@ -22,7 +22,7 @@ use crate::check::DeviceCheck;
 use crate::clock::now;
 use crate::diagnostics::Reporter;
 use crate::lane::poll_yield::Yielding;
-use crate::lane::spin_history::SpinHistory;
+use crate::lane::spin_history::{BoundedSpins, SpinHistory};
 use crate::lane::state::LaneState;
 use crate::lanes::Common;
 use crate::service_reservations::Services;
@@ -46,6 +46,9 @@ pub(crate) const CHECKED_SLOWDOWN: u32 = 10;
 /// How long to spin on the shared-memory rings before sleeping. A reply through a ring takes a few
 /// microseconds; going to sleep and waking up takes longer.
 pub(crate) const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
+
+/// How long to spin before a program waits at a descriptor. A reply through sockets takes seven microseconds.
+pub(crate) const WAIT_SPIN_TIME: Duration = Duration::from_micros(12);
 
 /// How long a thread that was woken by the first packets of a message waits for each further part without sleeping.
 const MESSAGE_SPIN_TIME: Duration = Duration::from_micros(15);
@@ -107,6 +110,8 @@ pub(crate) struct Lane {
     pub(crate) message_spins: SpinHistory,
     /// Spins for a reply through shared memory.
     pub(crate) ring_spins: SpinHistory,
+    /// Spins of programs that wait at a descriptor next.
+    pub(crate) outside_spins: BoundedSpins,
     /// How many application threads sleep on the sockets.
     pub(crate) sleepers: AtomicUsize,
     /// How many threads, of the application and the lane's own, sleep on the sockets now. Increased under the lock.
@@ -195,21 +200,47 @@ impl Lane {
     }
 
     /// Makes progress for an application thread that polls.
-    pub(crate) fn progress_for(
-        &self,
-        state: &mut LaneState,
+    pub(crate) fn progress_for<'s>(
+        &'s self,
+        mut state: Locked<'s>,
         queue: &CompletionQueue,
-    ) -> Option<Completion> {
-        let now = now();
-        self.note_poll(now);
-        let completion = state
-            .progress_for(now, queue)
-            .or_else(|| state.poll_before_sleep(now, queue));
+    ) -> (Locked<'s>, Option<Completion>) {
+        let begin = now();
+        self.note_poll(begin);
+        let mut completion = state.progress_for(begin, queue);
+        if completion.is_none() && state.waits_outside_next(queue) {
+            (state, completion) = self.spin_before_wait(state, queue, begin);
+            completion = completion.or_else(|| state.poll_before_sleep(now(), queue));
+        }
         if completion.is_some() {
             self.yielding.note_found();
         }
-        self.schedule_unsent(state, now);
-        completion
+        self.schedule_unsent(&state, begin);
+        (state, completion)
+    }
+
+    /// Spins for a program that waits at a descriptor next, because a reply on the same machine often arrives before the program is
+    /// asleep. The lock is free between the attempts.
+    fn spin_before_wait<'s>(
+        &'s self,
+        mut state: Locked<'s>,
+        queue: &CompletionQueue,
+        begin: Instant,
+    ) -> (Locked<'s>, Option<Completion>) {
+        if !self.outside_spins.is_worthwhile() {
+            return (state, None);
+        }
+        loop {
+            drop(state);
+            std::hint::spin_loop();
+            state = self.lock();
+            let now = now();
+            let completion = state.poll_once_more(now, queue);
+            if completion.is_some() || now >= begin + WAIT_SPIN_TIME {
+                self.outside_spins.note(completion.is_some());
+                return (state, completion);
+            }
+        }
     }
 
     /// Sets a deadline for the lane's thread if responses wait for the application's next call or a

@@ -82,7 +82,7 @@ impl Driver {
             self.publish_later(state);
             return Some(completion);
         }
-        self.lane.progress_for(&mut state, &queue.queue)
+        self.lane.progress_for(state, &queue.queue).1
     }
 
     /// Takes the oldest completion without the lane's lock, if that is possible.
@@ -142,7 +142,9 @@ impl Driver {
             state.note_polled(queue.id());
             let mut count = state.poll_completions(&queue.queue, limit, &mut take);
             if count == 0 {
-                take(self.lane.progress_for(&mut state, &queue.queue)?);
+                let completion;
+                (state, completion) = self.lane.progress_for(state, &queue.queue);
+                take(completion?);
                 count = 1 + state.poll_completions(&queue.queue, limit - 1, &mut take);
             }
             Some((state, count))

@@ -38,9 +38,61 @@ impl SpinHistory {
     }
 }
 
+/// How many spins in a row may succeed.
+const MAX_IN_A_ROW: u32 = 8;
+
+/// Spins of a program that takes messages until there are none, and then waits for other things, too.
+///
+/// Each spin that succeeds gives it one more message. Without a limit, a busy peer would keep it from ever waiting.
+#[derive(Debug, Default)]
+pub(crate) struct BoundedSpins {
+    history: SpinHistory,
+    /// How many spins have succeeded since the program last waited.
+    in_a_row: AtomicU32,
+}
+
+impl BoundedSpins {
+    /// Whether to spin this time.
+    pub(crate) fn is_worthwhile(&self) -> bool {
+        if self.in_a_row.load(Ordering::Relaxed) >= MAX_IN_A_ROW {
+            self.in_a_row.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.history.is_worthwhile()
+    }
+
+    /// Reports how a spin ended.
+    pub(crate) fn note(&self, succeeded: bool) {
+        self.history.note(succeeded);
+        if succeeded {
+            self.in_a_row.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.in_a_row.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_waits_after_some_spins_that_succeeded() {
+        let spins = BoundedSpins::default();
+        let row = || {
+            (0..)
+                .take_while(|_| {
+                    let spins_on = spins.is_worthwhile();
+                    spins.note(true);
+                    spins_on
+                })
+                .count()
+        };
+        assert!(spins.is_worthwhile());
+        spins.note(false);
+        assert!(!spins.is_worthwhile(), "the last one was in vain");
+        assert_eq!(row(), MAX_IN_A_ROW as usize);
+    }
 
     /// How many opportunities are left out before the next spin.
     fn skipped(history: &SpinHistory) -> usize {

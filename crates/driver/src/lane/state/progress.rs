@@ -131,17 +131,29 @@ impl LaneState {
             && !self.sockets.has_shortcuts()
     }
 
-    /// A program that armed a queue and finds it empty waits on a descriptor next. From now on packets through
-    /// shared memory raise the descriptor. Returns a completion if one arrived before that.
+    /// Whether a program whose queue is empty waits at a descriptor next, and packets wake it there.
+    pub(crate) fn waits_outside_next(&self, queue: &CompletionQueue) -> bool {
+        self.packet_wakeups.are_used() && queue.is_armed() && self.sockets.simulated().is_none()
+    }
+
+    /// Receives packets. Returns a completion if they bring one.
+    pub(crate) fn poll_once_more(
+        &mut self,
+        now: Instant,
+        queue: &CompletionQueue,
+    ) -> Option<Completion> {
+        let arrived = self.receive(now, PollScope::LastActive);
+        (arrived > 0).then(|| self.progress_for(now, queue))?
+    }
+
+    /// For a program that [waits outside next](Self::waits_outside_next). From now on packets through shared memory raise its
+    /// descriptor. Returns a completion if one arrived before that.
     pub(crate) fn poll_before_sleep(
         &mut self,
         now: Instant,
         queue: &CompletionQueue,
     ) -> Option<Completion> {
-        if !self.packet_wakeups.are_used() || !self.sockets.has_shortcuts() {
-            return None;
-        }
-        if !queue.is_armed() {
+        if !self.sockets.has_shortcuts() {
             return None;
         }
         for _ in 0..MAX_RECEIVES {
@@ -321,6 +333,7 @@ impl LaneState {
         let due = earliest(due, self.sockets.retry_at());
         let due = earliest(due, self.statistics_deadline());
         let due = earliest(due, self.shortcut.deadline());
+        let due = earliest(due, self.unanswered.deadline());
         earliest(due, self.sockets.maintenance_at())
     }
 
@@ -406,6 +419,24 @@ mod tests {
     }
 
     #[test]
+    fn a_poll_before_a_wait_at_the_descriptor_spins() {
+        let (_here, there) = End::pair_with_rings(["127.58.91.46", "127.58.91.47"]);
+        let channel = there.channel();
+        there.driver.offer_packet_wakeups(&channel);
+        there.empty_sockets();
+        let queue = there.driver.polled_queue(there.completions);
+        let queue = queue.expect("it exists");
+        let spins = &there.driver.lane.outside_spins;
+        assert!(there.driver.poll_without_yield(&queue).is_none());
+        assert!(spins.is_worthwhile(), "no poll of an unarmed queue spins");
+        there.driver.arm(there.completions, engine::Notify::Any);
+        let begin = now();
+        assert!(there.driver.poll_without_yield(&queue).is_none());
+        assert!(now() >= begin + crate::lane::WAIT_SPIN_TIME);
+        assert!(!spins.is_worthwhile(), "that was in vain");
+    }
+
+    #[test]
     fn a_poll_for_notifications_leaves_no_packet_in_the_rings() {
         leaves_no_packet_in_the_rings(["127.58.91.42", "127.58.91.43"], |state, _, awaited| {
             state.finish_outside(now(), awaited);
@@ -425,6 +456,8 @@ mod tests {
         there.driver.arm(there.completions, engine::Notify::Any);
         here.send_to(&there);
         assert!(there.has_readable_socket(timeout), "the packet arrives");
+        // A poll that spins before the wait would find it.
+        there.driver.lane.outside_spins.note(false);
         assert!(poll().is_none() && there.has_readable_socket(Duration::ZERO));
         assert!(poll().is_some(), "the program goes on polling");
         here.send_to(&there);
