@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -231,12 +232,13 @@ pub(super) fn finds(program: &str) {
 
 /// Runs the three processes. Returns the rules that they violate, and what they said.
 fn run(program: &str, wrong: bool) -> (BTreeSet<String>, String) {
+    let number = own_number();
     let (say, said) = mpsc::channel();
     let mut inputs: Vec<ChildStdin> = Vec::new();
     let mut readers = Vec::new();
     let mut children: Vec<(Child, thread::JoinHandle<String>)> = Vec::new();
     for role in ROLES {
-        let mut child = start(program, wrong, role);
+        let mut child = start(program, wrong, role, number);
         inputs.push(child.stdin.take().expect("a pipe"));
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let say = say.clone();
@@ -290,8 +292,14 @@ fn run(program: &str, wrong: bool) -> (BTreeSet<String>, String) {
     (rules.collect(), text.clone())
 }
 
-fn start(program: &str, wrong: bool, role: Role) -> Child {
-    let number = std::process::id() % 50_000;
+/// A number for three processes that no others use at the same time: tests run side by side, in one process or in several.
+fn own_number() -> u32 {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    std::process::id().wrapping_mul(64).wrapping_add(run) % 50_000
+}
+
+fn start(program: &str, wrong: bool, role: Role, number: u32) -> Child {
     Command::new(std::env::current_exe().expect("this test"))
         .args(["role", "--exact", "--ignored", "--nocapture"])
         .env("PROGRAM", program)
