@@ -49,8 +49,9 @@ impl Events {
 #[test]
 fn posts_packets_completions_and_state_changes_are_events() {
     let events = Events::default();
-    let _default =
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
+    // For all threads: one without a subscriber that is the first to reach an event would disable it for all.
+    let subscriber = tracing_subscriber::registry().with(events.clone());
+    tracing::subscriber::set_global_default(subscriber).expect("the only test here");
     let pair = ConnectedPair::connected("127.55.7.1", "127.55.7.2");
     let receive = pair.right.memory.slice(0..64);
     pair.from_right.post_receive(1, [receive]).expect("room");
