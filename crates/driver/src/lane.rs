@@ -435,14 +435,14 @@ impl Lane {
     ) -> (Locked<'s>, Instant) {
         let begin = now();
         let mut last_arrival = begin;
-        let mut patience = None;
+        let mut longest_pause = None;
         loop {
             let now = now();
             let is_complete = !state.is_in_message(awaited);
-            let is_late = patience.is_some_and(|patience| now > last_arrival + patience)
+            let is_late = longest_pause.is_some_and(|pause| now > last_arrival + pause)
                 || now > begin + MAX_MESSAGE_SPIN_TIME;
             if is_complete || is_late {
-                if patience == Some(MESSAGE_SPIN_TIME) {
+                if longest_pause == Some(MESSAGE_SPIN_TIME) {
                     self.message_spins.note(is_complete);
                 }
                 state.end_message();
@@ -452,7 +452,7 @@ impl Lane {
                 last_arrival = now;
                 continue;
             }
-            patience.get_or_insert_with(|| spin_time(&self.message_spins, MESSAGE_SPIN_TIME));
+            longest_pause.get_or_insert_with(|| spin_time(&self.message_spins, MESSAGE_SPIN_TIME));
             drop(state);
             std::hint::spin_loop();
             state = self.lock();

@@ -90,7 +90,7 @@ mod tests {
         };
         assert!(spins.is_worthwhile());
         spins.note(false);
-        assert!(!spins.is_worthwhile(), "the last one was in vain");
+        assert!(!spins.is_worthwhile(), "the last one found nothing");
         assert_eq!(row(), MAX_IN_A_ROW as usize);
     }
 

@@ -433,7 +433,7 @@ mod tests {
         let begin = now();
         assert!(there.driver.poll_without_yield(&queue).is_none());
         assert!(now() >= begin + crate::lane::WAIT_SPIN_TIME);
-        assert!(!spins.is_worthwhile(), "that was in vain");
+        assert!(!spins.is_worthwhile(), "that one found nothing");
     }
 
     #[test]

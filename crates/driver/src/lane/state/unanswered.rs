@@ -1,8 +1,8 @@
 //! Connection requests without an answer: a machine where no process serves the RoCE port has rejected them.
 //!
 //! A kernel rejects a request for a service that nobody has. Devices in user space exist only while a process runs, and the
-//! machine itself reports that none does: by an ICMP error, which sockets of a device do not receive. So a while after a request
-//! was sent in vain several times, an empty datagram follows it from a socket of its own.
+//! machine itself reports that none does: by an ICMP error, which sockets of a device do not receive. So when a request
+//! has been retransmitted several times, an empty datagram follows it from a socket of its own.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -16,7 +16,7 @@ use crate::diagnostics::{Problem, UnansweredRequest};
 use crate::lane::earliest;
 
 /// How often a request is retransmitted before its peer's port is probed. So a server may start six seconds after its client.
-const PATIENCE: u8 = 3;
+const RETRANSMISSIONS_BEFORE_PROBE: u8 = 3;
 
 /// How long after the request a probe follows. If no process receives the probe, none has received the request.
 const PROBE_DELAY: Duration = Duration::from_millis(20);
@@ -158,7 +158,7 @@ impl LaneState {
                 problems.push(Problem::Unanswered(UnansweredRequest { local, peer }));
             }
             if let (Some(local), Some(peer), None) = (local, peer, self.sockets.simulated())
-                && retransmissions >= PATIENCE
+                && retransmissions >= RETRANSMISSIONS_BEFORE_PROBE
             {
                 self.unanswered.note(now, id, local, peer);
             }
@@ -228,6 +228,20 @@ mod tests {
         assert!(watch.advance(again).is_empty());
         assert_eq!(watch.advance(again + RESULT_DELAY), [late]);
         assert_eq!(watch.deadline(), None);
+    }
+
+    #[test]
+    fn a_limited_number_of_ports_is_watched() {
+        let [id, _] = ids();
+        let mut requests = UnansweredRequests::default();
+        let local = "127.0.0.1:0".parse().unwrap();
+        for host in 0..=MAX_WATCHED {
+            let peer = SocketAddr::from(([127, 58, 96, host as u8], 7471));
+            requests.note(now(), id, local, peer);
+            requests.note(now(), id, local, peer);
+        }
+        assert_eq!(requests.0.len(), MAX_WATCHED);
+        assert!(requests.0.iter().all(|watch| watch.requests.len() == 1));
     }
 
     #[test]
