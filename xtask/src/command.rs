@@ -31,6 +31,18 @@ impl CommandLine {
         self
     }
 
+    /// More arguments, separated by spaces.
+    pub(crate) fn arguments_of(mut self, words: &str) -> Self {
+        self.arguments
+            .extend(words.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// What follows `cargo`.
+    pub(crate) fn words(&self) -> &[String] {
+        &self.arguments
+    }
+
     pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
         self

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::command::CommandLine;
-use crate::programs::{C_TESTS, program_beside_us, run_cargo};
+use crate::isolated_tests;
+use crate::programs::{program_beside_us, run_cargo};
 
 /// A linker that the compiler driver can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +54,8 @@ fn link_and_test(root: &Path, linker: Linker) -> Result<(), String> {
     )?;
     let library = root.join(directory).join("debug/librocinante_c.so");
     must_be_of(&library, linker)?;
-    run_cargo(
-        root,
-        &CommandLine::cargo(C_TESTS).env("ROCI_TEST_LIBRARY", library.display().to_string()),
-    )
+    let library = library.display().to_string();
+    isolated_tests::check_c_libraries(root, &[("ROCI_TEST_LIBRARY", &library)])
 }
 
 /// Fails if another linker has made this file.

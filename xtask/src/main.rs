@@ -13,6 +13,7 @@ mod ecosystem;
 mod fuzz;
 mod install;
 mod interop;
+mod isolated_tests;
 mod library_overhead;
 mod linkers;
 mod oldest_compiler;

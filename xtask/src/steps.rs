@@ -3,6 +3,7 @@
 mod failure_excerpt;
 mod log;
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::command::CommandLine;
 use log::LogDirectory;
+
+/// How many of the slowest steps a run names.
+const NAMED_SLOW_STEPS: usize = 5;
 
 /// One thing that is checked.
 pub(crate) struct Step {
@@ -157,6 +161,18 @@ fn print_table(reports: &[Report]) {
     for report in reports {
         println!("{report}");
     }
+    if reports.len() > NAMED_SLOW_STEPS {
+        println!("slowest: {}", slowest(reports));
+    }
+}
+
+/// The steps that took most of the time.
+fn slowest(reports: &[Report]) -> String {
+    let mut sorted: Vec<_> = reports.iter().collect();
+    sorted.sort_by_key(|report| Reverse(report.duration));
+    let named = sorted.iter().take(NAMED_SLOW_STEPS);
+    let named = named.map(|report| format!("{} {} s", report.name, report.duration.as_secs()));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Report {
@@ -204,6 +220,17 @@ mod tests {
         let steps = [step("bad", Work::Commands(vec![failing]))];
         let repeat = "cargo --version".to_owned();
         assert_eq!(outcomes(&steps), [Outcome::Failed(repeat)]);
+    }
+
+    #[test]
+    fn slowest_steps_are_named_first() {
+        let report = |name, seconds| Report {
+            name,
+            duration: Duration::from_secs(seconds),
+            outcome: Outcome::Passed,
+        };
+        let reports = [report("short", 1), report("long", 90), report("middle", 5)];
+        assert_eq!(slowest(&reports), "long 90 s, middle 5 s, short 1 s");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
 use crate::{
-    bans, book, browser, conformance, ecosystem, fuzz, interop, linkers, oldest_compiler, programs,
-    recipes, registry, storm, style, targets, tutorial,
+    bans, book, browser, conformance, ecosystem, fuzz, interop, isolated_tests, linkers,
+    oldest_compiler, programs, recipes, registry, storm, style, targets, tutorial,
 };
 
 /// How much time the run may take.
@@ -194,12 +194,10 @@ pub(crate) fn fuzzing(root: &Path, target: Option<&str>, seconds: u32) -> Result
 }
 
 fn tests(pace: Pace) -> Work {
-    let all = CommandLine::cargo("test --workspace --all-features");
-    let command = match pace {
-        Pace::Quick => all.env("PROPTEST_CASES", "32"),
-        Pace::Full => all,
-    };
-    Work::Commands(vec![command])
+    Work::Check(match pace {
+        Pace::Quick => isolated_tests::check_quickly,
+        Pace::Full => isolated_tests::check,
+    })
 }
 
 /// With its own target directory: the flag makes cargo build the dependencies again. Unoptimised, because the build

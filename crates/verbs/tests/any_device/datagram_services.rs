@@ -10,7 +10,7 @@ use rocinante::{
     AddressHandle, CompletionQueue, Context, DatagramQueuePair, Gid, MemoryRegion, Request, Status,
 };
 
-use crate::device::{is_siw, open};
+use crate::device::{is_siw, open, system_device};
 use crate::ids::{address_of, expect, next};
 use crate::{ALL, TIMEOUT};
 
@@ -158,6 +158,10 @@ fn a_group_that_an_id_joined_receives_until_it_is_left() {
         return;
     }
     let (context, channel) = (open(), EventChannel::new().expect("a descriptor"));
+    if system_device().is_some() && address_of(&context).is_loopback() {
+        // librdmacm finds no device for an id that is bound to loopback.
+        return;
+    }
     // One for each run at the same time.
     let [low, high, ..] = std::process::id().to_le_bytes();
     let group = IpAddr::from([239, 56, high, low]);
