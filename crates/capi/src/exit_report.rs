@@ -19,26 +19,20 @@ const RUN_VARIABLE: &str = "ROCI_RUN";
 const LINKED_IN: &[u8] = b"libibverbs: Warning";
 const RUST_LIBRARY: &[u8] = b"ROCI_SHORTCUT";
 
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static AT_EXIT: extern "C" fn() = at_exit;
-
-extern "C" fn at_exit() {
+pub(crate) fn print() {
     let asked = |name| env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     let is_asked = ["ROCI_EXPLAIN", "ROCI_PCAP", "ROCI_CHECK"]
         .into_iter()
         .any(asked);
-    // Nothing may unwind into the C library.
-    let report = std::panic::catch_unwind(|| {
-        if driver::Driver::was_opened() {
-            return capture_report(&net::capture::parts_of_ended_run(&capture_name()?));
-        }
-        if !is_asked {
-            return None;
-        }
+    let report = if driver::Driver::was_opened() {
+        let name = capture_name();
+        name.and_then(|name| capture_report(&net::capture::parts_of_ended_run(&name)))
+    } else if is_asked {
         Loaded::now().report(is_the_program())
-    });
-    if let Ok(Some(report)) = report {
+    } else {
+        None
+    };
+    if let Some(report) = report {
         // SAFETY: a text with its length. The standard library's stderr may already be closed.
         unsafe { libc::write(2, report.as_ptr().cast(), report.len()) };
     }
@@ -150,7 +144,7 @@ unsafe extern "C" fn look_at(
     if path.as_os_str().is_empty() {
         loaded.linked_in = contains(info, LINKED_IN);
         loaded.has_rust_library = contains(info, RUST_LIBRARY);
-    } else if segments(info).any(|segment| segment.contains(&(at_exit as *const () as usize))) {
+    } else if segments(info).any(|segment| segment.contains(&(print as *const () as usize))) {
         loaded.ours = path;
     } else if is_libibverbs(&path) {
         loaded.others.push(path);

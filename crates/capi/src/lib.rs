@@ -52,6 +52,7 @@ mod exit_report;
 mod interruption;
 mod multi_call_lock;
 mod object;
+mod process_exit;
 mod rdmacm;
 mod rsocket;
 mod stubs;

@@ -21,3 +21,5 @@ mod queue_pair_state;
 mod resolve;
 mod shared_device;
 pub(crate) mod socket_address;
+
+pub(crate) use create_id::disconnect_all;

@@ -23,3 +23,5 @@ mod settings;
 mod socket_table;
 mod stream;
 mod verbs_objects;
+
+pub(crate) use socket_table::close_all;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ::check::{Checker, DeviceId, Level, Rule};
 use engine::Observation;
+use net::exit_hooks::Stage;
 use net::record_log::RecordLog;
 
 pub use ::check::Profile;
@@ -168,7 +169,7 @@ fn of_process(options: &CheckOptions) -> Arc<ProcessCheck> {
             let log = options.processes.then(open_log).flatten();
             let process = Arc::new(ProcessCheck::new(options, log));
             if current.is_none() {
-                net::exit_hooks::at_exit(finish);
+                net::exit_hooks::at_exit(Stage::Check, finish);
             }
             *current = Some((generation, Arc::clone(&process)));
             process

@@ -1,30 +1,43 @@
-//! Functions that run when the process ends.
+//! Functions that run when the process ends, after those that the program has registered with `atexit`: a program may use
+//! its devices there.
 
+use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use crate::sys::exit;
 
-static HOOKS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+static HOOKS: Mutex<Vec<(Stage, fn())>> = Mutex::new(Vec::new());
 
-/// Calls `hook` when the process ends by `exit` or by a return from `main`.
-pub fn at_exit(hook: fn()) {
-    let mut hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
-    if hooks.is_empty() {
-        exit::at_exit(run_hooks);
-    }
-    hooks.push(hook);
+/// What a hook does. Hooks run in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Closes connections.
+    Connections,
+    /// Sends packets that wait.
+    Packets,
+    /// Completes captures, and names their files.
+    Captures,
+    /// Reports what the check has found. It may end the process with a status of its own.
+    Check,
 }
 
-extern "C" fn run_hooks() {
-    let hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    for hook in hooks {
+/// Calls `hook` when the process ends by `exit` or by a return from `main`.
+pub fn at_exit(stage: Stage, hook: fn()) {
+    let mut hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    hooks.push((stage, hook));
+}
+
+pub(crate) fn run() {
+    let mut hooks = mem::take(&mut *HOOKS.lock().unwrap_or_else(PoisonError::into_inner));
+    hooks.sort_by_key(|(stage, _)| *stage);
+    for (_, hook) in hooks {
         // Nothing may unwind into the C library.
         let _ = std::panic::catch_unwind(hook);
     }
 }
 
-/// Ends the process with this status, in a hook of [`at_exit`]. Output of the C library that is still buffered is
-/// written first; other hooks that would follow are not called.
+/// Ends the process with this status, in the last hook of [`at_exit`]. Output of the C library that is still buffered is
+/// written first.
 pub fn exit_now(status: i32) -> ! {
     exit::flush_and_exit(status)
 }

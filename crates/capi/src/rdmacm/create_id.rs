@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex};
 
 use driver::rdma_cm::{CmId, PortSpace, ServiceType};
 
@@ -84,11 +84,6 @@ pub(super) fn of_request<'a>(listener: &Id, cm_id: CmId) -> &'a Id {
 }
 
 fn new_handle<'a>(c_part: abi::rdma_cm_id, cm_id: CmId, state: State) -> &'a Id {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // SAFETY: the library is never unloaded, so the function exists until the process ends.
-        unsafe { libc::atexit(disconnect_all) };
-    });
     let token = cm_id.token();
     let id = Id::make(
         c_part,
@@ -120,7 +115,7 @@ pub(super) fn destroy(id: &Id) {
 }
 
 /// At exit, disconnects from all peers, as the kernel would do.
-extern "C" fn disconnect_all() {
+pub(crate) fn disconnect_all() {
     crate::entry::guard(|| {
         let left: Vec<usize> = ids()
             .take()

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::datagram::Datagram;
 use super::stream::Stream;
@@ -35,11 +35,6 @@ static SOCKETS: Mutex<Option<HashMap<c_int, Socket>>> = Mutex::new(None);
 
 /// Adds a socket.
 pub(super) fn insert(socket: Socket) -> c_int {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // SAFETY: the library is never unloaded, so the function exists until the process ends.
-        unsafe { libc::atexit(close_all) };
-    });
     let number = socket.number();
     lock().get_or_insert_default().insert(number, socket);
     number
@@ -68,7 +63,7 @@ pub(super) fn remove(number: c_int) -> Result<Socket, Errno> {
 }
 
 /// Closes all sockets at exit, as the kernel would do.
-extern "C" fn close_all() {
+pub(crate) fn close_all() {
     crate::entry::guard(|| {
         let left = lock().take().unwrap_or_default();
         for socket in left.into_values() {

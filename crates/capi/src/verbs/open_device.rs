@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use driver::Driver;
 
@@ -81,11 +81,6 @@ fn make<'a>(driver: Arc<Driver>, device: &'static Device) -> Result<&'a Context,
 
 /// Adds it to the list for `ibv_import_device` and for the exit of the process.
 fn remember(open: &Arc<OpenDevice>) {
-    static AT_EXIT: Once = Once::new();
-    // SAFETY: the library is never unloaded, so the function exists until the process ends.
-    AT_EXIT.call_once(|| unsafe {
-        libc::atexit(flush_all);
-    });
     let mut opened = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     opened.retain(|open| open.strong_count() > 0);
     opened.push(Arc::downgrade(open));
@@ -93,7 +88,7 @@ fn remember(open: &Arc<OpenDevice>) {
 
 /// At exit, sends the acknowledgements that are pending, and the packets that an injected fault holds back: a
 /// program that closes nothing has still received and sent its data.
-extern "C" fn flush_all() {
+pub(crate) fn flush_all() {
     guard(|| {
         // If the lock is held, another thread is still running during the exit.
         if let Ok(opened) = OPEN.try_lock() {

@@ -16,15 +16,15 @@ macro_rules! programs {
         $(
             #[test]
             fn $name() {
-                explained($directory, stringify!($name));
+                output($directory, stringify!($name), &[EXPLAIN]);
             }
         )*
     };
 }
 
 programs! { PROGRAMS in "programs":
-    attribute_ranges connection_ids connections devices events fork memory post_and_poll process_exit
-    receive_queues rsocket signals_and_cancellation
+    attribute_ranges connection_ids connections devices events fork memory post_and_poll process_exit receive_queues
+    rsocket signals_and_cancellation
 }
 
 programs! { OURS in "programs/ours":
@@ -32,8 +32,13 @@ programs! { OURS in "programs/ours":
     reply_before_disconnect thread_destructors unmapped_memory
 }
 
-/// What is explained to the user meanwhile; nothing if there are no headers.
-fn explained(directory: &str, name: &str) -> Option<String> {
+/// Programs with a test of their own below.
+const OTHERS: &[&str] = &["invalid_arguments", "calls_at_exit"];
+
+const EXPLAIN: (&str, &str) = ("ROCI_EXPLAIN", "1");
+
+/// What is written to stderr meanwhile, with these options; nothing if there are no headers.
+fn output(directory: &str, name: &str, options: &[(&str, &str)]) -> Option<String> {
     if !support::can_compile() {
         return None;
     }
@@ -48,7 +53,7 @@ fn explained(directory: &str, name: &str) -> Option<String> {
         .env("LD_LIBRARY_PATH", &libraries)
         .env("ROCI_DEVICES", format!("left={left},right={right}"))
         .env("LEFT_ADDRESS", left)
-        .env("ROCI_EXPLAIN", "1")
+        .envs(options.iter().copied())
         .output()
         .expect("timeout is everywhere");
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -66,7 +71,7 @@ fn explained(directory: &str, name: &str) -> Option<String> {
 /// Each program has its own addresses: on a shared address, a process that exits may lose or delay another's packet. Other
 /// tests cover that.
 fn addresses_of(name: &str) -> (String, String) {
-    let names = PROGRAMS.iter().chain(OURS);
+    let names = PROGRAMS.iter().chain(OURS).chain(OTHERS);
     let position = 1 + names.take_while(|it| **it != name).count();
     (
         format!("127.31.{position}.1"),
@@ -81,7 +86,7 @@ fn without_what_holds(printed: &str) -> String {
 
 #[test]
 fn invalid_arguments() {
-    let Some(said) = explained("programs", "invalid_arguments") else {
+    let Some(said) = output("programs", "invalid_arguments", &[EXPLAIN]) else {
         return;
     };
     for words in [
@@ -105,6 +110,37 @@ fn invalid_arguments() {
     );
 }
 
+/// A capture and a check read messages again, and report at exit.
+#[test]
+fn calls_at_exit_work_with_every_option() {
+    let directory = support::directory("calls-at-exit-options");
+    let file = |name: &str| directory.join(name).display().to_string();
+    let (ring, capture, json) = (file("r.pcapng"), file("c.pcapng"), file("findings.json"));
+    let all_options: [&[(&str, &str)]; 9] = [
+        &[],
+        &[("ROCI_CHECK", "1")],
+        &[("ROCI_CHECK", "fail"), ("ROCI_CHECK_JSON", &json)],
+        &[("ROCI_CHECK", "fail"), ("ROCI_CHECK_PROCESSES", "1")],
+        &[("ROCI_PCAP", &capture), ("ROCI_PCAP_SNAPLEN", "128")],
+        &[("ROCI_PCAP", &ring), ("ROCI_PCAP_RING", "1M"), EXPLAIN],
+        &[("ROCI_FAULT", "delay=1ms")],
+        &[("ROCI_SHORTCUT", "0"), ("ROCI_CHECK", "fail"), EXPLAIN],
+        &[("ROCI_SHORTCUT", "1"), ("ROCI_LANES", "2")],
+    ];
+    for options in all_options {
+        let Some(said) = output("programs", "calls_at_exit", options) else {
+            return;
+        };
+        let mut findings = said
+            .lines()
+            .filter(|line| line.starts_with("roci: check: "));
+        assert!(
+            findings.all(|line| line == "roci: check: no findings."),
+            "{options:?}: {said}"
+        );
+    }
+}
+
 #[test]
 fn every_program_has_a_test() {
     for (directory, run) in [("programs", PROGRAMS), ("programs/ours", OURS)] {
@@ -118,7 +154,7 @@ fn every_program_has_a_test() {
                 continue;
             };
             assert!(
-                program == "invalid_arguments" || run.contains(&program),
+                OTHERS.contains(&program) || run.contains(&program),
                 "{name} is not run"
             );
         }

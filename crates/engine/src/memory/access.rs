@@ -1,6 +1,5 @@
 //! Access rights, and checked views of memory.
 
-use std::cell::Cell;
 use std::ops::Range;
 
 use super::extent::NotAccessible;
@@ -8,11 +7,6 @@ use super::{Extent, Memory, Output, ProtectionDomain, Segment};
 use crate::checksums::Checksums;
 use crate::slab::Id;
 use wire::PayloadBytes;
-
-thread_local! {
-    /// A copy of one piece of a message, which stays in the cache.
-    static PIECE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 bitflags::bitflags! {
     /// The access rights of a region, a window or a queue pair.
@@ -171,30 +165,28 @@ impl Memory {
         checksums: &Checksums,
     ) -> Result<(), AccessError> {
         let missing = checksums.missing();
+        let mut copy = Vec::new();
         for start in missing.clone().step_by(checksums.piece()) {
             let end = missing.end.min(start + checksums.piece());
-            self.compare_piece(domain, segments, start..end, checksums)?;
+            self.compare_piece(domain, segments, start..end, checksums, &mut copy)?;
         }
         Ok(())
     }
 
-    /// Compares a piece of a message in `segments` with what was posted.
+    /// Compares a piece of a message in `segments` with what was posted. `copy` has room for the piece, or grows.
     pub(crate) fn compare_piece(
         &self,
         domain: Id<ProtectionDomain>,
         segments: &[Segment],
         piece: Range<usize>,
         checksums: &Checksums,
+        copy: &mut Vec<u8>,
     ) -> Result<(), AccessError> {
-        let mut bytes = PIECE.take();
-        bytes.clear();
-        let mut out = Output::Private(&mut bytes);
-        let read = self.gather(domain, segments, piece.start as u64, piece.len(), &mut out);
-        if read.is_ok() {
-            checksums.compare(piece.start, &bytes);
-        }
-        PIECE.set(bytes);
-        read
+        copy.clear();
+        let mut out = Output::Private(copy);
+        self.gather(domain, segments, piece.start as u64, piece.len(), &mut out)?;
+        checksums.compare(piece.start, copy);
+        Ok(())
     }
 
     /// Copies `bytes` into a message in `segments`, starting at `offset`.

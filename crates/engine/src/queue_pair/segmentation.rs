@@ -147,6 +147,7 @@ impl Outstanding {
                         segments,
                         offset..offset + piece.payload,
                         checksums,
+                        &mut Vec::new(),
                     )?,
                     (None, _) => {}
                 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use super::{Capture, CaptureError, Limits, file_per_process};
-use crate::exit_hooks::at_exit;
+use crate::exit_hooks::{Stage, at_exit};
 use crate::fork;
 
 /// The captures of this process, by the names they were asked for.
@@ -32,7 +32,7 @@ pub(super) fn shared(name: &Path, limits: Limits) -> Result<Arc<Capture>, Captur
     }
     let capture = Arc::new(Capture::create_limited(name, limits)?);
     if capture.is_pipe() {
-        END_AT_EXIT.call_once(|| at_exit(end_own));
+        END_AT_EXIT.call_once(|| at_exit(Stage::Captures, end_own));
     }
     own.push((name.to_owned(), Arc::downgrade(&capture)));
     Ok(capture)

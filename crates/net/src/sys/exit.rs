@@ -1,9 +1,12 @@
 //! Calls at the end of the process.
 
-/// Calls `hook` when the process ends. If the system has no memory for it, it is not called.
-pub(crate) fn at_exit(hook: extern "C" fn()) {
-    // SAFETY: the function is in this library, which stays loaded or calls its functions when it is unloaded.
-    unsafe { libc::atexit(hook) };
+/// The C library calls it after all functions that were registered with `atexit`.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = run_hooks;
+
+extern "C" fn run_hooks() {
+    crate::exit_hooks::run();
 }
 
 /// Writes the buffered output of the C library, and ends the process.
