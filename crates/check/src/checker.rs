@@ -663,7 +663,7 @@ impl<S: Clone> Step<'_, S> {
         } else {
             queue_pair.retire()
         };
-        let (peer, first) = (queue_pair.peer, queue_pair.first_serial);
+        let first = queue_pair.first_serial;
         if was_expected {
             self.device().expect_fewer(queue, is_receive, 1);
         }
@@ -673,9 +673,7 @@ impl<S: Clone> Step<'_, S> {
         }
         if is_receive {
             self.learn_of_ended((self.id, number));
-            if let Some(peer) = peer {
-                self.learn_from(peer.address, |_| false);
-            }
+            self.learn_from_message(number);
         } else {
             (self.checker.remote).forget_before((self.id, number), first);
         }
@@ -708,12 +706,26 @@ impl<S: Clone> Step<'_, S> {
     /// A peer has written memory. If the peer is in this process, its WRITE says nothing about the requests of its own
     /// end: they are the requests that send such WRITEs.
     fn learn_from_write(&mut self, number: Qpn) {
+        if let Some((peer, end)) = self.sending_end(number) {
+            self.learn_from(peer, |it| end.contains(&it));
+        }
+    }
+
+    /// The program has polled a message. Before this, the device has compared all its messages of which this one may
+    /// tell. It cannot compare those of another device, and a message says nothing about the requests of its own end.
+    fn learn_from_message(&mut self, number: Qpn) {
         let here = self.id;
-        let Some(queue_pair) = self.queue_pair(number) else {
-            return;
-        };
+        if let Some((peer, end)) = self.sending_end(number) {
+            self.learn_from(peer, |it| it.0 != here && end.contains(&it));
+        }
+    }
+
+    /// The address of the peer of a queue pair and, if the peer is in this process, the queue pairs of its end.
+    fn sending_end(&mut self, number: Qpn) -> Option<(IpAddr, BTreeSet<QueuePairId>)> {
+        let here = self.id;
+        let queue_pair = self.queue_pair(number)?;
         let sizes = queue_pair.sizes;
-        let Some(peer) = queue_pair.peer else { return };
+        let peer = queue_pair.peer?;
         let sender = self.sender_in_process(number, peer);
         let end = sender.map(|(id, completions)| {
             let is_other_end = (id.0, completions) != (here, sizes.send_completions);
@@ -724,8 +736,7 @@ impl<S: Clone> Step<'_, S> {
             all.insert(id);
             all
         });
-        let end = end.unwrap_or_default();
-        self.learn_from(peer.address, |it| end.contains(&it));
+        Some((peer.address, end.unwrap_or_default()))
     }
 
     /// The peer of a queue pair, and where its send requests complete, if it belongs to this process.

@@ -9,7 +9,7 @@ mod timers;
 pub use create_destroy::ObjectError;
 pub use multicast::MulticastError;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
@@ -175,6 +175,7 @@ impl Device {
                 incidents: Incidents::new(config.incidents),
                 observations: Observations::new(config.observations),
                 unread: Vec::new(),
+                uncompared: BTreeSet::new(),
                 counters: Counters::default(),
                 planted: PlantedBug::default(),
                 overrun: Vec::new(),
@@ -404,11 +405,31 @@ impl Device {
         completion: Completion,
         readings: &mut Readings,
     ) {
-        if let Some(queue_pair) = self.queue_pairs.get_mut(completion.queue_pair) {
-            queue_pair.observe_poll(&completion, readings, &mut self.state);
+        let number = completion.queue_pair;
+        if !completion.work.is_receive() {
+            if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
+                queue_pair.compare_covered(readings, &mut self.state);
+            }
+        } else {
+            for number in self.answered_by(number) {
+                self.state.uncompared.remove(&number);
+                if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
+                    queue_pair.compare_ended(readings, &mut self.state);
+                }
+            }
         }
         let polled = Observation::Polled(queue, completion);
         self.state.observations.note(|| polled);
+    }
+
+    /// The queue pairs whose requests a message for this one may tell of: its peer has executed them, and the message
+    /// can be an answer. After the poll, the program may change their messages.
+    fn answered_by(&self, number: Qpn) -> Vec<Qpn> {
+        let peer_of = |number| self.queue_pairs.get(number)?.peer_address();
+        let peer = peer_of(number);
+        let uncompared = self.state.uncompared.iter().copied();
+        let of_peer = |it: &Qpn| *it == number || peer.is_some() && peer_of(*it) == peer;
+        uncompared.filter(of_peer).collect()
     }
 
     /// Requests one [`Event::Completion`] for the next completion.

@@ -1,6 +1,6 @@
 //! The part of a device that its queue pairs use and change: objects, events, incidents and counters.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::completion::{Completion, CompletionQueue, PushOutcome};
 use crate::counters::Counters;
@@ -19,6 +19,8 @@ pub(crate) struct DeviceState {
     pub(crate) observations: Observations,
     /// Queue pairs with posted messages whose checksums are not complete.
     pub(crate) unread: Vec<Qpn>,
+    /// Queue pairs with messages that have ended and are not compared with their checksums.
+    pub(crate) uncompared: BTreeSet<Qpn>,
     pub(crate) counters: Counters,
     pub(crate) planted: PlantedBug,
     /// Completion queues that overran and whose queue pairs must still enter the error state.

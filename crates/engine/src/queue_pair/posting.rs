@@ -1,5 +1,7 @@
 //! Posting of work requests: each is accepted as a whole or rejected with a reason.
 
+use std::net::IpAddr;
+
 use wire::PathMtu;
 
 use super::QueuePair;
@@ -57,7 +59,7 @@ impl QueuePair {
         device.observations.note(|| {
             Observation::SendPosted(PostedSend {
                 queue_pair: self.number,
-                peer: self.link.map(|link| link.route.flow.destination),
+                peer: self.peer_address(),
                 id: request.id,
                 work: request.work,
                 segments,
@@ -67,6 +69,11 @@ impl QueuePair {
             })
         });
         checksums.map(Box::new)
+    }
+
+    /// The address of the peer, if the queue pair is connected.
+    pub(crate) fn peer_address(&self) -> Option<IpAddr> {
+        self.link.map(|link| link.route.flow.destination)
     }
 
     /// Adds the checksums of messages that have just been posted, except of packets that were built already.

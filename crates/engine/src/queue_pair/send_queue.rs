@@ -254,6 +254,9 @@ impl QueuePair {
             }
             _ => None,
         };
+        if message.is_some() {
+            device.uncompared.insert(self.number);
+        }
         let capacity = self.send.capacity;
         self.send.unpolled.push(message, completes, capacity);
         device.observations.note(|| Observation::SendEnded {
@@ -263,20 +266,26 @@ impl QueuePair {
         });
     }
 
-    /// Compares the messages that a polled completion covers with their checksums. The completion of a receive covers those
-    /// that have ended, because its message can be an answer.
+    /// Compares the messages that the next completion of a send request covers with their checksums.
     #[cold]
-    pub(crate) fn observe_poll(
-        &mut self,
-        completion: &Completion,
+    pub(crate) fn compare_covered(&mut self, readings: &mut Readings, device: &mut DeviceState) {
+        let messages = self.send.unpolled.take_covered();
+        self.compare(messages, readings, device);
+    }
+
+    /// Compares all messages that have ended with their checksums.
+    #[cold]
+    pub(crate) fn compare_ended(&mut self, readings: &mut Readings, device: &mut DeviceState) {
+        let messages = self.send.unpolled.take_messages();
+        self.compare(messages, readings, device);
+    }
+
+    fn compare(
+        &self,
+        messages: Vec<(u64, Message)>,
         readings: &mut Readings,
         device: &mut DeviceState,
     ) {
-        let messages = if completion.work.is_receive() {
-            self.send.unpolled.take_messages()
-        } else {
-            self.send.unpolled.take_covered()
-        };
         for (serial, message) in messages {
             let checksums = &message.checksums;
             let memory = device.objects.memory();

@@ -5,12 +5,12 @@
 
 mod buffers;
 mod objects;
+mod one_address;
 mod processes;
 mod queues;
 mod races;
 #[path = "../support/mod.rs"]
 mod support;
-mod unreliable;
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -30,9 +30,9 @@ fn program() {
     let programs = [
         buffers::PROGRAMS,
         objects::PROGRAMS,
+        one_address::PROGRAMS,
         queues::PROGRAMS,
         races::PROGRAMS,
-        unreliable::PROGRAMS,
     ]
     .concat();
     let (_, run) = programs
@@ -161,6 +161,9 @@ finds! {
     a_read_into_the_memory_of_an_unreliable_write: "read into unreliable write" "overlapping-requests";
     memory_of_an_unreliable_write_that_is_deregistered: "unreliable write deregistered" "region-in-use";
     a_buffer_that_is_changed_with_both_ends_at_one_address: "reliable write changed at one address" "buffer-changed";
+    a_buffer_that_is_changed_before_its_message_is_polled: "send changed at one address" "buffer-changed";
+    buffers_that_are_changed_with_one_completion_queue: "sends changed with one queue" "buffer-changed";
+    a_buffer_that_is_changed_between_two_contexts: "send changed with two contexts" "buffer-changed";
     a_message_into_memory_that_a_peer_wrote: "message over write" "shared-target";
     a_message_into_a_receive_with_the_memory_of_a_send: "immediate for receive of send" "overlapping-requests";
     objects_that_are_forgotten: "leak" "leak";

@@ -1,5 +1,5 @@
-//! Requests of unreliable connections. Both ends belong to one device, so each WRITE comes from an address at which the
-//! program also has requests.
+//! Both ends belong to one device, so each WRITE and each message comes from an address at which the program also has
+//! requests. Most of the connections are unreliable.
 
 use rocinante::{OpenOptions, QueuePair, Request};
 
@@ -18,13 +18,19 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
         "reliable write changed at one address",
         reliable_write_changed,
     ),
+    ("send changed at one address", reliable_send_changed),
+    ("sends changed with one queue", sends_changed_with_one_queue),
+    ("send changed with two contexts", send_changed_with_contexts),
 ];
+
+fn own_address() -> String {
+    let number = std::process::id() % 50_000;
+    format!("127.63.{}.{}", number / 250 + 1, number % 250 + 1)
+}
 
 /// Two ends of one device.
 fn ends() -> (End, End) {
-    let number = std::process::id() % 50_000;
-    let address = format!("127.63.{}.{}", number / 250 + 1, number % 250 + 1);
-    let left = End::at(&address, &OpenOptions::from_env());
+    let left = End::at(&own_address(), &OpenOptions::from_env());
     let context = left.context.clone();
     let domain = context.allocate_protection_domain().expect("room");
     let completions = context.create_completion_queue(1024).expect("room");
@@ -103,6 +109,58 @@ fn send_changed(wrong: bool) {
     left.success();
     right.success();
     left.memory.write(99, &[1]);
+}
+
+/// Posts a receive and the SEND for it, and takes the message before the completion of the SEND.
+fn send_and_receive_first(wrong: bool, left: &End, right: &End) {
+    let (here, there) = connect(left, right);
+    let room = right.memory.slice(0..100);
+    there.post_receive(1, [room]).expect("room");
+    let data = left.memory.slice(0..100);
+    here.post_send(Request::send().data(data)).expect("room");
+    if wrong {
+        left.memory.write(99, &[1]);
+    }
+    right.success();
+    left.success();
+    left.memory.write(99, &[1]);
+}
+
+fn reliable_send_changed(wrong: bool) {
+    let (left, right) = ends();
+    send_and_receive_first(wrong, &left, &right);
+}
+
+/// The device is opened twice.
+fn send_changed_with_contexts(wrong: bool) {
+    let (left, _) = ends();
+    let right = End::at(&own_address(), &OpenOptions::from_env());
+    send_and_receive_first(wrong, &left, &right);
+}
+
+/// All completions go to one queue, and each message arrives before the completions of the SENDs.
+fn sends_changed_with_one_queue(wrong: bool) {
+    let (left, right) = ends();
+    let right = End {
+        completions: left.completions.clone(),
+        ..right
+    };
+    let pairs = [connect(&left, &right), connect(&left, &right)];
+    for (index, (here, there)) in pairs.iter().enumerate() {
+        let range = 200 * index..200 * index + 100;
+        let room = right.memory.slice(range.clone());
+        there.post_receive(1, [room]).expect("room");
+        let data = left.memory.slice(range);
+        here.post_send(Request::send().data(data)).expect("room");
+    }
+    if wrong {
+        left.memory.write(0, &[1]);
+        left.memory.write(200, &[1]);
+    }
+    for _ in 0..4 {
+        left.success();
+    }
+    left.memory.write(0, &[1]);
 }
 
 fn race(wrong: bool, second: fn(rocinante::RemoteMemory) -> Request) {
