@@ -14,6 +14,7 @@ use wire::{Flow, IcrcChecker, Route};
 
 use crate::socket::{Sender, reseal};
 use crate::sys::process::fork;
+use crate::sys::seccomp::{Forbidden, forbid};
 use crate::watcher::{Notice, Source, Watcher, WatcherError};
 
 const PORT: &str = "ROCI_TEST_WATCHER_PORT";
@@ -166,6 +167,12 @@ fn name_of(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
+/// The state of a process, such as `S` for one that sleeps.
+fn state_of(pid: u32) -> Option<char> {
+    let fields = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    fields.rsplit_once(") ")?.1.chars().next()
+}
+
 /// Waits until there are this many watchers. Returns them.
 fn until(owner: &Owner, count: usize) -> Vec<u32> {
     let begin = Instant::now();
@@ -220,6 +227,16 @@ fn owner() {
                 // SAFETY: takes no pointers.
                 let set = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
                 set.to_string()
+            }
+            "forbid ppoll" => {
+                forbid(Forbidden {
+                    call: libc::SYS_ppoll,
+                    // The watcher passes no signal mask.
+                    argument: 3,
+                    value: 0,
+                    errno: libc::EPERM,
+                });
+                "forbidden".to_owned()
             }
             other => panic!("what is `{other}`?"),
         };
@@ -297,6 +314,27 @@ fn every_end_of_a_process_is_announced() {
         owner.tell(way);
         owner.expect_notices(begin, way);
     }
+}
+
+/// A container may forbid `ppoll`. A watcher that tries it again and again uses a whole CPU, and
+/// does not see the end of its owner.
+#[test]
+fn a_watcher_that_may_not_poll_sleeps_and_ends_with_its_owner() {
+    let mut owner = Owner::without_watcher();
+    assert_eq!(owner.ask("forbid ppoll"), "forbidden");
+    let answer = owner.ask("open");
+    assert!(answer.starts_with("open "), "{answer}");
+    let [watcher] = until(&owner, 1)[..] else {
+        unreachable!()
+    };
+    let begin = Instant::now();
+    while state_of(watcher) != Some('S') {
+        assert!(begin.elapsed() < NOTICE_TIMEOUT, "it does not sleep");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    owner.tell("exit");
+    assert_eq!(owner.receive().expect("a notice"), b"gone");
+    until(&owner, 0);
 }
 
 /// A peer whose network is interrupted for some seconds must learn of the end, too.

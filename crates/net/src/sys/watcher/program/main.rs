@@ -77,7 +77,10 @@ extern "C" fn run() -> ! {
     while !is_owner_gone(&mut descriptors) {}
     if send_all(&descriptors) > 0 {
         for pause in RESEND_AFTER {
-            wait(&mut [], Some(pause));
+            // Without pauses all copies would get lost together.
+            if wait(&mut [], Some(pause)).is_err() {
+                break;
+            }
             send_all(&descriptors);
         }
     }
@@ -99,17 +102,28 @@ fn keep_only_control() {
 /// Waits for one event. Returns whether it is the end of the owner.
 fn is_owner_gone(descriptors: &mut [i32; MAX_DESCRIPTORS]) -> bool {
     let mut set = [Poll::input(CONTROL), Poll::input(descriptors[OWNER as usize])];
-    wait(&mut set, None);
+    if wait(&mut set, None).is_err() {
+        // A system call filter forbids it. The receive ends when the owner's end of the socket is closed.
+        return !obey(descriptors, Receive::Blocking);
+    }
     let [control, owner] = set;
     // The owner's last commands count, so they are read before its end is handled.
     if control.ready & POLLIN != 0 {
-        return !obey(descriptors);
+        return !obey(descriptors, Receive::Now);
     }
     control.ready != 0 || owner.ready != 0
 }
 
+/// Whether to wait for a command. The values are the flags of `recvmsg`.
+#[derive(Clone, Copy)]
+enum Receive {
+    Blocking = 0,
+    /// `MSG_DONTWAIT`.
+    Now = 0x40,
+}
+
 /// Executes a command. Returns false if there are no more.
-fn obey(descriptors: &mut [i32; MAX_DESCRIPTORS]) -> bool {
+fn obey(descriptors: &mut [i32; MAX_DESCRIPTORS], receive: Receive) -> bool {
     let mut command: Command = 0;
     let mut descriptor = DescriptorMessage {
         length: 0,
@@ -131,11 +145,10 @@ fn obey(descriptors: &mut [i32; MAX_DESCRIPTORS]) -> bool {
         control_length: size_of::<DescriptorMessage>(),
         flags: 0,
     };
-    const MSG_DONTWAIT: usize = 0x40;
     let arguments = [
         CONTROL as usize,
         (&raw mut header) as usize,
-        MSG_DONTWAIT,
+        receive as usize,
         0,
         0,
     ];
@@ -227,8 +240,11 @@ fn close(descriptor: i32) {
     }
 }
 
+/// The system call can't be used.
+struct Unavailable;
+
 /// Waits until a descriptor is ready or the timeout, in milliseconds, ends.
-fn wait(set: &mut [Poll], timeout: Option<i64>) {
+fn wait(set: &mut [Poll], timeout: Option<i64>) -> Result<(), Unavailable> {
     let time = timeout.map(|milliseconds| [milliseconds / 1000, milliseconds % 1000 * 1_000_000]);
     let pointer = match &time {
         Some(time) => time.as_ptr() as usize,
@@ -237,7 +253,11 @@ fn wait(set: &mut [Poll], timeout: Option<i64>) {
     let arguments = [set.as_mut_ptr() as usize, set.len(), pointer, 0, 0];
     // SAFETY: the kernel writes to the entries of the live set; the time is null or a live timespec of
     // two words; a null mask is allowed.
-    unsafe { syscall(PPOLL, arguments) };
+    let result = unsafe { syscall(PPOLL, arguments) };
+    if result < 0 && result != -EINTR {
+        return Err(Unavailable);
+    }
+    Ok(())
 }
 
 fn exit() -> ! {
