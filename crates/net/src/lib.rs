@@ -20,6 +20,7 @@ pub mod fork;
 pub mod interface;
 pub mod poll;
 pub mod port_sharing;
+mod private_file;
 pub mod record_log;
 pub mod restriction_check;
 pub mod restrictions;

@@ -5,13 +5,14 @@
 //! dies leaves whole records. Nobody waits for another process, which may be stopped. So the file stays; the last process
 //! gives its memory back.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::fork;
 use crate::port_sharing::{DirectoryError, RuntimeDirectory};
+use crate::private_file;
 use crate::sys::{file_hole, file_size};
 
 /// How many bytes are kept. Older ones become zeros.
@@ -57,9 +58,8 @@ impl RecordLog {
     }
 
     fn open_at(path: &Path, record: usize) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).append(true).create(true).mode(0o600);
-        let file = options.open(path)?;
+        let mut options = private_file::options();
+        let file = options.read(true).append(true).create(true).open(path)?;
         let read = file.metadata()?.len();
         let mut log = Self {
             file,

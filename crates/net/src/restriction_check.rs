@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::interface;
 use crate::port_sharing::accepts_everything;
 use crate::restrictions::Restriction;
-use crate::sys::{self, option, shared_memory};
+use crate::sys::{self, option, receive, shared_memory};
 
 /// Whether the restriction exists here.
 #[must_use]
@@ -19,6 +19,7 @@ pub fn exists(restriction: Restriction) -> bool {
         Restriction::SharedPorts => shared_port().map(drop),
         Restriction::Steering => steered_port(),
         Restriction::MemoryFiles => shared_memory::probe(),
+        Restriction::ReceiveBatches => receive_batch(),
     };
     tried.is_err_and(|error| sys::is_forbidden(&error))
 }
@@ -36,6 +37,13 @@ fn steered_port() -> io::Result<()> {
     };
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
     option::attach_steering(socket.as_fd(), &accepts_everything())
+}
+
+/// An unbound socket receives nothing.
+fn receive_batch() -> io::Result<()> {
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None)?;
+    let mut slots = [receive::Slot::new(), receive::Slot::new()];
+    receive::receive(socket.as_fd(), &mut slots).map(drop)
 }
 
 #[cfg(test)]
@@ -71,6 +79,9 @@ mod tests {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let memory = found_without(libc::SYS_memfd_create, 1, flags.cast_signed());
         assert_eq!(memory, [Restriction::MemoryFiles]);
+        // The flags of `recvmmsg`.
+        let batches = found_without(libc::SYS_recvmmsg, 3, libc::MSG_DONTWAIT);
+        assert_eq!(batches, [Restriction::ReceiveBatches]);
         assert_eq!(option(-1), []);
     }
 }

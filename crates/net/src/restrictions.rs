@@ -20,15 +20,18 @@ pub enum Restriction {
     Steering,
     /// `memfd_create`.
     MemoryFiles,
+    /// `recvmmsg`.
+    ReceiveBatches,
 }
 
 impl Restriction {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Ipv6,
         Self::SharedPorts,
         Self::Steering,
         Self::MemoryFiles,
+        Self::ReceiveBatches,
     ];
 
     /// What is forbidden, and what happens instead.
@@ -42,6 +45,10 @@ impl Restriction {
             Self::MemoryFiles => {
                 "files in memory are forbidden here: peers get no notice when a process dies, and \
                  packets do not go through shared memory"
+            }
+            Self::ReceiveBatches => {
+                "receiving several packets in one system call is forbidden here: each takes a call of its own, \
+                 so bandwidth is lower"
             }
         }
     }
@@ -60,6 +67,7 @@ impl Restriction {
                  setsockopt(SO_ATTACH_REUSEPORT_CBPF)"
             }
             Self::MemoryFiles => "disconnect before a program ends, or allow memfd_create",
+            Self::ReceiveBatches => "allow recvmmsg",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The blocks of a capture on their way into its file.
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use pcap_file::{DataLink, Endianness};
 use super::limits::Limits;
 use super::pipe_writer::PipeWriter;
 use super::{Note, Record, file_per_process};
+use crate::private_file;
 use crate::sys::file_size;
 
 pub(super) struct BlockWriter {
@@ -215,13 +216,10 @@ impl std::fmt::Debug for BlockWriter {
 /// Gives the file the name of the earlier part, and puts a new, locked one in its place. There is always a locked file
 /// of this name, so that no other process takes it.
 fn replace(path: &Path) -> io::Result<File> {
-    let [earlier, next] = ["earlier", "next"].map(|word| file_per_process::with_suffix(path, word));
-    let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&next)?;
+    let earlier = file_per_process::with_suffix(path, "earlier");
+    let (next, file) = private_file::create_draft(path)?;
+    // Who may read the first part may read all.
+    file.set_permissions(fs::metadata(path)?.permissions())?;
     // Without locks, a name with the process id is unique enough.
     let _ = file.try_lock();
     let _ = fs::remove_file(&earlier);

@@ -1,14 +1,14 @@
 //! The file in which a user's links are stored.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::Interface;
 use super::error::DeviceError;
 use super::link::Link;
 use super::select_devices::{build, select};
-use crate::sys::file_size;
+use crate::private_file;
 
 /// The links of a user: a text file with one line per link, which may also be edited by hand. Empty
 /// lines and lines that begin with `#` are ignored.
@@ -109,9 +109,7 @@ impl Links {
         for link in links {
             text.push_str(&format!("{link}\n"));
         }
-        let new = self.path.with_extension("new");
-        file_size::without_signal(|| fs::write(&new, text))
-            .and_then(|()| fs::rename(&new, &self.path))
+        private_file::replace(&self.path, |file| file.write_all(text.as_bytes()))
             .map_err(|error| self.failed(error))
     }
 

@@ -74,7 +74,6 @@ mod tests {
     use super::*;
     use crate::port_sharing::process_identity::Identity;
     use crate::port_sharing::registry_table::Entry;
-    use crate::sys;
 
     fn entry(block: NumberBlock) -> Entry {
         Entry {
@@ -87,7 +86,7 @@ mod tests {
     }
 
     fn join(table: &mut Table) -> NumberBlock {
-        let random = sys::process::random().unwrap();
+        let random = getrandom::u64().unwrap();
         let block = free_block(table, 18, random).expect("room for one more");
         let others = table.members.iter();
         assert!(others.clone().all(|it| !it.block.overlaps(block)));
@@ -127,7 +126,7 @@ mod tests {
         for _ in 0..2_000 {
             let block = join(&mut table);
             table.remove(block);
-            let next = free_block(&table, 18, sys::process::random().unwrap()).unwrap();
+            let next = free_block(&table, 18, getrandom::u64().unwrap()).unwrap();
             assert!(!next.overlaps(block));
         }
         // Without another choice it is used again.

@@ -25,7 +25,6 @@ use super::runtime_directory::RuntimeDirectory;
 use super::steering::MAX_MEMBERS;
 use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
-use crate::sys;
 
 /// How long a process that is no member may hold the port before joining fails: longer than a member takes
 /// to notice that it is not in the registry.
@@ -124,7 +123,7 @@ fn choose(table: &Table, address: IpAddr, wanted: Wanted) -> Result<NumberBlock,
         Wanted::Exactly(block) => Ok(block),
         Wanted::AtMost(bits) => {
             // Without randomness, the round number chooses the block.
-            let random = sys::process::random().unwrap_or(table.round);
+            let random = getrandom::u64().unwrap_or(table.round);
             free_block(table, bits, random).ok_or_else(full)
         }
     }
@@ -203,6 +202,7 @@ mod tests {
     use crate::port_sharing::registry_table::Entry;
     use crate::restrictions::{self, Restriction};
     use crate::socket::Inbox;
+    use crate::sys;
     use crate::sys::process::{end, fork};
     use crate::sys::seccomp::{Forbidden, forbid};
 

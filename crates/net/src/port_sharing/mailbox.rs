@@ -12,12 +12,12 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
+use socket2::SockRef;
 use wire::{Flow, Route};
 
 use super::long_socket_path::with_short_path;
 use super::process_identity::Identity;
 use crate::socket::Batch;
-use crate::sys;
 
 /// The length of the header in bytes.
 pub(super) const HEADER_LENGTH: usize = 44;
@@ -92,7 +92,7 @@ impl Mailbox {
             Err(error) => return Err(error),
         }
         let socket = bind_unseen(&path)?;
-        socket.set_nonblocking(true)?;
+        set_nonblocking(&socket)?;
         Ok(Self {
             socket,
             path,
@@ -110,7 +110,7 @@ impl Mailbox {
     /// looks up the path.
     pub(super) fn connect(path: &Path) -> io::Result<UnixDatagram> {
         let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
+        set_nonblocking(&socket)?;
         with_short_path(path, |path| socket.connect(path))?;
         Ok(socket)
     }
@@ -143,10 +143,15 @@ impl AsFd for Mailbox {
     }
 }
 
+/// By `fcntl`. The standard library calls `ioctl`, which a container may forbid.
+fn set_nonblocking(socket: &UnixDatagram) -> io::Result<()> {
+    SockRef::from(socket).set_nonblocking(true)
+}
+
 /// Every user may read the name that a socket was bound to (`/proc/net/unix`), and that of a mailbox says
 /// which numbers its process has. So it is bound to another name, and gets its own afterwards.
 fn bind_unseen(path: &Path) -> io::Result<UnixDatagram> {
-    let unseen = path.with_file_name(format!(".{:x}", sys::process::random()?));
+    let unseen = path.with_file_name(format!(".{:x}", getrandom::u64()?));
     let socket = with_short_path(&unseen, |path| UnixDatagram::bind(path))?;
     fs::rename(&unseen, path)?;
     Ok(socket)
@@ -268,6 +273,7 @@ fn narrow(address: Ipv6Addr, family: u8) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
 
     #[test]
     fn a_header_is_decoded_as_it_was_encoded() {

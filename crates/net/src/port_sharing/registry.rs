@@ -6,10 +6,10 @@
 //! the kernel releases it when its holder dies.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::number_block::NumberBlock;
 use super::registry_table::{Seen, Table};
+use crate::private_file;
 use crate::sys::file_size;
 
 /// How long to wait before a held lock is tried again.
@@ -68,12 +69,6 @@ pub(super) struct Stamp {
     length: u64,
 }
 
-/// Opens a file for reading. A FIFO in its place is empty, and keeps nobody waiting.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_NONBLOCK).open(path)
-}
-
 /// The registry of one address.
 #[derive(Debug)]
 pub(super) struct Registry {
@@ -115,8 +110,10 @@ impl Registry {
     /// The current table.
     pub(super) fn read(&self) -> Result<Table, RegistryError> {
         let mut bytes = Vec::new();
-        let read =
-            open(&self.path).and_then(|file| file.take(LONGEST_TABLE).read_to_end(&mut bytes));
+        let read = private_file::options()
+            .read(true)
+            .open(&self.path)
+            .and_then(|file| file.take(LONGEST_TABLE).read_to_end(&mut bytes));
         match read {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -138,10 +135,13 @@ impl Registry {
         from: impl FnOnce(&File) -> io::Result<u64>,
     ) -> Result<String, RegistryError> {
         let mut buffer = [0; Seen::LONGEST];
-        let read = open(&self.path).and_then(|file| {
-            let from = from(&file)?;
-            file.read_at(&mut buffer, from)
-        });
+        let read = private_file::options()
+            .read(true)
+            .open(&self.path)
+            .and_then(|file| {
+                let from = from(&file)?;
+                file.read_at(&mut buffer, from)
+            });
         match read {
             Ok(length) => Ok(String::from_utf8_lossy(&buffer[..length]).into_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -208,9 +208,9 @@ impl Registry {
     /// Each lock has its own file description, so that two members in one process exclude each
     /// other.
     fn open_lock(&self) -> Result<File, RegistryError> {
-        let mut options = OpenOptions::new();
+        let mut options = private_file::options();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let file = options.mode(0o600).open(self.beside("lock"));
+        let file = options.open(self.beside("lock"));
         file.map_err(|source| self.unusable(source))
     }
 
@@ -277,16 +277,16 @@ impl Locked {
     }
 
     fn try_write(&self, text: &str) -> io::Result<()> {
-        let (path, new) = (&self.registry.path, self.registry.beside("new"));
+        let path = &self.registry.path;
         let before = fs::metadata(path).and_then(|found| found.modified());
-        let mut file = File::create(&new)?;
-        file_size::without_signal(|| file.write_all(text.as_bytes()))?;
-        // Each table gets its own modification time, so that the time tells whether the table is
-        // new.
-        let now = SystemTime::now();
-        let later = before.map_or(now, |before| now.max(before + Duration::from_nanos(1)));
-        file.set_modified(later)?;
-        fs::rename(&new, path)
+        private_file::replace(path, |file| {
+            file.write_all(text.as_bytes())?;
+            // Each table gets its own modification time, so that the time tells whether the table is
+            // new.
+            let now = SystemTime::now();
+            let later = before.map_or(now, |before| now.max(before + Duration::from_nanos(1)));
+            file.set_modified(later)
+        })
     }
 
     /// The last line, if it records a member's index.
@@ -301,7 +301,7 @@ impl Locked {
     /// Appends a member's index, without writing the whole table again.
     pub(super) fn append(&self, seen: &Seen) -> Result<(), RegistryError> {
         let registry = &self.registry;
-        let file = OpenOptions::new().append(true).open(&registry.path);
+        let file = private_file::options().append(true).open(&registry.path);
         let line = seen.print();
         file.and_then(|mut file| file_size::without_signal(|| file.write_all(line.as_bytes())))
             .map_err(|error| registry.unusable(error))
@@ -333,6 +333,8 @@ pub(super) fn namespace(kind: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
     use crate::port_sharing::RuntimeDirectory;
     use crate::port_sharing::process_identity::Identity;
@@ -342,6 +344,21 @@ mod tests {
     fn scratch(name: &str) -> RuntimeDirectory {
         let name = format!("roci-registry-{name}-{}", std::process::id());
         RuntimeDirectory::at(std::env::temp_dir().join(name)).unwrap()
+    }
+
+    #[test]
+    fn a_link_beside_the_registry_is_not_written_to() {
+        let directory = scratch("link");
+        let registry = Registry::new(directory.path(), "127.58.8.9".parse().unwrap());
+        let registry = Arc::new(registry);
+        let target = directory.path().join("target");
+        fs::write(&target, "untouched").unwrap();
+        symlink(&target, registry.beside("new")).unwrap();
+        let locked = registry.lock().unwrap();
+        locked.write(&locked.read().unwrap()).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
+        assert!(registry.path.is_file());
+        fs::remove_dir_all(directory.path()).unwrap();
     }
 
     #[test]
@@ -367,7 +384,7 @@ mod tests {
             assert_eq!(registry.round().unwrap(), None);
         }
         // A terabyte, which is not on the disk.
-        let huge = OpenOptions::new().write(true).open(&registry.path).unwrap();
+        let huge = File::options().write(true).open(&registry.path).unwrap();
         huge.set_len(1 << 40).unwrap();
         assert_eq!(registry.read().unwrap(), Table::EMPTY);
         let table = Table {

@@ -471,7 +471,7 @@ fn no_steering(address: IpAddr, source: io::Error) -> JoinError {
 /// A random number that differs from the last one. Without randomness, the number after the last
 /// one.
 fn new_round(last: u64) -> u64 {
-    let random = sys::process::random().unwrap_or(last.wrapping_add(1));
+    let random = getrandom::u64().unwrap_or(last.wrapping_add(1));
     if random == last { !random } else { random }
 }
 

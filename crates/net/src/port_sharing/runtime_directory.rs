@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::long_socket_path::long_paths_work;
 use super::stale_files;
+use crate::private_file;
 use crate::sys::process::user;
 
 /// The longest path, in bytes, that leaves room for the name of a Unix socket in its address.
@@ -185,8 +186,7 @@ fn is_in_cache(path: &Path) -> bool {
 
 /// Fails if nothing can be written into a directory, as in a container whose `/dev/shm` is read-only.
 fn create_and_remove_file(directory: &Path) -> io::Result<()> {
-    let path = directory.join(format!(".probe-{}", std::process::id()));
-    fs::File::create(&path)?;
+    let (path, _) = private_file::create_draft(&directory.join(".probe"))?;
     let _ = fs::remove_file(&path);
     Ok(())
 }

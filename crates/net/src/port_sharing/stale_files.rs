@@ -6,7 +6,7 @@
 //! registry is removed if nothing listens at its mailboxes and it was not changed for an hour.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use super::long_socket_path::with_short_path;
 use super::registry::{Registry, visible_ending};
 use super::statistics;
+use crate::private_file;
 
 /// The minimum time between two removals in a directory.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
@@ -28,7 +29,8 @@ const STAMP: &str = ".swept";
 
 pub(super) fn remove_if_due(directory: &Path) {
     let stamp = directory.join(STAMP);
-    if is_older_than(&stamp, CLEANUP_INTERVAL) && File::create(&stamp).is_ok() {
+    let touch = || private_file::replace(&stamp, |_| Ok(()));
+    if is_older_than(&stamp, CLEANUP_INTERVAL) && touch().is_ok() {
         remove_now(directory);
     }
 }
@@ -119,7 +121,9 @@ fn is_older_than(path: &Path, age: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::net::IpAddr;
+    use std::os::unix::fs::symlink;
 
     use super::*;
     use crate::port_sharing::{Member, RuntimeDirectory};
@@ -179,6 +183,21 @@ mod tests {
         table.set_modified(long_ago).unwrap();
         remove_now(directory.path());
         assert_eq!(names(&directory), Vec::<String>::new());
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_stamp_is_replaced() {
+        let directory = scratch("stamp");
+        let [stamp, target] = [STAMP, "target"].map(|name| directory.path().join(name));
+        fs::write(&target, "untouched").unwrap();
+        let file = File::open(&target).unwrap();
+        file.set_modified(SystemTime::now() - 2 * CLEANUP_INTERVAL)
+            .unwrap();
+        symlink(&target, &stamp).unwrap();
+        remove_if_due(directory.path());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
+        assert!(!stamp.is_symlink() && !is_older_than(&stamp, CLEANUP_INTERVAL));
         fs::remove_dir_all(directory.path()).unwrap();
     }
 

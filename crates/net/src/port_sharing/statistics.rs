@@ -5,9 +5,9 @@
 //! counters are added to those of other closed devices at the same address, so that the counters of an address do not
 //! decrease. The page of a process that was killed counts as it is, until [`retire_dead`] does the same for it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
@@ -17,8 +17,9 @@ use statistics::layout::{self, HEADER_WORDS, PAGE_WORDS};
 use statistics::{DEVICE_COUNTERS, DeviceCounters, OBJECT_KINDS, ObjectCounts, QueuePairRecord};
 
 use super::process_identity::Identity;
-use super::registry::{self, namespace};
+use super::registry::namespace;
 use super::runtime_directory::{DirectoryError, RuntimeDirectory};
+use crate::private_file;
 use crate::sys::file_size;
 use crate::sys::shared_memory::SharedMemory;
 
@@ -161,8 +162,8 @@ fn first_words(process: Identity, owner: PageOwner<'_>) -> Box<[u64]> {
 
 /// A file that exists already is one of a process that had this process id before.
 fn new_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).mode(0o600);
+    let mut options = private_file::options();
+    let options = options.read(true).write(true);
     match options.clone().create_new(true).open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             retire(path).or_else(|_| fs::remove_file(path))?;
@@ -386,12 +387,12 @@ fn retire(path: &Path) -> io::Result<()> {
         layout::gid_bytes([words[layout::GID], words[layout::GID + 1]])
     };
     let closed_path = path.with_file_name(closed_name(name.network, gid));
-    let mut options = OpenOptions::new();
+    let mut options = private_file::options();
     let options = options.read(true).write(true).create(true).truncate(false);
-    let closed = options.mode(0o600).open(&closed_path)?;
+    let closed = options.open(&closed_path)?;
     lock(&closed)?;
     // Another process may have done it meanwhile; then the page is gone.
-    let page = OpenOptions::new().write(true).open(path)?;
+    let page = private_file::options().write(true).open(path)?;
     let words = read(path)?;
     let mut sum = read(&closed_path).unwrap_or_else(|_| vec![0; HEADER_WORDS]);
     let last = layout::COUNTERS + DEVICE_COUNTERS.len();
@@ -433,7 +434,7 @@ fn write_words(file: &File, first: usize, words: &[u64]) -> io::Result<()> {
 
 /// The words of a page, as they were at one time.
 fn read(path: &Path) -> io::Result<Vec<u64>> {
-    let file = registry::open(path)?;
+    let file = private_file::options().read(true).open(path)?;
     let mut bytes = vec![0; PAGE_WORDS * WORD];
     let mut words = Vec::new();
     for _ in 0..READ_ATTEMPTS {
@@ -613,7 +614,7 @@ mod tests {
         let directory = scratch("shortened");
         let mut page = page_of(&directory, "one", GID);
         write(&mut page, 5);
-        let other = OpenOptions::new().write(true).open(&page.path).unwrap();
+        let other = File::options().write(true).open(&page.path).unwrap();
         other.set_len(0).unwrap();
         write(&mut page, 6);
         assert!(statistics_in(&directory).is_empty());
@@ -631,7 +632,7 @@ mod tests {
     fn a_damaged_page_is_removed_after_a_while() {
         let directory = scratch("damaged");
         let page = page_of(&directory, "one", GID);
-        let file = OpenOptions::new().write(true).open(&page.path).unwrap();
+        let file = File::options().write(true).open(&page.path).unwrap();
         file.set_len(100).unwrap();
         retire_dead(directory.path());
         assert!(page.path.exists(), "its process may be creating it");

@@ -171,7 +171,7 @@ impl Receiver {
 
     /// Receives packets, up to the inbox's size. Never waits, so there may be none.
     pub fn receive<'i>(&self, inbox: &'i mut Inbox) -> io::Result<Batches<'i>> {
-        let count = match receive(self.socket.as_fd(), &mut inbox.slots) {
+        let count = match self.receive_into(&mut inbox.slots) {
             Ok(count) => count,
             Err(error) if is_nothing(&error) => 0,
             Err(error) => return Err(error),
@@ -180,6 +180,18 @@ impl Receiver {
             slots: inbox.slots[..count].iter(),
             local: self.local,
         })
+    }
+
+    /// Fills slots, or only the first where `recvmmsg` is forbidden.
+    fn receive_into(&self, slots: &mut [Slot]) -> io::Result<usize> {
+        let fd = self.socket.as_fd();
+        match receive(fd, slots) {
+            Err(error) if slots.len() > 1 && is_forbidden(&error) => {
+                restrictions::report(Restriction::ReceiveBatches);
+                receive(fd, &mut slots[..1])
+            }
+            result => result,
+        }
     }
 }
 
@@ -394,6 +406,7 @@ mod tests {
 
     use super::*;
     use crate::socket::Sender;
+    use crate::sys::seccomp::{Forbidden, forbid};
 
     fn steered() -> Receiver {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -423,6 +436,29 @@ mod tests {
         // No kernel reports this, but a length of zero would cut nothing.
         batch.note(UDP_GRO, &0_i32.to_ne_bytes());
         assert_eq!(batch.segment_size, 1);
+    }
+
+    #[test]
+    fn where_batches_are_forbidden_packets_are_received_one_by_one() {
+        let receives = || {
+            forbid(Forbidden {
+                call: libc::SYS_recvmmsg,
+                // The flags.
+                argument: 3,
+                value: libc::MSG_DONTWAIT,
+                errno: libc::EPERM,
+            });
+            let receiver = steered();
+            let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            for packet in [b"first", b"other"] {
+                peer.send_to(packet, receiver.local()).unwrap();
+            }
+            let mut inbox = Inbox::default();
+            [(); 3].map(|()| receiver.receive(&mut inbox).unwrap().reads())
+        };
+        let reads = std::thread::spawn(receives).join().unwrap();
+        assert_eq!(reads, [1, 1, 0]);
+        assert!(restrictions::was_reported(Restriction::ReceiveBatches));
     }
 
     #[test]

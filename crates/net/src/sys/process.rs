@@ -12,18 +12,6 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// An unpredictable number.
-pub(crate) fn random() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    // SAFETY: writes at most the given number of bytes to the live array.
-    let result = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // The kernel promises to return eight bytes whole or not at all.
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(u64::from_ne_bytes(bytes))
-}
-
 /// Closes a descriptor, even one that the program has closed already. The standard library ends the process for that
 /// in builds with assertions.
 pub(crate) fn close(descriptor: OwnedFd) {
