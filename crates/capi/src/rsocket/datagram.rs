@@ -19,6 +19,7 @@ use super::datagram_header::{DatagramHeader, MAX_MESSAGE, UdpHeader, UdpOperatio
 use super::datagram_queue_pair::DatagramQueuePair;
 use super::epoll_syscalls;
 use super::readiness::Readiness;
+use super::settings::Flags;
 use crate::errno::Errno;
 use crate::rdmacm::socket_address::{length, stored};
 
@@ -44,7 +45,7 @@ struct Inner {
     peers: HashMap<SocketAddr, Peer>,
     arrived: VecDeque<(SocketAddr, Vec<u8>)>,
     connected: Option<SocketAddr>,
-    flags: i32,
+    flags: Flags,
     /// How many receives returned EAGAIN.
     would_block_count: u32,
 }
@@ -56,7 +57,7 @@ struct Peer {
 }
 
 impl Datagram {
-    pub(super) fn new(family: i32) -> Result<Self, Errno> {
+    pub(super) fn new(family: i32, flags: Flags) -> Result<Self, Errno> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes no pointers.
         let udp = owned(unsafe { libc::socket(family, kind, 0) })?;
@@ -64,7 +65,10 @@ impl Datagram {
         let datagram = Self {
             udp: udp.into(),
             epoll,
-            inner: Mutex::default(),
+            inner: Mutex::new(Inner {
+                flags,
+                ..Inner::default()
+            }),
         };
         datagram.watch(datagram.number())?;
         Ok(datagram)
@@ -135,7 +139,7 @@ impl Datagram {
                 into[..length].copy_from_slice(&data[..length]);
                 return Ok((length, from));
             }
-            if (inner.flags & libc::O_NONBLOCK) | (flags & libc::MSG_DONTWAIT) != 0 {
+            if inner.flags.nonblocking() || flags & libc::MSG_DONTWAIT != 0 {
                 inner.would_block_count = inner.would_block_count.wrapping_add(1);
                 return Err(Errno::TRY_AGAIN);
             }
@@ -165,12 +169,8 @@ impl Datagram {
         self.epoll.as_raw_fd()
     }
 
-    pub(super) fn set_flags(&self, flags: i32) {
-        self.lock().flags = flags;
-    }
-
-    pub(super) fn flags(&self) -> i32 {
-        self.lock().flags
+    pub(super) fn with_flags<T>(&self, act: impl FnOnce(&mut Flags) -> T) -> T {
+        act(&mut self.lock().flags)
     }
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {

@@ -11,6 +11,7 @@ use super::datagram::Datagram;
 use super::datagram_header::MAX_MESSAGE;
 use super::epoll;
 use super::poll::{self, Sets};
+use super::settings::Flags;
 use super::socket_table::{self, Socket};
 use super::stream::Stream;
 use crate::entry::{CountOrMinusOne, MinusOne, Pointer, entry};
@@ -23,9 +24,10 @@ entry! {
         if family != libc::AF_INET && family != libc::AF_INET6 {
             return Err(Errno::UNSUPPORTED);
         }
-        let socket = match kind {
-            libc::SOCK_STREAM => Socket::Stream(Arc::new(Stream::new()?)),
-            libc::SOCK_DGRAM => Socket::Datagram(Arc::new(Datagram::new(family)?)),
+        let flags = Flags::of_type(kind);
+        let socket = match kind & !Flags::IN_TYPE {
+            libc::SOCK_STREAM => Socket::Stream(Arc::new(Stream::new(flags)?)),
+            libc::SOCK_DGRAM => Socket::Datagram(Arc::new(Datagram::new(family, flags)?)),
             _ => return Err(Errno::UNSUPPORTED),
         };
         Ok(MinusOne(socket_table::insert(socket)))
@@ -251,6 +253,8 @@ entry! {
             Socket::Datagram(_) => match (level, name) {
                 (libc::SOL_SOCKET, libc::SO_ERROR) => 0,
                 (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_DGRAM,
+                (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_UDP,
+                (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
                 _ => return Err(Errno::UNSUPPORTED),
             },
         };
@@ -261,19 +265,7 @@ entry! {
     /// The third argument is variadic; an int is passed in the same way.
     export fn rfcntl(number: c_int, command: c_int, argument: c_int) -> MinusOne {
         let socket = socket_table::socket(number)?;
-        match (command, socket) {
-            (libc::F_GETFL, Socket::Stream(stream)) => Ok(MinusOne(stream.lock().options.flags)),
-            (libc::F_GETFL, Socket::Datagram(datagram)) => Ok(MinusOne(datagram.flags())),
-            (libc::F_SETFL, Socket::Stream(stream)) => {
-                stream.lock().options.set_flags(argument);
-                Ok(MinusOne::DONE)
-            }
-            (libc::F_SETFL, Socket::Datagram(datagram)) => {
-                datagram.set_flags(argument);
-                Ok(MinusOne::DONE)
-            }
-            _ => Err(Errno::UNSUPPORTED),
-        }
+        Ok(MinusOne(socket.with_flags(|flags| flags.control(command, argument))?))
     }
 
     export fn riomap(

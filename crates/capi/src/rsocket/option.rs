@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use super::protocol::rounded;
 use super::settings::Sizes;
-use super::stream::Stream;
+use super::stream::{Phase, Stream};
 use crate::errno::Errno;
 
 const SOL_RDMA: c_int = 0x10000;
@@ -12,6 +12,8 @@ const RDMA_SEND_QUEUE: c_int = 0;
 const RDMA_RECEIVE_QUEUE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_MAPPINGS: c_int = 3;
+/// How many bytes can be read: `FIONREAD`, for which rsockets have no call. Only our libraries know this option.
+const UNREAD: c_int = 0x726f_6369;
 
 const UNSUPPORTED: Errno = Errno::UNSUPPORTED;
 
@@ -36,7 +38,10 @@ impl Stream {
             (libc::SOL_SOCKET, libc::SO_OOBINLINE) => inner.options.out_of_band_inline = on,
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => inner.options.no_delay = on,
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if value > 0 => inner.options.idle = value,
-            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG) => {}
+            (
+                libc::IPPROTO_TCP,
+                libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG | libc::TCP_CONGESTION,
+            ) => {}
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
                 inner.cm_id.set_family_only(on)?;
                 inner.options.family_only = on;
@@ -65,6 +70,8 @@ impl Stream {
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => sizes.receive_buffer.cast_signed(),
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => sizes.send_buffer.cast_signed(),
             (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+            (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => (inner.phase == Phase::Listening).into(),
             (libc::SOL_SOCKET, libc::SO_ERROR) => inner.take_error(),
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay.into(),
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.idle,
@@ -80,12 +87,20 @@ impl Stream {
             (SOL_RDMA, RDMA_RECEIVE_QUEUE) => sizes.receive_queue.into(),
             (SOL_RDMA, RDMA_INLINE) => sizes.inline.into(),
             (SOL_RDMA, RDMA_MAPPINGS) => sizes.mappings.into(),
+            (SOL_RDMA, UNREAD) => inner.unread(),
             _ => return Err(UNSUPPORTED),
         })
     }
 }
 
 impl super::stream::Inner {
+    fn unread(&mut self) -> c_int {
+        self.connection.as_mut().map_or(0, |connection| {
+            connection.progress();
+            c_int::try_from(connection.unread()).unwrap_or(c_int::MAX)
+        })
+    }
+
     /// The error of the last attempt; reading it clears it.
     fn take_error(&mut self) -> c_int {
         let of_pipe = self

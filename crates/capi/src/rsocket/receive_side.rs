@@ -12,6 +12,11 @@ impl Connection {
         !self.receive.messages.is_empty()
     }
 
+    /// How many bytes can be read.
+    pub(super) fn unread(&self) -> u64 {
+        self.receive.messages.iter().copied().map(u64::from).sum()
+    }
+
     /// Copies received data. Returns the number of bytes.
     pub(super) fn receive_into(&mut self, into: &mut [u8], peek: bool) -> usize {
         let mut copied = 0;

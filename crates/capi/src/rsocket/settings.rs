@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use crate::errno::Errno;
+
 /// The sizes that a program can set before a socket is connected.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
@@ -50,9 +52,7 @@ impl Sizes {
 /// Options other than sizes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Options {
-    /// The flags of `rfcntl`.
-    pub(super) flags: c_int,
-    pub(super) nonblocking: bool,
+    pub(super) flags: Flags,
     pub(super) reuse_address: bool,
     pub(super) keep_alive: bool,
     pub(super) no_delay: bool,
@@ -62,9 +62,40 @@ pub(super) struct Options {
     pub(super) idle: c_int,
 }
 
-impl Options {
-    pub(super) fn set_flags(&mut self, flags: c_int) {
-        self.flags = flags;
-        self.nonblocking = flags & libc::O_NONBLOCK != 0;
+/// The flags of a socket, as `rfcntl` reads and sets them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Flags {
+    /// Those of `F_GETFL`.
+    status: c_int,
+    /// Those of `F_GETFD`. They change nothing: no socket survives `exec`.
+    descriptor: c_int,
+}
+
+impl Flags {
+    /// The flags that the type of a socket may contain.
+    pub(super) const IN_TYPE: c_int = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+
+    pub(super) fn of_type(kind: c_int) -> Self {
+        let given = |bit: c_int, flag: c_int| if kind & bit != 0 { flag } else { 0 };
+        Self {
+            status: given(libc::SOCK_NONBLOCK, libc::O_NONBLOCK),
+            descriptor: given(libc::SOCK_CLOEXEC, libc::FD_CLOEXEC),
+        }
+    }
+
+    pub(super) fn nonblocking(self) -> bool {
+        self.status & libc::O_NONBLOCK != 0
+    }
+
+    /// `rfcntl`.
+    pub(super) fn control(&mut self, command: c_int, argument: c_int) -> Result<c_int, Errno> {
+        match command {
+            libc::F_GETFL => return Ok(self.status),
+            libc::F_GETFD => return Ok(self.descriptor),
+            libc::F_SETFL => self.status = argument,
+            libc::F_SETFD => self.descriptor = argument & libc::FD_CLOEXEC,
+            _ => return Err(Errno::UNSUPPORTED),
+        }
+        Ok(0)
     }
 }

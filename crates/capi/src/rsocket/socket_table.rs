@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::datagram::Datagram;
+use super::settings::Flags;
 use super::stream::Stream;
 use crate::errno::Errno;
 
@@ -20,6 +21,13 @@ impl Socket {
         match self {
             Self::Stream(stream) => stream.number(),
             Self::Datagram(datagram) => datagram.number(),
+        }
+    }
+
+    pub(super) fn with_flags<T>(&self, act: impl FnOnce(&mut Flags) -> T) -> T {
+        match self {
+            Self::Stream(stream) => act(&mut stream.lock().options.flags),
+            Self::Datagram(datagram) => datagram.with_flags(act),
         }
     }
 

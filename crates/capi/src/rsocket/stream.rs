@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::protocol::{ConnectionData, Mapping, Message};
 use super::readiness::Readiness;
 use super::send_side::{FIRST_PIECE, MAX_PIECE};
-use super::settings::{Options, Sizes};
+use super::settings::{Flags, Options, Sizes};
 use crate::errno::Errno;
 
 /// A waiting thread checks the connection at least at this interval, even if nothing wakes it.
@@ -89,11 +89,13 @@ pub(super) enum Phase {
 }
 
 impl Stream {
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(super) fn new(flags: Flags) -> Result<Self, Errno> {
         let channel = EventChannel::new()?;
         let cm_id = channel.create_id(PortSpace::Tcp);
         cm_id.set_rnr_timer(rnr_timer())?;
-        Ok(Self::of(channel, cm_id, Phase::New, None, Sizes::default()))
+        let stream = Self::of(channel, cm_id, Phase::New, None, Sizes::default());
+        stream.lock().options.flags = flags;
+        Ok(stream)
     }
 
     fn of(
@@ -163,7 +165,7 @@ impl Stream {
                     Err(_) => continue,
                 }
             }
-            if inner.options.nonblocking {
+            if inner.options.flags.nonblocking() {
                 return Err(inner.would_block());
             }
             drop(inner);
@@ -191,7 +193,7 @@ impl Stream {
             ..Parameters::new(connection.number())
         })?;
         let stream = Self::of(channel, cm_id, Phase::Accepting, Some(connection), sizes);
-        if !options.nonblocking {
+        if !options.flags.nonblocking() {
             let inner = stream.lock();
             drop(stream.wait_until_open(inner)?);
         }
@@ -228,7 +230,7 @@ impl Stream {
                 Phase::Failed => return Err(inner.error.take().unwrap_or(NOT_CONNECTED)),
                 Phase::New | Phase::Listening => return Err(NOT_CONNECTED),
             }
-            if inner.options.nonblocking {
+            if inner.options.flags.nonblocking() {
                 return Err(inner.would_block());
             }
             drop(inner);
@@ -252,7 +254,7 @@ impl Stream {
         send: impl Fn(&mut Connection, &[u8], usize, usize) -> Result<Option<usize>, Errno>,
     ) -> Result<usize, Errno> {
         let mut inner = self.wait_until_open(self.lock())?;
-        let nonblocking = inner.options.nonblocking || flags & libc::MSG_DONTWAIT != 0;
+        let nonblocking = inner.options.flags.nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         inner.send_mappings()?;
         let (mut sent, mut piece) = (0, FIRST_PIECE);
         while sent < data.len() {
@@ -281,7 +283,7 @@ impl Stream {
     /// Receives data. Returns how much: 0 when the peer sends no more data.
     pub(super) fn receive(&self, into: &mut [u8], flags: i32) -> Result<usize, Errno> {
         let mut inner = self.wait_until_open(self.lock())?;
-        let nonblocking = inner.options.nonblocking || flags & libc::MSG_DONTWAIT != 0;
+        let nonblocking = inner.options.flags.nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         let peek = flags & libc::MSG_PEEK != 0;
         let all = flags & libc::MSG_WAITALL != 0 && !peek;
         let mut received = 0;
