@@ -21,7 +21,7 @@ use examples::{
 };
 use rocinante::{
     Access, AddressHandle, CompletedWork, Completion, CompletionQueue, ConnectOptions, Context,
-    DatagramQueuePair, Gid, MemoryRegion, Qpn, QueueKey, Request, Status,
+    DatagramQueuePair, Gid, MemoryRegion, Outgoing, Qpn, QueueKey, Request, Status,
 };
 
 /// Each receive begins with 40 bytes for the network header (GRH) of the datagram.
@@ -168,13 +168,13 @@ impl Side {
     }
 
     /// Sends a text. The completion of a datagram only means that it was sent.
-    fn send(&self, to: &AddressHandle, request: Request, text: &str) -> anyhow::Result<()> {
+    fn send(&self, to: &AddressHandle, message: Outgoing, text: &str) -> anyhow::Result<()> {
         ensure!(text.len() <= TEXT, "`{text}` is longer than {TEXT} bytes");
         let start = self.receives * SLOT;
         self.memory.write(start, text.as_bytes());
         let data = self.memory.slice(start..start + text.len());
         let id = self.receives as u64;
-        Ok(self.queue_pair.post_send(to, request.data(data).id(id))?)
+        Ok(self.queue_pair.post_send(to, message.data(data).id(id))?)
     }
 
     /// The text of a received datagram. The length of its completion includes the header.

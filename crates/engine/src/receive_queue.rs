@@ -42,6 +42,9 @@ pub enum PostError {
         /// The maximum.
         max: u32,
     },
+    /// A READ or an atomic has inline data, but its segments receive the result.
+    #[error("the result of a READ or an atomic can't be inline: name registered memory for it")]
+    InlineResult,
     /// The state of the queue pair does not allow it.
     #[error("the queue pair is in state {0:?}, which does not accept this request")]
     WrongState(State),

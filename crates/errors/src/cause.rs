@@ -81,6 +81,9 @@ causes! {
     ATOMIC_SHAPE:
         "An atomic operates on eight aligned bytes.",
         "Use a remote address that is a multiple of 8 and a local segment of 8 bytes.";
+    INLINE_RESULT:
+        "The segments of a READ or an atomic receive the result, so they can't be inline.",
+        "Leave IBV_SEND_INLINE out, and name registered memory for the result.";
     SHARED_RECEIVE:
         "The queue pair uses a shared receive queue.",
         "Post to the shared receive queue (`ibv_post_srq_recv`).";

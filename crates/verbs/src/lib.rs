@@ -62,10 +62,8 @@
 //! let completions = context.create_completion_queue(16)?;
 //! let memory = domain.allocate_memory(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //!
-//! let (left, right) = (
-//!     domain.queue_pair_builder(&completions).create_reliable()?,
-//!     domain.queue_pair_builder(&completions).create_reliable()?,
-//! );
+//! let prepare = || domain.queue_pair_builder(&completions).depth(4, 4).create_reliable();
+//! let (left, right) = (prepare()?, prepare()?); // 16 requests in all: they fit into the completion queue
 //! let (here, there) = (left.endpoint(), right.endpoint());
 //! let left = left.connect(there)?;
 //! let _right = right.connect(here)?;
@@ -280,7 +278,7 @@ pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, PreparedQueuePair, QueuePair, QueuePairBuilder,
 };
-pub use request::Request;
+pub use request::{Incoming, Outgoing, Request};
 pub use shared_receive_queue::{ReceiveQueueToken, SharedReceiveQueue};
 pub use xrc::{PreparedXrcInitiator, PreparedXrcTarget, XrcInitiator, XrcReceiveQueue, XrcTarget};
 pub use xrc_domain::XrcDomain;

@@ -1,9 +1,12 @@
 //! Builders of work requests.
 
-use engine::{Destination, Payload, RemoteMemory, Segment, SendFlags, SendRequest, Work};
+use engine::{Destination, RemoteMemory, Segment, SendFlags, SendRequest, Work};
 use wire::{FlushPlacement, FlushRange, Key, Srqn};
 
 /// A send request.
+///
+/// SEND and WRITE take their data from registered memory or carry it inline, so they begin as [`Outgoing`]. READ and the
+/// atomics put their result into registered memory, so they begin as [`Incoming`]. Naming the data makes the request:
 ///
 /// ```
 /// use rocinante::Request;
@@ -13,54 +16,76 @@ use wire::{FlushPlacement, FlushRange, Key, Srqn};
 #[derive(Debug, Clone)]
 pub struct Request(SendRequest);
 
+/// A SEND or WRITE whose data is not named yet.
+///
+/// A message is in registered memory or inline, not both:
+/// ```compile_fail,E0599
+/// # fn demo(segment: rocinante::Segment) {
+/// rocinante::Request::send().data(segment).inline(b"hello");
+/// # }
+/// ```
+/// ```compile_fail,E0599
+/// # fn demo(segment: rocinante::Segment) {
+/// rocinante::Request::send().inline(b"hello").data(segment);
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "it is a request after `data`, `segments`, `inline` or `empty`"]
+pub struct Outgoing(SendRequest);
+
+/// A READ or an atomic whose place for the result is not named yet.
+///
+/// The result can't be inline:
+/// ```compile_fail,E0599
+/// # fn demo(remote: rocinante::RemoteMemory) {
+/// rocinante::Request::read(remote).inline(b"hello");
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "it is a request after `data` or `segments`"]
+pub struct Incoming(SendRequest);
+
 impl Request {
     /// SEND: puts data into the peer's next receive.
-    #[must_use]
     #[inline]
-    pub fn send() -> Self {
-        Self::of(Work::Send)
+    pub fn send() -> Outgoing {
+        Outgoing::of(Work::Send)
     }
 
     /// SEND with immediate: the peer's completion has four bytes of immediate data.
-    #[must_use]
     #[inline]
-    pub fn send_with_immediate(immediate: [u8; 4]) -> Self {
-        Self::of(Work::SendImmediate(immediate))
+    pub fn send_with_immediate(immediate: [u8; 4]) -> Outgoing {
+        Outgoing::of(Work::SendImmediate(immediate))
     }
 
     /// SEND with invalidate: also invalidates a key of the peer.
-    #[must_use]
     #[inline]
-    pub fn send_with_invalidate(key: Key) -> Self {
-        Self::of(Work::SendInvalidate(key))
+    pub fn send_with_invalidate(key: Key) -> Outgoing {
+        Outgoing::of(Work::SendInvalidate(key))
     }
 
     /// RDMA WRITE: writes data to the peer's memory.
-    #[must_use]
     #[inline]
-    pub fn write(remote: RemoteMemory) -> Self {
-        Self::of(Work::Write(remote))
+    pub fn write(remote: RemoteMemory) -> Outgoing {
+        Outgoing::of(Work::Write(remote))
     }
 
     /// RDMA WRITE with immediate: also consumes a receive, whose completion has four bytes of immediate data.
-    #[must_use]
     #[inline]
-    pub fn write_with_immediate(remote: RemoteMemory, immediate: [u8; 4]) -> Self {
-        Self::of(Work::WriteImmediate(remote, immediate))
+    pub fn write_with_immediate(remote: RemoteMemory, immediate: [u8; 4]) -> Outgoing {
+        Outgoing::of(Work::WriteImmediate(remote, immediate))
     }
 
     /// RDMA READ: reads data from the peer's memory.
-    #[must_use]
     #[inline]
-    pub fn read(remote: RemoteMemory) -> Self {
-        Self::of(Work::Read(remote))
+    pub fn read(remote: RemoteMemory) -> Incoming {
+        Incoming::of(Work::Read(remote))
     }
 
     /// Compare-and-swap of eight bytes at the peer. Returns the previous value.
-    #[must_use]
     #[inline]
-    pub fn compare_swap(remote: RemoteMemory, compare: u64, swap: u64) -> Self {
-        Self::of(Work::CompareSwap {
+    pub fn compare_swap(remote: RemoteMemory, compare: u64, swap: u64) -> Incoming {
+        Incoming::of(Work::CompareSwap {
             remote,
             compare,
             swap,
@@ -68,17 +93,15 @@ impl Request {
     }
 
     /// Fetch-and-add to eight bytes at the peer. Returns the previous value.
-    #[must_use]
     #[inline]
-    pub fn fetch_add(remote: RemoteMemory, add: u64) -> Self {
-        Self::of(Work::FetchAdd { remote, add })
+    pub fn fetch_add(remote: RemoteMemory, add: u64) -> Incoming {
+        Incoming::of(Work::FetchAdd { remote, add })
     }
 
     /// Atomic write of eight bytes at the peer.
-    #[must_use]
     #[inline]
-    pub fn atomic_write(remote: RemoteMemory) -> Self {
-        Self::of(Work::AtomicWrite(remote))
+    pub fn atomic_write(remote: RemoteMemory) -> Outgoing {
+        Outgoing::of(Work::AtomicWrite(remote))
     }
 
     /// Flush: makes earlier writes visible or persistent at the peer.
@@ -108,26 +131,6 @@ impl Request {
     #[inline]
     pub(crate) fn of(work: Work) -> Self {
         Self(SendRequest::new(0, work))
-    }
-
-    /// Adds a segment of registered memory. Several segments make one message.
-    #[must_use]
-    #[inline]
-    pub fn data(mut self, segment: Segment) -> Self {
-        match &mut self.0.payload {
-            Payload::Segments(segments) => segments.push(segment),
-            Payload::Inline(_) => {
-                self.0.payload = Payload::Segments([segment].into_iter().collect());
-            }
-        }
-        self
-    }
-
-    /// Sends a copy of these bytes, which need not be registered.
-    #[must_use]
-    #[inline]
-    pub fn inline(self, bytes: &[u8]) -> Self {
-        Self(self.0.inline(bytes))
     }
 
     /// Sets the id (`wr_id`) that its completion has.
@@ -175,5 +178,61 @@ impl Request {
     #[inline]
     pub(crate) fn into_engine(self) -> SendRequest {
         self.0
+    }
+}
+
+impl Outgoing {
+    #[inline]
+    fn of(work: Work) -> Self {
+        Self(SendRequest::new(0, work))
+    }
+
+    /// The message is a segment of registered memory.
+    #[must_use]
+    #[inline]
+    pub fn data(self, segment: Segment) -> Request {
+        self.segments([segment])
+    }
+
+    /// The message is several segments of registered memory, one after the other.
+    #[must_use]
+    #[inline]
+    pub fn segments(self, segments: impl IntoIterator<Item = Segment>) -> Request {
+        Request(self.0.with(segments))
+    }
+
+    /// The message is a copy of these bytes, which need not be registered.
+    #[must_use]
+    #[inline]
+    pub fn inline(self, bytes: &[u8]) -> Request {
+        Request(self.0.inline(bytes))
+    }
+
+    /// The message has no bytes.
+    #[must_use]
+    #[inline]
+    pub fn empty(self) -> Request {
+        Request(self.0)
+    }
+}
+
+impl Incoming {
+    #[inline]
+    fn of(work: Work) -> Self {
+        Self(SendRequest::new(0, work))
+    }
+
+    /// The result goes to a segment of registered memory.
+    #[must_use]
+    #[inline]
+    pub fn data(self, segment: Segment) -> Request {
+        self.segments([segment])
+    }
+
+    /// The result goes to several segments of registered memory, one after the other.
+    #[must_use]
+    #[inline]
+    pub fn segments(self, segments: impl IntoIterator<Item = Segment>) -> Request {
+        Request(self.0.with(segments))
     }
 }

@@ -238,9 +238,10 @@ fn a_capture_has_every_packet_with_its_work_request() {
         &options,
         ConnectOptions::default(),
     );
-    let request = Request::write(pair.right.memory.remote(0)).id(4711);
+    let request = Request::write(pair.right.memory.remote(0));
     let data = pair.left.memory.slice(0..10_000);
-    pair.from_left.post_send(request.data(data)).expect("room");
+    let request = request.data(data).id(4711);
+    pair.from_left.post_send(request).expect("room");
     let count_of = |text: &str| {
         let bytes = std::fs::read(&path).expect("the capture is there");
         let parts = bytes.windows(text.len());

@@ -308,13 +308,13 @@ impl QueuePairs {
     ) -> anyhow::Result<()> {
         let Connected { ends, remote } = &self.connections[connection];
         let begin = self.layout.outgoing(connection);
+        let data = self.memory.slice(begin..begin + size);
         let request = match self.parameters.test.verb() {
-            Verb::Send => Request::send(),
-            Verb::Write => Request::write(*remote),
-            Verb::Read => Request::read(*remote),
-            Verb::Atomic => Request::fetch_add(*remote, 1),
+            Verb::Send => Request::send().data(data),
+            Verb::Write => Request::write(*remote).data(data),
+            Verb::Read => Request::read(*remote).data(data),
+            Verb::Atomic => Request::fetch_add(*remote, 1).data(data),
         };
-        let request = request.data(self.memory.slice(begin..begin + size));
         let request = match messages {
             Some(messages) => request.id(u64::from(messages) << 32 | connection as u64),
             None => request.unsignaled(),

@@ -229,6 +229,7 @@ pub(super) fn post(
         PostError::TooManySegments { .. } => (&cause::TOO_MANY_SEGMENTS, EINVAL),
         PostError::MessageTooLong => (&cause::MESSAGE_TOO_LONG, EINVAL),
         PostError::InlineTooLong { .. } => (&cause::INLINE_TOO_LONG, EINVAL),
+        PostError::InlineResult => (&cause::INLINE_RESULT, EINVAL),
         PostError::Unsupported => (&cause::WRONG_SERVICE, EINVAL),
         PostError::Destination => (&cause::WRONG_DESTINATION, EINVAL),
         PostError::Address(_) => (&cause::UNREACHABLE_FROM_GID, EINVAL),

@@ -141,6 +141,15 @@ impl SendQueue {
                     max: self.max_segments,
                 })
             }
+            // The segments of these requests receive the result.
+            Payload::Inline(_)
+                if matches!(
+                    request.work,
+                    Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. }
+                ) =>
+            {
+                Err(PostError::InlineResult)
+            }
             // The eight bytes of an atomic write are part of the request, not inline data.
             Payload::Inline(_) if matches!(request.work, Work::AtomicWrite(_)) => Ok(()),
             Payload::Inline(bytes) if bytes.len() > self.max_inline as usize => {
@@ -319,10 +328,7 @@ fn check_service(
     kind: QueuePairType,
     gids: &GidTable,
 ) -> Result<(), PostError> {
-    let inline = matches!(request.payload, Payload::Inline(_));
     let fits = match request.work {
-        // The segments of these requests receive the result.
-        Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. } if inline => false,
         Work::Send | Work::SendImmediate(_) => kind != QueuePairType::XrcTarget,
         Work::SendInvalidate(_) => matches!(kind, QueuePairType::Rc | QueuePairType::XrcInitiator),
         Work::Write(_) | Work::WriteImmediate(..) => {

@@ -165,10 +165,13 @@ fn atomic_needs_eight_aligned_bytes() {
 }
 
 #[test]
-fn read_with_inline_data_is_rejected() {
+fn read_or_atomic_with_inline_data_is_rejected_with_the_reason() {
     let mut peer = Conversation::new();
-    let read = SendRequest::new(1, Work::Read(remote(0x9000))).inline(b"no room!");
-    assert_eq!(post(&mut peer, read), Err(PostError::Unsupported));
+    let remote = remote(0x9000);
+    for work in [Work::Read(remote), Work::FetchAdd { remote, add: 1 }] {
+        let request = SendRequest::new(1, work).inline(b"no room!");
+        assert_eq!(post(&mut peer, request), Err(PostError::InlineResult));
+    }
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl Cluster {
             key: Key::new(0),
         };
         let request = SendRequest::new(0, Work::Read(remote)).inline(&[]);
-        (request, PostError::Unsupported)
+        (request, PostError::InlineResult)
     }
 
     /// Only datagrams have a destination in the request.

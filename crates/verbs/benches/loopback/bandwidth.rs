@@ -62,13 +62,12 @@ fn rdma(peer: &mut Peer, name: &str, size: usize) -> f64 {
     let (mut posted, mut done) = (0, 0);
     while done < count {
         while posted < count && posted - done < depth {
-            let request = match name {
-                "write" => Request::write(peer.remote),
-                "read" => Request::read(peer.remote),
-                _ => Request::send(),
-            };
-            peer.end
-                .post_send(request.data(peer.end.memory.slice(0..size)));
+            let data = peer.end.memory.slice(0..size);
+            peer.end.post_send(match name {
+                "write" => Request::write(peer.remote).data(data),
+                "read" => Request::read(peer.remote).data(data),
+                _ => Request::send().data(data),
+            });
             posted += 1;
         }
         while let Some(completion) = peer.end.completions.poll() {

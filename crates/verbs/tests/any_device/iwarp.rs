@@ -16,8 +16,8 @@ fn what_an_iwarp_device_lacks_is_a_typed_error() {
     let pair = Pair::reliable();
     let there = pair.right.memory.remote(0);
     for request in [
-        Request::send_with_immediate([1; 4]),
-        Request::write_with_immediate(there, [1; 4]),
+        Request::send_with_immediate([1; 4]).empty(),
+        Request::write_with_immediate(there, [1; 4]).empty(),
         Request::fetch_add(there, 1).data(pair.left.memory.slice(..8)),
     ] {
         let refused = pair.left.queue_pair.post_send(request);

@@ -58,7 +58,7 @@ impl Pair {
         let context = open();
         let domain = context.allocate_protection_domain().expect("room");
         let prepare = || {
-            let completions = context.create_completion_queue(64).expect("room");
+            let completions = context.create_completion_queue(256).expect("room");
             let builder = domain
                 .queue_pair_builder(&completions)
                 .connect_options(options);
@@ -178,9 +178,8 @@ fn several_segments_make_one_message() {
         .queue_pair
         .post_receive(0, [first, second])
         .expect("room");
-    let request = Request::send().data(pair.left.memory.slice(..5));
-    pair.left
-        .post(request.data(pair.left.memory.slice(100..106)));
+    let parts = [0..5, 100..106].map(|range| pair.left.memory.slice(range));
+    pair.left.post(Request::send().segments(parts));
     pair.left.success();
     assert_eq!(pair.right.success().length, 11);
     assert_eq!(pair.right.memory.to_vec(..2), b"fi");

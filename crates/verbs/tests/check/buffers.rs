@@ -68,9 +68,8 @@ fn end_changed(wrong: bool) {
 fn segment_changed(wrong: bool) {
     let pair = pair();
     let memory = &pair.left.memory;
-    let request = Request::send()
-        .data(memory.slice(0..10))
-        .data(memory.slice(20..30));
+    let parts = [memory.slice(0..10), memory.slice(20..30)];
+    let request = Request::send().segments(parts);
     pair.from_left.post_send(request).expect("room");
     // Between the segments, or in the second one.
     memory.write(if wrong { 25 } else { 15 }, &[1]);

@@ -15,11 +15,22 @@ mod support;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use rocinante::{ConnectOptions, OpenOptions, QueuePair, Request};
+use rocinante::{ConnectOptions, OpenOptions, QueuePair, RemoteMemory, Request, Segment};
 use support::{ConnectedPair, End};
 
 /// A program, with a mistake or without.
 type Program = fn(wrong: bool);
+
+/// Makes a request between remote and local memory.
+type Make = fn(RemoteMemory, Segment) -> Request;
+
+fn write_to(remote: RemoteMemory, data: Segment) -> Request {
+    Request::write(remote).data(data)
+}
+
+fn read_from(remote: RemoteMemory, data: Segment) -> Request {
+    Request::read(remote).data(data)
+}
 
 /// Runs one program. The tests start this in separate processes.
 #[test]

@@ -3,7 +3,7 @@
 use rocinante::{Access, Attributes, Request, State, Status};
 
 use crate::support::TIMEOUT;
-use crate::{Program, finish_send, pair, send_outstanding};
+use crate::{Make, Program, finish_send, pair, read_from, send_outstanding, write_to};
 
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("destroyed", destroyed),
@@ -66,18 +66,18 @@ fn failure(wrong: bool) {
 }
 
 fn write_late(wrong: bool) {
-    late(wrong, Request::write);
+    late(wrong, write_to);
 }
 
 fn read_late(wrong: bool) {
-    late(wrong, Request::read);
+    late(wrong, read_from);
 }
 
-fn late(wrong: bool, make: fn(rocinante::RemoteMemory) -> Request) {
+fn late(wrong: bool, make: Make) {
     let pair = pair();
     let memory = pair.right.domain.allocate_memory(64, crate::support::ALL);
     let memory = memory.expect("room");
-    let request = make(memory.remote(0)).data(pair.left.memory.slice(0..8));
+    let request = make(memory.remote(0), pair.left.memory.slice(0..8));
     let memory = (!wrong).then_some(memory);
     pair.from_left.post_send(request).expect("room");
     let completion = pair.left.completions.wait_for(TIMEOUT);
@@ -102,18 +102,18 @@ fn leak(wrong: bool) {
 }
 
 fn deregistered(wrong: bool) {
-    deregister(wrong, Request::write);
+    deregister(wrong, write_to);
 }
 
 fn target_deregistered(wrong: bool) {
-    deregister(wrong, Request::read);
+    deregister(wrong, read_from);
 }
 
-fn deregister(wrong: bool, make: fn(rocinante::RemoteMemory) -> Request) {
+fn deregister(wrong: bool, make: Make) {
     let pair = pair();
     let memory = pair.left.domain.allocate_memory(64, crate::support::ALL);
     let memory = memory.expect("room");
-    let request = make(pair.right.memory.remote(0)).data(memory.slice(0..64));
+    let request = make(pair.right.memory.remote(0), memory.slice(0..64));
     pair.from_left.post_send(request).expect("room");
     if wrong {
         drop(memory);

@@ -4,7 +4,7 @@
 use rocinante::{OpenOptions, QueuePair, Request};
 
 use crate::support::{ALL, End};
-use crate::{Program, connect};
+use crate::{Make, Program, connect, read_from, write_to};
 
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("unreliable write changed", write_changed),
@@ -163,7 +163,7 @@ fn sends_changed_with_one_queue(wrong: bool) {
     left.memory.write(0, &[1]);
 }
 
-fn race(wrong: bool, second: fn(rocinante::RemoteMemory) -> Request) {
+fn race(wrong: bool, second: Make) {
     let (left, right) = ends();
     let (here, _there) = connect_unreliably(&left, &right);
     let (other, _its_peer) = connect(&left, &right);
@@ -172,7 +172,7 @@ fn race(wrong: bool, second: fn(rocinante::RemoteMemory) -> Request) {
         left.success();
     }
     let data = left.memory.slice(500..600);
-    let request = second(right.memory.remote(50)).data(data);
+    let request = second(right.memory.remote(50), data);
     other.post_send(request).expect("room");
     if wrong {
         left.success();
@@ -181,11 +181,11 @@ fn race(wrong: bool, second: fn(rocinante::RemoteMemory) -> Request) {
 }
 
 fn two_writes(wrong: bool) {
-    race(wrong, Request::write);
+    race(wrong, write_to);
 }
 
 fn write_and_read(wrong: bool) {
-    race(wrong, Request::read);
+    race(wrong, read_from);
 }
 
 fn read_into_write(wrong: bool) {

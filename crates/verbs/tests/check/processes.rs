@@ -9,6 +9,7 @@ mod stage;
 use rocinante::{Connector, Listener, Request};
 
 use crate::support::TIMEOUT;
+use crate::{Make, read_from, write_to};
 pub(crate) use stage::run_role;
 use stage::{FIRST, Programs, Role, SECOND, Stage, TARGET, finds};
 
@@ -56,7 +57,7 @@ finds! {
 }
 
 /// The first process makes a request and waits for it, then the second. The right ones exchange a message between.
-fn one_after_the_other(stage: &mut Stage, make: [fn(rocinante::RemoteMemory) -> Request; 2]) {
+fn one_after_the_other(stage: &mut Stage, make: [Make; 2]) {
     let [first, second] = make;
     match stage.role {
         Role::First => {
@@ -78,28 +79,28 @@ fn one_after_the_other(stage: &mut Stage, make: [fn(rocinante::RemoteMemory) -> 
 }
 
 fn two_writers(stage: &mut Stage) {
-    one_after_the_other(stage, [Request::write, Request::write]);
+    one_after_the_other(stage, [write_to, write_to]);
 }
 
 fn writer_and_reader(stage: &mut Stage) {
-    one_after_the_other(stage, [Request::write, Request::read]);
+    one_after_the_other(stage, [write_to, read_from]);
 }
 
 fn reader_and_writer(stage: &mut Stage) {
-    one_after_the_other(stage, [Request::read, Request::write]);
+    one_after_the_other(stage, [read_from, write_to]);
 }
 
 /// The right program has two parts of memory.
 fn shared_byte(stage: &mut Stage) {
     match stage.role {
         Role::First => {
-            stage.access(Request::write, 0..100);
+            stage.access(write_to, 0..100);
             stage.tell("written");
         }
         Role::Second => {
             stage.hear("written");
             let start = if stage.right() { 100 } else { 99 };
-            stage.access(Request::write, start..start + 50);
+            stage.access(write_to, start..start + 50);
         }
         Role::Target => {}
     }
@@ -107,14 +108,14 @@ fn shared_byte(stage: &mut Stage) {
 
 /// Two atomics need no order.
 fn write_and_add(stage: &mut Stage) {
-    let add = |remote| Request::fetch_add(remote, 1);
+    let add = |remote, data| Request::fetch_add(remote, 1).data(data);
     match stage.role {
         Role::First if stage.right() => {
             stage.access(add, 0..8);
             stage.tell("written");
         }
         Role::First => {
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
             stage.tell("written");
         }
         Role::Second => {
@@ -129,7 +130,7 @@ fn write_and_add(stage: &mut Stage) {
 fn told_too_early(stage: &mut Stage) {
     match stage.role {
         Role::First => {
-            stage.post(Request::write, 0..8);
+            stage.post(write_to, 0..8);
             if stage.right() {
                 stage.sent();
             }
@@ -142,7 +143,7 @@ fn told_too_early(stage: &mut Stage) {
         Role::Second => {
             stage.hear("written");
             stage.receive();
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
         }
         Role::Target => {}
     }
@@ -152,7 +153,8 @@ fn told_too_early(stage: &mut Stage) {
 fn immediate(stage: &mut Stage) {
     match stage.role {
         Role::First => {
-            let write = |remote| Request::write_with_immediate(remote, [1, 2, 3, 4]);
+            let write =
+                |remote, data| Request::write_with_immediate(remote, [1, 2, 3, 4]).data(data);
             stage.access(write, 0..8);
             stage.tell("written");
         }
@@ -168,7 +170,7 @@ fn immediate(stage: &mut Stage) {
         }
         Role::Second => {
             stage.receive();
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
         }
     }
 }
@@ -180,7 +182,7 @@ fn third_process(stage: &mut Stage) {
             if !stage.right() {
                 stage.send(TARGET);
             }
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
             if stage.right() {
                 stage.send(TARGET);
             }
@@ -193,19 +195,19 @@ fn third_process(stage: &mut Stage) {
         Role::Second => {
             stage.receive();
             stage.hear("written");
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
         }
     }
 }
 
 /// A word of the target is a lock for other words.
 fn lock(stage: &mut Stage) {
-    let take = |remote| Request::compare_swap(remote, 0, 1);
-    let release = |remote| Request::compare_swap(remote, 1, 0);
+    let take = |remote, data| Request::compare_swap(remote, 0, 1).data(data);
+    let release = |remote, data| Request::compare_swap(remote, 1, 0).data(data);
     match stage.role {
         Role::First => {
             stage.access(take, 64..72);
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
             stage.access(release, 64..72);
             stage.tell("written");
         }
@@ -214,7 +216,7 @@ fn lock(stage: &mut Stage) {
             if stage.right() {
                 stage.access(take, 64..72);
             }
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
         }
         Role::Target => {}
     }
@@ -225,12 +227,12 @@ fn connection(stage: &mut Stage) {
     match stage.role {
         Role::First => {
             if stage.right() {
-                stage.access(Request::write, 0..8);
+                stage.access(write_to, 0..8);
             }
             let connection = connect(stage);
             if !stage.right() {
                 stage.hear("accepted");
-                stage.access(Request::write, 0..8);
+                stage.access(write_to, 0..8);
             }
             stage.tell("written");
             stage.hear("written too");
@@ -240,7 +242,7 @@ fn connection(stage: &mut Stage) {
             let connection = accept(stage);
             stage.tell("accepted");
             stage.hear("written");
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
             stage.tell("written too");
             drop(connection);
         }
@@ -255,12 +257,12 @@ fn disconnection(stage: &mut Stage) {
             let connection = connect(stage);
             stage.hear("accepted");
             if stage.right() {
-                stage.access(Request::write, 0..8);
+                stage.access(write_to, 0..8);
             }
             connection.disconnect().expect("a connection");
             stage.hear("disconnected");
             if !stage.right() {
-                stage.access(Request::write, 0..8);
+                stage.access(write_to, 0..8);
             }
             stage.tell("written");
         }
@@ -270,7 +272,7 @@ fn disconnection(stage: &mut Stage) {
             assert!(connection.wait_disconnected(TIMEOUT));
             stage.tell("disconnected");
             stage.hear("written");
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
         }
         Role::Target => {}
     }
@@ -306,7 +308,7 @@ fn written_while_sent(stage: &mut Stage) {
             if stage.right() {
                 stage.receive();
             }
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
         }
         Role::Second if !stage.right() => stage.receive(),
         Role::Second => {}
@@ -317,7 +319,7 @@ fn written_while_sent(stage: &mut Stage) {
 fn sent_while_written(stage: &mut Stage) {
     match stage.role {
         Role::First => {
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
             stage.send(TARGET);
             stage.tell("written");
         }
@@ -350,7 +352,7 @@ fn result_of_a_read(stage: &mut Stage) {
             if stage.right() {
                 stage.receive();
             }
-            stage.access(Request::read, 0..8);
+            stage.access(read_from, 0..8);
         }
         Role::First => {}
     }

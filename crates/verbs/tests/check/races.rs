@@ -2,7 +2,7 @@
 
 use rocinante::Request;
 
-use crate::{Program, connect, pair};
+use crate::{Make, Program, connect, pair, read_from, write_to};
 
 pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("two writes", two_writes),
@@ -14,9 +14,6 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("atomic after read", atomic_after_read),
 ];
 
-/// Makes a request to remote memory.
-type Make = fn(rocinante::RemoteMemory) -> Request;
-
 /// Posts two requests to different queue pairs. The right program waits for the first.
 fn by_two_queue_pairs(wrong: bool, make: [Make; 2]) {
     let pair = pair();
@@ -25,12 +22,12 @@ fn by_two_queue_pairs(wrong: bool, make: [Make; 2]) {
     let remote = pair.right.memory.remote(0);
     let data = |start: usize| pair.left.memory.slice(start..start + 8);
     pair.from_left
-        .post_send(one(remote).data(data(0)))
+        .post_send(one(remote, data(0)))
         .expect("room");
     if !wrong {
         pair.left.success();
     }
-    second.post_send(two(remote).data(data(16))).expect("room");
+    second.post_send(two(remote, data(16))).expect("room");
     if wrong {
         pair.left.success();
     }
@@ -38,21 +35,23 @@ fn by_two_queue_pairs(wrong: bool, make: [Make; 2]) {
 }
 
 fn two_writes(wrong: bool) {
-    by_two_queue_pairs(wrong, [Request::write, Request::write]);
+    by_two_queue_pairs(wrong, [write_to, write_to]);
 }
 
 fn write_and_read(wrong: bool) {
-    by_two_queue_pairs(wrong, [Request::write, Request::read]);
+    by_two_queue_pairs(wrong, [write_to, read_from]);
 }
 
 fn read_and_write(wrong: bool) {
-    by_two_queue_pairs(wrong, [Request::read, Request::write]);
+    by_two_queue_pairs(wrong, [read_from, write_to]);
 }
 
 fn write_and_atomic(wrong: bool) {
     by_two_queue_pairs(
         wrong,
-        [Request::write, |remote| Request::fetch_add(remote, 1)],
+        [write_to, |remote, data| {
+            Request::fetch_add(remote, 1).data(data)
+        }],
     );
 }
 
@@ -70,18 +69,20 @@ fn one_byte(wrong: bool) {
 }
 
 fn write_after_read(wrong: bool) {
-    after_read(wrong, Request::write);
+    after_read(wrong, write_to);
 }
 
 fn atomic_after_read(wrong: bool) {
-    after_read(wrong, |remote| Request::compare_swap(remote, 0, 1));
+    after_read(wrong, |remote, data| {
+        Request::compare_swap(remote, 0, 1).data(data)
+    });
 }
 
 fn after_read(wrong: bool, change: Make) {
     let pair = pair();
     let remote = pair.right.memory.remote(0);
     let read = Request::read(remote).data(pair.left.memory.slice(0..8));
-    let change = change(remote).data(pair.left.memory.slice(8..16));
+    let change = change(remote, pair.left.memory.slice(8..16));
     let change = if wrong { change } else { change.fenced() };
     pair.from_left.post_send_many([read, change]).expect("room");
     pair.left.success();

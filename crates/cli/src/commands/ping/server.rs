@@ -113,7 +113,7 @@ fn fetch(session: &Session, buffer: &MemoryRegion) -> Result<usize, Stop> {
             session.peer()
         )));
     }
-    session.transfer(Request::read(start.remote), buffer.slice(0..length))?;
+    session.transfer(Request::read(start.remote).data(buffer.slice(0..length)))?;
     session.debug(|| "server posted rdma read req ".to_owned())?;
     session.wait(CompletedWork::Read, "RDMA_READ_COMPLETE")?;
     session.debug(|| "server received read complete".to_owned())?;
@@ -129,7 +129,7 @@ fn put_back(session: &Session, buffer: &MemoryRegion, length: usize) -> Result<(
         let (key, address) = (data.key.value(), data.address);
         format!("rdma write from lkey {key:x} laddr {address:x} len {length}")
     })?;
-    session.transfer(Request::write(sink.remote), data)?;
+    session.transfer(Request::write(sink.remote).data(data))?;
     session.wait(CompletedWork::Write, "RDMA_WRITE_COMPLETE")?;
     session.debug(|| "server rdma write complete ".to_owned())
 }

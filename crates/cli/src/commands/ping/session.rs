@@ -158,8 +158,8 @@ impl Session {
     }
 
     /// Posts a READ or WRITE; [`wait`](Self::wait) waits until it is done.
-    pub(super) fn transfer(&self, request: Request, data: Segment) -> Result<(), Stop> {
-        Ok(self.connection.post_send(request.data(data).id(TRANSFER))?)
+    pub(super) fn transfer(&self, request: Request) -> Result<(), Stop> {
+        Ok(self.connection.post_send(request.id(TRANSFER))?)
     }
 
     /// Waits until a work request of this type is done.
@@ -266,7 +266,7 @@ impl Session {
         };
         Ok(self
             .connection
-            .post_send(Request::write(nowhere).id(PROBE))?)
+            .post_send(Request::write(nowhere).empty().id(PROBE))?)
     }
 
     fn failure(&self, completion: &Completion, awaited: &'static str) -> Stop {

@@ -14,6 +14,7 @@ use rocinante::{
     Status,
 };
 
+use crate::Make;
 use crate::support::{End, TIMEOUT};
 
 /// A program: what each of its processes does.
@@ -171,10 +172,10 @@ impl Stage {
     }
 
     /// Posts a request to the target's memory, with the same bytes of the own memory.
-    pub(super) fn post(&self, make: fn(RemoteMemory) -> Request, range: Range<usize>) {
+    pub(super) fn post(&self, make: Make, range: Range<usize>) {
         let mut remote = self.memory[&TARGET];
         remote.address += range.start as u64;
-        let request = make(remote).data(self.end.memory.slice(range));
+        let request = make(remote, self.end.memory.slice(range));
         self.to[&TARGET].post_send(request).expect("room");
     }
 
@@ -183,7 +184,7 @@ impl Stage {
         self.end.success();
     }
 
-    pub(super) fn access(&self, make: fn(RemoteMemory) -> Request, range: Range<usize>) {
+    pub(super) fn access(&self, make: Make, range: Range<usize>) {
         self.post(make, range);
         self.sent();
     }
