@@ -34,7 +34,7 @@ pub struct MemoryRegion {
 
 /// Memory that is registered at a device of the system.
 enum SystemMemory {
-    Host { _region: verbs::Region },
+    Host(verbs::Region),
     Device(verbs::DeviceMemory),
 }
 
@@ -110,7 +110,7 @@ impl MemoryRegion {
                 domain: domain.clone(),
                 buffer,
                 registration: region.registration(),
-                system: Some(SystemMemory::Host { _region: region }),
+                system: Some(SystemMemory::Host(region)),
             });
         }
         let (driver, id) = domain.software("regions")?;
@@ -176,7 +176,7 @@ impl MemoryRegion {
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         match &self.system {
             None => self.domain.driver().note_memory_read(),
-            Some(SystemMemory::Host { .. }) => {}
+            Some(SystemMemory::Host(_)) => {}
             Some(SystemMemory::Device(memory)) => return memory.read(offset, into),
         }
         self.buffer.read(offset, into);
@@ -218,7 +218,8 @@ impl MemoryRegion {
         self.set_extent(Extent::detached(self.len() as u64))?;
         let lent = Lent(self);
         let buffer = Arc::get_mut(&mut lent.0.buffer).expect("the device has given its share back");
-        Ok(work(buffer.as_mut_slice()))
+        let bytes = buffer.as_mut_slice();
+        Ok(work(bytes.expect("memory that was allocated here")))
     }
 
     fn set_extent(&self, extent: Extent) -> Result<(), MemoryError> {

@@ -8,8 +8,8 @@
 //! that keeps the other bytes. So two concurrent copies of the same bytes are not a data race: each
 //! word has the value of one of them.
 //!
-//! Compilers do not vectorise atomic accesses. Long runs of words are therefore copied by a few
-//! instructions of inline assembly ([`copy`]), at about the speed of `memcpy`.
+//! Compilers do not vectorise atomic accesses. Runs of words are therefore copied by a few
+//! instructions of inline assembly ([`wire::shared_bytes`]), at about the speed of `memcpy`.
 
 mod copy;
 
@@ -29,25 +29,25 @@ const WORD: usize = size_of::<u64>();
 /// application, such as a memory map.
 ///
 /// # Safety
-/// `bytes` must return the same bytes every time. They must be outside of the value itself, stay
-/// valid and in place until the value is dropped, wherever the value is moved, and nobody else may
-/// access them.
+/// `memory` must return the same bytes every time, initialised and valid for reads and writes. They must be outside of the
+/// value itself, and stay valid and in place until the value is dropped, wherever the value is moved. Nobody else may access
+/// them, except by relaxed atomic accesses of the sizes that [`Buffer`] describes.
 pub unsafe trait OwnedMemory: Send + Sync + 'static {
-    /// The memory.
-    fn bytes(&mut self) -> &mut [u8];
+    /// The memory. It is a pointer, because a reference would claim that nobody else accesses the bytes.
+    fn memory(&mut self) -> NonNull<[u8]>;
 }
 
-// SAFETY: a vector that nobody changes owns its heap memory until it is dropped.
+// SAFETY: a vector that nobody changes owns its heap memory until it is dropped. Its pointer is valid for all of its length.
 unsafe impl OwnedMemory for Vec<u8> {
-    fn bytes(&mut self) -> &mut [u8] {
-        self
+    fn memory(&mut self) -> NonNull<[u8]> {
+        NonNull::from(self.as_mut_slice())
     }
 }
 
 // SAFETY: as for a vector.
 unsafe impl OwnedMemory for Box<[u8]> {
-    fn bytes(&mut self) -> &mut [u8] {
-        self
+    fn memory(&mut self) -> NonNull<[u8]> {
+        NonNull::from(&mut **self)
     }
 }
 
@@ -79,9 +79,8 @@ unsafe impl Sync for RawMemory {}
 
 // SAFETY: the contract of `new`.
 unsafe impl OwnedMemory for RawMemory {
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the contract of `new`; the reference is exclusive, because that to `self` is.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    fn memory(&mut self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.start, self.length)
     }
 }
 
@@ -98,7 +97,15 @@ pub struct Buffer {
     /// How many bytes precede the first word.
     head: usize,
     /// Keeps the bytes alive. It is not used while this exists.
-    owner: Box<dyn Any + Send + Sync>,
+    owner: Owner,
+}
+
+/// Who has the bytes of a buffer.
+enum Owner {
+    /// The buffer itself.
+    Buffer { _words: Vec<AtomicU64> },
+    /// The caller, who gets them back.
+    Caller(Box<dyn Any + Send + Sync>),
 }
 
 // SAFETY: the owner is `Send`, and its bytes are only accessed by atomics.
@@ -106,9 +113,6 @@ unsafe impl Send for Buffer {}
 
 // SAFETY: as for `Send`.
 unsafe impl Sync for Buffer {}
-
-/// Words of a buffer's own.
-struct Words(Box<[AtomicU64]>);
 
 impl Buffer {
     /// A buffer of `length` zero bytes.
@@ -125,13 +129,13 @@ impl Buffer {
         let mut words = Vec::new();
         words.try_reserve_exact(count).ok()?;
         words.resize_with(count, || AtomicU64::new(0));
-        Some(Arc::new(Self::of_words(words.into_boxed_slice(), length)))
+        Some(Arc::new(Self::of_words(words, length)))
     }
 
-    fn of_words(words: Box<[AtomicU64]>, length: usize) -> Self {
-        let mut owner = Box::new(Words(words));
-        let start = NonNull::from(&mut *owner.0).cast();
-        Self::new(start, length, owner)
+    fn of_words(mut words: Vec<AtomicU64>, length: usize) -> Self {
+        // A vector that is moved does not claim its bytes for itself, as a box does.
+        let start = NonNull::from(words.as_mut_slice()).cast();
+        Self::new(start, length, Owner::Buffer { _words: words })
     }
 
     /// A buffer with a copy of `bytes`.
@@ -147,12 +151,11 @@ impl Buffer {
     pub fn owning<M: OwnedMemory>(memory: M) -> Arc<Self> {
         // Boxed, the value stays where it is.
         let mut owner = Box::new(memory);
-        let bytes = owner.bytes();
-        let (start, length) = (NonNull::from(&mut *bytes).cast(), bytes.len());
-        Arc::new(Self::new(start, length, owner))
+        let memory = owner.memory();
+        Arc::new(Self::new(memory.cast(), memory.len(), Owner::Caller(owner)))
     }
 
-    fn new(start: NonNull<u8>, length: usize, owner: Box<dyn Any + Send + Sync>) -> Self {
+    fn new(start: NonNull<u8>, length: usize, owner: Owner) -> Self {
         Self {
             start,
             length,
@@ -164,15 +167,24 @@ impl Buffer {
     /// The memory of the caller, or `None` if it is of another type.
     #[must_use]
     pub fn into_owner<M: OwnedMemory>(self) -> Option<M> {
-        self.owner.downcast().ok().map(|owner| *owner)
+        match self.owner {
+            Owner::Buffer { .. } => None,
+            Owner::Caller(owner) => owner.downcast().ok().map(|owner| *owner),
+        }
     }
 
-    /// All its bytes, for a thread that has the only reference to the buffer.
+    /// All its bytes, for a thread that has the only reference to the buffer; `None` for memory of a caller, which others may
+    /// access.
     #[must_use]
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the owner keeps `length` initialised bytes at `start` alive. The exclusive
-        // reference to the buffer is the only way to them.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        match self.owner {
+            // SAFETY: the words are `length` initialised bytes at `start`. The exclusive reference to the buffer is the
+            // only way to them, because nobody else owns them.
+            Owner::Buffer { .. } => {
+                Some(unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) })
+            }
+            Owner::Caller(_) => None,
+        }
     }
 
     /// Its size in bytes.
@@ -360,6 +372,8 @@ impl fmt::Debug for Buffer {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -410,8 +424,8 @@ mod tests {
 
     // SAFETY: a part of a vector that nobody changes.
     unsafe impl OwnedMemory for Shifted {
-        fn bytes(&mut self) -> &mut [u8] {
-            &mut self.0[self.1..]
+        fn memory(&mut self) -> NonNull<[u8]> {
+            NonNull::from(&mut self.0[self.1..])
         }
     }
 
@@ -470,7 +484,8 @@ mod tests {
     fn exclusive_buffer_is_a_slice() {
         let mut buffer = Buffer::copy_of(b"rocinante");
         let bytes = Arc::get_mut(&mut buffer).expect("nobody else has it");
-        bytes.as_mut_slice()[..2].copy_from_slice(b"RO");
+        let bytes = bytes.as_mut_slice().expect("memory of its own");
+        bytes[..2].copy_from_slice(b"RO");
         assert_eq!(buffer.to_vec(), b"ROcinante");
     }
 
@@ -490,6 +505,30 @@ mod tests {
         let raw = unsafe { RawMemory::new(start, 20) };
         Buffer::owning(raw).write(10, b"in place");
         assert_eq!(&memory[10..18], b"in place");
+    }
+
+    /// Miri reports a reference to the bytes here: the words borrow them all the time.
+    #[test]
+    fn raw_memory_is_shared_with_atomic_accesses_of_others() {
+        let words: Box<[AtomicU64]> = (0..4).map(|_| AtomicU64::new(7)).collect();
+        let start = NonNull::from(&*words).cast();
+        // SAFETY: the words outlive the buffer, and all accesses to them here are relaxed and of whole words.
+        let raw = unsafe { RawMemory::new(start, 32) };
+        let mut buffer = Buffer::owning(raw);
+        thread::scope(|scope| {
+            scope.spawn(|| words[1].store(8, Ordering::Relaxed));
+            scope.spawn(|| buffer.write(16, &9_u64.to_ne_bytes()));
+        });
+        let found: Vec<_> = (words.iter())
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect();
+        assert_eq!(found, [7, 8, 9, 7]);
+        assert_eq!(buffer.to_vec()[8..16], 8_u64.to_ne_bytes());
+        let exclusive = Arc::get_mut(&mut buffer).expect("nobody else has it");
+        assert!(exclusive.as_mut_slice().is_none());
+        let exclusive = Arc::into_inner(buffer).expect("nobody else has it");
+        assert!(exclusive.into_owner::<RawMemory>().is_some());
+        assert_eq!(words[0].load(Ordering::Relaxed), 7);
     }
 
     #[test]

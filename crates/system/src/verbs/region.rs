@@ -9,7 +9,7 @@ use abi::ibv_mr;
 use engine::{Access, Buffer, Registration, SystemRefusal};
 use wire::Key;
 
-use super::error::last_error;
+use super::error::{error_number, last_error};
 use super::protection_domain::Domain;
 
 /// A registered buffer. The device may read and write it at any moment, so programs access it by the atomic copies of
@@ -17,7 +17,8 @@ use super::protection_domain::Domain;
 #[derive(Debug)]
 pub struct Region {
     raw: NonNull<ibv_mr>,
-    /// Deregistered memory is given back; memory that can't be deregistered stays allocated forever.
+    registration: Registration,
+    /// The memory, while it is registered.
     buffer: Option<Arc<Buffer>>,
     domain: Arc<Domain>,
 }
@@ -65,40 +66,53 @@ impl Region {
         let raw = unsafe {
             (domain.context.functions.ibv_reg_mr)(domain.raw.as_ptr(), start, buffer.len(), flags)
         };
-        let region = Self {
-            raw: NonNull::new(raw).ok_or_else(|| last_error("ibv_reg_mr"))?,
+        let raw = NonNull::new(raw).ok_or_else(|| last_error("ibv_reg_mr"))?;
+        // SAFETY: the region is registered.
+        let found = unsafe { raw.as_ptr().read() };
+        let registration = Registration {
+            address: buffer.address(),
+            length: buffer.len() as u64,
+            local_key: Key::new(found.lkey),
+            remote_key: Key::new(found.rkey),
+        };
+        domain.buffers.add(registration.local_key, raw, buffer);
+        Ok(Self {
+            raw,
+            registration,
             buffer: Some(Arc::clone(buffer)),
             domain: Arc::clone(domain),
-        };
-        domain.buffers.add(region.keys().0, region.raw, buffer);
-        Ok(region)
+        })
     }
 
     /// Its address and its keys.
     pub fn registration(&self) -> Registration {
-        let (local_key, remote_key) = self.keys();
-        Registration {
-            address: self.buffer.as_ref().map_or(0, |buffer| buffer.address()),
-            length: self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64),
-            local_key,
-            remote_key,
-        }
+        self.registration
     }
 
-    fn keys(&self) -> (Key, Key) {
-        // SAFETY: the region is registered, and libibverbs does not change the structure.
-        let found = unsafe { self.raw.as_ptr().read() };
-        (Key::new(found.lkey), Key::new(found.rkey))
+    /// Deregisters it and releases the memory. After an error it is still registered: the device may write the memory.
+    pub fn deregister(&mut self) -> Result<(), SystemRefusal> {
+        let Some(buffer) = self.buffer.take() else {
+            return Ok(());
+        };
+        let key = self.registration.local_key;
+        self.domain.buffers.remove(key);
+        // SAFETY: it is registered, and not deregistered again, because the buffer is taken.
+        match unsafe { (self.domain.context.functions.ibv_dereg_mr)(self.raw.as_ptr()) } {
+            0 => Ok(()),
+            number => {
+                self.domain.buffers.add(key, self.raw, &buffer);
+                self.buffer = Some(buffer);
+                Err(error_number("ibv_dereg_mr", number))
+            }
+        }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.domain.buffers.remove(self.keys().0);
-        // SAFETY: it is registered, and deregistered once.
-        let result = unsafe { (self.domain.context.functions.ibv_dereg_mr)(self.raw.as_ptr()) };
-        if result != 0 {
-            // The device may still write it.
+        if self.deregister().is_err() {
+            self.domain.buffers.remove(self.registration.local_key);
+            // The device may still write it, so it stays allocated forever.
             mem::forget(self.buffer.take());
         }
     }

@@ -3,15 +3,28 @@
 use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use engine::{Access, Buffer, MemoryError, OwnedMemory};
 
-use super::MemoryRegion;
+use super::{MemoryRegion, SystemMemory};
 use crate::protection_domain::ProtectionDomain;
 
 /// A [`MemoryRegion`] in memory of the application, which [`into_inner`](Self::into_inner) gives back.
+///
+/// The region can be used, but not exchanged for another one, or the memory would not be of type `M`:
+/// ```compile_fail,E0596
+/// # fn demo(mut mine: rocinante::OwnedRegion<Vec<u8>>, mut other: rocinante::MemoryRegion) {
+/// std::mem::swap(&mut *mine, &mut other);
+/// # }
+/// ```
+/// It can't be lent either, because some kinds of memory are shared with others:
+/// ```compile_fail,E0596
+/// # fn demo(mut mine: rocinante::OwnedRegion<rocinante::RawMemory>) {
+/// mine.lend(|bytes| bytes.fill(0));
+/// # }
+/// ```
 pub struct OwnedRegion<M> {
     region: MemoryRegion,
     memory: PhantomData<fn() -> M>,
@@ -66,14 +79,20 @@ impl<M: OwnedMemory> OwnedRegion<M> {
     /// Deregisters the region and gives its memory back. Outstanding work requests that still need it fail.
     ///
     /// # Errors
-    /// The region itself in a forked child, where the device and its memory belong to the parent.
-    pub fn into_inner(self) -> Result<M, Self> {
-        if self.region.system.is_none() && self.region.domain.driver().is_inherited() {
+    /// The region itself, if it stays registered: in a forked child, where the device and its memory belong to the parent, and at a
+    /// device of the system that refuses, for instance because a window is bound to it.
+    pub fn into_inner(mut self) -> Result<M, Self> {
+        let can_end = match &mut self.region.system {
+            Some(SystemMemory::Host(region)) => region.deregister().is_ok(),
+            Some(SystemMemory::Device(_)) => true,
+            None => !self.region.domain.driver().is_inherited(),
+        };
+        if !can_end {
             return Err(self);
         }
         let buffer = Arc::clone(&self.region.buffer);
         drop(self.region);
-        Ok(memory_of(buffer).expect("a region that is gone has no share in it"))
+        Ok(memory_of(buffer).expect("a deregistered region has no share in it"))
     }
 }
 
@@ -87,12 +106,6 @@ impl<M> Deref for OwnedRegion<M> {
 
     fn deref(&self) -> &MemoryRegion {
         &self.region
-    }
-}
-
-impl<M> DerefMut for OwnedRegion<M> {
-    fn deref_mut(&mut self) -> &mut MemoryRegion {
-        &mut self.region
     }
 }
 

@@ -8,7 +8,7 @@ use rocinante::{
     Request, Status, WindowKind,
 };
 
-use crate::device::{is_rxe, is_siw, open};
+use crate::device::{is_rxe, is_siw, open, system_device};
 use crate::ids;
 use crate::{ALL, Pair, SIZE, TIMEOUT, pattern};
 
@@ -217,6 +217,36 @@ fn bound(pair: &Pair, kind: WindowKind) -> Bound {
         remote,
         _region: region,
     }
+}
+
+#[test]
+fn memory_with_a_bound_window_is_given_back_or_stays_registered() {
+    if is_siw() {
+        return;
+    }
+    let pair = Pair::reliable();
+    let access = ALL | Access::WINDOW_BIND;
+    let region = pair.domain.register(vec![7; 64], access).expect("memory");
+    let window = pair.domain.allocate_memory_window(WindowKind::Two);
+    let window = window.expect("a window");
+    let bind = Request::bind_window(&window, &region, .., Access::REMOTE_WRITE);
+    pair.right.post(bind);
+    pair.right.success();
+    let given_back = match region.into_inner() {
+        Ok(memory) => memory,
+        // A device of the system keeps memory to which a window is bound.
+        Err(region) => {
+            assert!(system_device().is_some());
+            pair.left
+                .post(Request::write(region.remote(0)).inline(b"in use"));
+            pair.left.success();
+            drop(window);
+            let memory = region.into_inner().expect("no window is bound");
+            assert_eq!(memory[..6], *b"in use");
+            memory
+        }
+    };
+    assert_eq!(given_back[6..], [7; 58]);
 }
 
 #[test]
