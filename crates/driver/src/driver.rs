@@ -26,6 +26,7 @@ use crate::clock::now;
 use crate::cm_events::Subscriber;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reporter};
+use crate::lane::calls;
 use crate::lane::poll_yield::Yielding;
 use crate::lane::spin_history::{BoundedSpins, SpinHistory};
 use crate::lane::state::LaneState;
@@ -217,16 +218,20 @@ impl Driver {
     }
 
     /// Calls the engine and transmits the resulting packets on this thread.
+    ///
+    /// # Panics
+    /// If `work` uses a device otherwise than by its argument. The lock is held meanwhile, and is not given twice.
     pub fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
-            return work(&mut self.lane.lock_in_child());
+            let mut device = self.lane.lock_in_child();
+            return calls::run(|| work(&mut device));
         }
         let now = Now::read_by(now);
         let mut state = self.lane.lock();
         // Other calls wait for the packets that they sent to this device.
         state.stop_delivery_to_self();
         state.note_call();
-        let result = work(state.device_mut());
+        let result = calls::run(|| work(state.device_mut()));
         state.transmit_at(&now);
         if state.has_sent_to_self() {
             state = self.lane.deliver_to_self(state, now.get());
@@ -260,11 +265,12 @@ impl Driver {
     /// Responses stay deferred, because a receive is usually followed by a reply.
     pub fn call_without_transmit<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
-            return work(&mut self.lane.lock_in_child());
+            let mut device = self.lane.lock_in_child();
+            return calls::run(|| work(&mut device));
         }
         let mut state = self.lane.lock();
         state.note_call();
-        let result = work(state.device_mut());
+        let result = calls::run(|| work(state.device_mut()));
         state.dispatch_events();
         self.publish_later(state);
         result
@@ -320,7 +326,7 @@ impl Driver {
         self.for_other_lanes(|other| other.lane.lock().send_waiting(now));
         let mut state = self.lane.lock();
         state.note_call();
-        let result = work(state.manager(), now);
+        let result = calls::run(|| work(state.manager(), now));
         state.transmit(now);
         if state.poll_sources_changed() {
             self.update_poll_sources(&mut state);
@@ -643,6 +649,8 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::driver::connected_end::End;
 
@@ -690,6 +698,23 @@ mod tests {
             end.driver.sleep(&awaited, None);
         };
         wakes_the_thread(["127.58.94.8", "127.58.94.9"], |_, _| {}, receive);
+    }
+
+    #[test]
+    fn a_call_within_a_call_panics_and_the_device_stays_usable() {
+        let end = End::without_thread("127.58.94.13");
+        let driver = &end.driver;
+        let nested: [&dyn Fn(); 3] = [
+            &|| driver.call(|_| driver.call(|_| ())),
+            &|| driver.call_without_transmit(|_| driver.call_after_flush(|_| ())),
+            &|| driver.call(|_| _ = driver.poll_event()),
+        ];
+        for nested in nested {
+            let panicked = catch_unwind(AssertUnwindSafe(nested)).expect_err("a clear error");
+            let message = panicked.downcast_ref::<&str>().expect("a sentence");
+            assert!(message.contains("within a call"), "{message}");
+            driver.call(|_| ());
+        }
     }
 
     /// It sleeps on the sockets that there were before.

@@ -1,6 +1,7 @@
 //! A lane: one engine of an open device with its lock, its sockets and its thread, and the state that is read without
 //! the lock.
 
+pub(crate) mod calls;
 pub(crate) mod poll_yield;
 pub(crate) mod spin_history;
 pub(crate) mod state;
@@ -143,6 +144,7 @@ impl Lane {
     }
 
     pub(crate) fn lock_in_child(&self) -> MutexGuard<'_, Device> {
+        calls::assert_none_runs();
         let device = self
             .in_child
             .get_or_init(|| Mutex::new(Device::opened_before_fork()));
@@ -150,11 +152,13 @@ impl Lane {
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
+        calls::assert_none_runs();
         // A panic in the engine is a bug. Other threads still continue with the state it left.
         self.locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        calls::assert_none_runs();
         match self.state.try_lock() {
             Ok(state) => Some(self.locked(state)),
             Err(TryLockError::Poisoned(poisoned)) => Some(self.locked(poisoned.into_inner())),
