@@ -16,8 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use engine::{ReceiveRequest, Segment, SystemRefusal};
 use smallvec::SmallVec;
 
+use super::address_handles::AddressHandle;
+
 /// Set in the numbers of sends.
 const SEND: u64 = 1 << 63;
+
+/// The address handles of sends that have ended together; mostly of one.
+type Handles = SmallVec<[Arc<AddressHandle>; 1]>;
 
 /// The memory of a receive.
 type Segments = SmallVec<[Segment; 4]>;
@@ -31,8 +36,9 @@ pub(super) struct DatagramRequests {
 
 #[derive(Debug, Default)]
 struct Sends {
-    /// The ids of sends in their order. Unsignaled ones end when a later one completes.
-    outstanding: VecDeque<u64>,
+    /// The ids of sends in their order, and the address handles that the device reads. Unsignaled ones end when a later one
+    /// completes.
+    outstanding: VecDeque<(u64, Option<Arc<AddressHandle>>)>,
     /// The number of the first of these sends.
     first: u64,
 }
@@ -80,24 +86,29 @@ impl DatagramRequests {
     pub(super) fn send(
         &self,
         id: u64,
+        handle: Option<Arc<AddressHandle>>,
         post: impl FnOnce(u64) -> Result<(), SystemRefusal>,
     ) -> Result<(), SystemRefusal> {
         let mut sends = self.sends();
         let mut number = sends.next();
         while self.receives.is_early(SEND | number) {
             // The number of no request.
-            sends.outstanding.push_back(0);
+            sends.outstanding.push_back((0, None));
             number = sends.next();
         }
         post(SEND | number)?;
-        sends.outstanding.push_back(id);
+        sends.outstanding.push_back((id, handle));
         Ok(())
     }
 
     /// The request of a completion, which has ended.
     pub(super) fn end(&self, number: u64) -> Option<Ended> {
-        let received = self.receives.end(number);
-        received.or_else(|| self.sends().end(number))
+        if let Some(received) = self.receives.end(number) {
+            return Some(received);
+        }
+        // The handles are dropped without the lock, because destroying one asks the kernel.
+        let (sent, _handles) = self.sends().end(number)?;
+        Some(sent)
     }
 
     fn sends(&self) -> MutexGuard<'_, Sends> {
@@ -110,14 +121,16 @@ impl Sends {
         self.first + self.outstanding.len() as u64
     }
 
-    fn end(&mut self, number: u64) -> Option<Ended> {
+    /// The send of a completion, and the address handles of all sends that have ended with it.
+    fn end(&mut self, number: u64) -> Option<(Ended, Handles)> {
         let number = number.checked_sub(SEND)?;
         let earlier = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let id = *self.outstanding.get(earlier)?;
-        self.outstanding.drain(..=earlier);
+        let id = self.outstanding.get(earlier)?.0;
+        let ended = self.outstanding.drain(..=earlier);
+        let handles = ended.filter_map(|(_, handle)| handle).collect();
         self.first = number + 1;
         let segments = Segments::new();
-        Some(Ended { id, segments })
+        Some((Ended { id, segments }, handles))
     }
 }
 
@@ -229,7 +242,7 @@ mod tests {
 
     fn send(requests: &DatagramRequests, id: u64) -> u64 {
         let mut given = None;
-        let posted = requests.send(id, |number| {
+        let posted = requests.send(id, None, |number| {
             given = Some(number);
             Ok(())
         });
@@ -251,7 +264,7 @@ mod tests {
     fn a_completion_ends_its_send_and_all_unsignaled_ones_before_it() {
         let requests = DatagramRequests::default();
         let numbers = [7, 7, 8].map(|id| send(&requests, id));
-        assert_eq!(requests.send(9, |_| Err(REFUSED)), Err(REFUSED));
+        assert_eq!(requests.send(9, None, |_| Err(REFUSED)), Err(REFUSED));
         let id = |number| requests.end(number).map(|ended| ended.id);
         assert_eq!(id(numbers[1]), Some(7));
         assert_eq!(id(numbers[2]), Some(8));

@@ -12,12 +12,12 @@ use abi::{
     ibv_send_wr, ibv_sge,
 };
 use engine::{
-    Attribute, Attributes, Binding, Destination, Payload, QueuePairType, ReceiveRequest,
+    Address, Attribute, Attributes, Binding, Destination, Payload, QueuePairType, ReceiveRequest,
     SendRequest, State, SystemRefusal, Work,
 };
 use wire::{Gid, Key, Qpn, Srqn};
 
-use super::address_handles::AddressHandles;
+use super::address_handles::{AddressHandle, AddressHandles};
 use super::completion_queue::CompletionQueue;
 use super::convert::{FIRST_PORT, attributes_of, post_receive_with, segments_of, state_of};
 use super::datagram_requests::DatagramRequests;
@@ -127,7 +127,7 @@ impl QueuePair {
             extended: ExtendedRequests::of(functions, raw, operations),
         };
         if init.kind == QueuePairType::Ud {
-            created.add_datagrams()?;
+            created.add_datagrams(init.max_sends)?;
         } else if let Some(queue) = init.shared_receives {
             queue.use_for_connections()?;
         }
@@ -137,7 +137,7 @@ impl QueuePair {
     }
 
     /// Adds what a datagram queue pair needs. It can't receive yet.
-    fn add_datagrams(&mut self) -> Result<(), SystemRefusal> {
+    fn add_datagrams(&mut self, max_sends: u32) -> Result<(), SystemRefusal> {
         let (receives, domain) = match &self.shared_receives {
             Some(queue) => (queue.use_for_datagrams()?, &queue.domain),
             None => (Arc::default(), &self.domain),
@@ -147,7 +147,7 @@ impl QueuePair {
             queue.add_datagrams(self.number, &requests, domain);
         }
         self.datagrams = Some(Datagrams {
-            handles: AddressHandles::default(),
+            handles: AddressHandles::new(max_sends),
             requests,
         });
         Ok(())
@@ -210,10 +210,14 @@ impl QueuePair {
     pub fn post_send(&self, request: &SendRequest) -> Result<(), SystemRefusal> {
         match (&self.datagrams, &request.work) {
             (Some(datagrams), _) => {
+                let destination = request.destination.as_ref();
+                let lacks = SystemRefusal::Lacks("destination for datagrams");
+                let destination = destination.ok_or(lacks)?;
                 // Before the lock of the requests: the first send to an address asks the kernel for a handle.
-                let target = self.datagram_target(datagrams, request.destination.as_ref())?;
+                let handle = self.address_handle(datagrams, &destination.address)?;
+                let target = datagram_target(destination, &handle);
                 let post = |number| self.post(request, number, Some(target), None);
-                datagrams.requests.send(request.id, post)
+                datagrams.requests.send(request.id, Some(handle), post)
             }
             (
                 None,
@@ -234,20 +238,14 @@ impl QueuePair {
         }
     }
 
-    fn datagram_target(
+    fn address_handle(
         &self,
         datagrams: &Datagrams,
-        destination: Option<&Destination>,
-    ) -> Result<WorkTarget, SystemRefusal> {
-        let destination = destination.ok_or(SystemRefusal::Lacks("destination for datagrams"))?;
+        address: &Address,
+    ) -> Result<Arc<AddressHandle>, SystemRefusal> {
         let port = self.port.load(Ordering::Relaxed);
-        let handle = (datagrams.handles).get(&self.domain, &destination.address, port)?;
-        let ud = DatagramTarget {
-            ah: handle.as_ptr(),
-            remote_qpn: destination.queue_pair.value(),
-            remote_qkey: destination.queue_key.value(),
-        };
-        Ok(WorkTarget { ud })
+        let create = || AddressHandle::create(&self.domain, address, port);
+        datagrams.handles.get(address, create)
     }
 
     /// Binds a window: of type 2, which has a key of the program, or of type 1.
@@ -332,7 +330,7 @@ impl QueuePair {
         set_work(&mut wanted, &request.work)?;
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair exists; the request and its segments live until the call returns, and so does inline data. An address
-        // handle lives as long as the queue pair, and a window and its region until the call returns. The device checks addresses
+        // handle lives until the send has completed, and a window and its region until the call returns. The device checks addresses
         // and keys of segments.
         match unsafe { post(self.raw.as_ptr(), &raw mut wanted, &raw mut bad) } {
             0 => Ok(()),
@@ -400,6 +398,16 @@ impl QueuePair {
             number => Err(error_number("ibv_detach_mcast", number)),
         }
     }
+}
+
+/// The destination of a datagram as C has it.
+fn datagram_target(destination: &Destination, handle: &AddressHandle) -> WorkTarget {
+    let ud = DatagramTarget {
+        ah: handle.raw.as_ptr(),
+        remote_qpn: destination.queue_pair.value(),
+        remote_qkey: destination.queue_key.value(),
+    };
+    WorkTarget { ud }
 }
 
 /// The attributes of a queue pair as C has them.
