@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use wire::shared_bytes;
+
 use super::buffer::Buffer;
 use super::extent::NotAccessible;
 
@@ -49,10 +51,7 @@ impl Output<'_> {
         match self {
             Output::Private(out) => out.extend_from_slice(bytes),
             Output::Shared { .. } => {
-                let room = self.take_room(bytes.len());
-                for (to, from) in room.iter().zip(bytes) {
-                    to.store(*from, Ordering::Relaxed);
-                }
+                shared_bytes::store(self.take_room(bytes.len()), bytes);
             }
         }
     }

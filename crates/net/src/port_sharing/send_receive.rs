@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-use wire::{Qpn, Route, destination_queue_pair, split_acknowledgement};
+use wire::{Qpn, Route, destination_queue_pair, shared_bytes, split_acknowledgement};
 
 use super::mailbox::{HEADER_LENGTH, Header, MAX_MESSAGE, MailboxMessage, decode, encode, parse};
 use super::member::Member;
@@ -14,7 +14,6 @@ use super::outbox::QueuedMessage;
 use super::probe::Probe;
 use super::shortcut::{Outcome, RingMessage, Shortcuts};
 use crate::socket::{Batch, Inbox, SendError};
-use crate::sys::shared_memory;
 
 /// Every how many calls of [`Member::receive`] the mailbox is polled. It is nearly always empty, and polling
 /// is a system call.
@@ -331,7 +330,7 @@ impl Member {
             return 0;
         };
         let mut encoded = [0; HEADER_LENGTH];
-        shared_memory::copy(header, &mut encoded);
+        shared_bytes::load(header, &mut encoded);
         let header = parse(&encoded);
         let size = header.segment_size;
         let split = split_acknowledgement(packets, size, |byte| byte.load(Ordering::Relaxed));
@@ -340,7 +339,7 @@ impl Member {
         for shared in first.chunks(size).chain(rest.chunks(size)) {
             let mut head = [0; COPIED_HEAD];
             let head = &mut head[..COPIED_HEAD.min(shared.len())];
-            shared_memory::copy(&shared[..head.len()], head);
+            shared_bytes::load(&shared[..head.len()], head);
             let destination = destination_queue_pair(head);
             let is_ours = destination.is_some_and(|number| self.block.contains(number));
             if !is_ours || header.has_icrc {
@@ -367,7 +366,7 @@ impl Member {
         take: &mut impl FnMut(ReceivedPacket<'_>),
     ) -> usize {
         let mut bytes = vec![0; shared.len()];
-        shared_memory::copy(shared, &mut bytes);
+        shared_bytes::load(shared, &mut bytes);
         let batch = Batch {
             route: header.route,
             segment_size: bytes.len(),

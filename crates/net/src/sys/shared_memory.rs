@@ -1,7 +1,6 @@
 //! Memory that two processes share.
 //!
-//! The other process may write to it at any time, so the code never forms a reference to its bytes:
-//! it copies bytes raw, and accesses words as atomics.
+//! The other process may write to it at any time, so its bytes and words are accessed as atomics only.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -10,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+
+use wire::shared_bytes;
 
 use super::{check, file_size};
 
@@ -29,8 +30,7 @@ pub(crate) struct SharedMemory {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and all access goes by raw copies and
-// atomics.
+// SAFETY: the mapping belongs to the process, not to a thread, and all access goes by atomics.
 unsafe impl Send for SharedMemory {}
 
 impl SharedMemory {
@@ -92,18 +92,13 @@ impl SharedMemory {
     /// Copies bytes out of the mapping.
     #[inline]
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(self.contains(offset, into.len()));
-        // SAFETY: inside the mapping by the assertion; `into` is exclusive, so it does not overlap.
-        unsafe { ptr::copy_nonoverlapping(self.at(offset), into.as_mut_ptr(), into.len()) }
+        shared_bytes::load(self.bytes(offset, into.len()), into);
     }
 
     /// Copies bytes into the mapping.
     #[inline]
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
-        assert!(self.contains(offset, from.len()));
-        // SAFETY: inside the mapping by the assertion; there are no references to bytes of the
-        // mapping, so `from` does not overlap.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len()) }
+        shared_bytes::store(self.bytes(offset, from.len()), from);
     }
 
     /// Copies words to offsets in bytes, one part after the other. Fails if the file was shortened: the kernel copies, and
@@ -174,17 +169,6 @@ impl SharedMemory {
         // Wrapping: the callers have checked that the offset is inside.
         self.start.as_ptr().wrapping_add(offset)
     }
-}
-
-/// Copies bytes that another process may change at any time.
-///
-/// # Panics
-/// If the lengths differ.
-#[inline]
-pub(crate) fn copy(from: &[AtomicU8], into: &mut [u8]) {
-    assert_eq!(from.len(), into.len());
-    // SAFETY: both have this length, and `into` is exclusive, so they do not overlap.
-    unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast(), into.as_mut_ptr(), into.len()) }
 }
 
 /// Whether shared memory can be created at all.

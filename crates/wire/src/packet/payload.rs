@@ -1,6 +1,8 @@
 //! The payload of a packet.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
+
+use crate::shared_bytes;
 
 /// The bytes of a payload, without pad and ICRC.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +65,9 @@ impl<'a> PayloadBytes<'a> {
         match self {
             PayloadBytes::Private(bytes) => out.extend_from_slice(bytes),
             PayloadBytes::Shared(bytes) => {
-                out.extend(bytes.iter().map(|byte| byte.load(Ordering::Relaxed)));
+                let start = out.len();
+                out.resize(start + bytes.len(), 0);
+                shared_bytes::load(bytes, &mut out[start..]);
             }
         }
     }

@@ -212,16 +212,21 @@ fn extract(word: &AtomicU64, skip: usize, into: impl Target) {
     into.put(&bytes[skip..skip + length]);
 }
 
-/// Copies of whole words, one by one.
+/// Copies of whole words.
 mod words {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::{Source, Target, WORD, blocks};
+    use wire::shared_bytes::copy_words;
+
+    use super::{Source, Target, WORD};
 
     /// `from` has as many bytes as the words.
     #[inline]
     pub(super) fn store(to: &[AtomicU64], from: impl Source) {
-        let done = blocks::store(to, from);
+        let words = to.len().min(from.length() / WORD);
+        // SAFETY: both have this many words. `to` may be written through a shared reference, because it consists of atomics. The
+        // bytes of `from` are either borrowed, so that nobody writes them, or atomics.
+        let done = unsafe { copy_words(to.as_ptr() as *mut u8, from.start(), words) };
         let (_, mut rest) = from.split_at(done * WORD);
         for word in &to[done..] {
             let (bytes, behind) = rest.split_at(WORD);
@@ -233,118 +238,15 @@ mod words {
     /// `to` has as many bytes as the words.
     #[inline]
     pub(super) fn load(from: &[AtomicU64], mut to: impl Target) {
-        let done = blocks::load(from, &mut to);
+        let words = from.len().min(to.length() / WORD);
+        // SAFETY: both have this many words. The bytes of `to` are either borrowed exclusively, or atomics, which may be written
+        // through a shared reference.
+        let done = unsafe { copy_words(to.start(), from.as_ptr().cast(), words) };
         let (_, mut rest) = to.split_at(done * WORD);
         for word in &from[done..] {
             let (bytes, behind) = rest.split_at(WORD);
             bytes.put(&word.load(Ordering::Relaxed).to_ne_bytes());
             rest = behind;
         }
-    }
-}
-
-/// Copies of blocks of eight words. Each function returns how many words it copied.
-///
-/// To the compiler these instructions are a loop of relaxed atomic accesses to words, and to single bytes of memory that
-/// is shared with another process. The halves of
-/// their 16-byte accesses are single-copy atomic, because they are aligned to 8 bytes: AArch64
-/// guarantees that, and x86-64 splits an access only at cache lines or quadwords.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-mod blocks {
-    use std::arch::asm;
-    use std::sync::atomic::AtomicU64;
-
-    use super::{Source, Target, WORD};
-
-    const BLOCK: usize = 8;
-
-    #[inline]
-    pub(super) fn store(to: &[AtomicU64], from: impl Source) -> usize {
-        let count = to.len().min(from.length() / WORD) / BLOCK;
-        // SAFETY: both have at least `count` blocks. `to` may be written through a shared reference, because it
-        // consists of atomics. The bytes of `from` are either borrowed, so that nobody writes them, or atomics.
-        unsafe { copy(to.as_ptr() as *mut u8, from.start(), count) };
-        count * BLOCK
-    }
-
-    #[inline]
-    pub(super) fn load(from: &[AtomicU64], to: &mut impl Target) -> usize {
-        let count = from.len().min(to.length() / WORD) / BLOCK;
-        // SAFETY: both have at least `count` blocks. The bytes of `to` are either borrowed exclusively, or atomics,
-        // which may be written through a shared reference.
-        unsafe { copy(to.start(), from.as_ptr().cast(), count) };
-        count * BLOCK
-    }
-
-    /// Copies `count` blocks of 64 bytes, upwards.
-    ///
-    /// # Safety
-    /// Both pointers must have `count` blocks, which do not overlap. Others may access them meanwhile only by atomics, and
-    /// only if they consist of atomics.
-    #[inline]
-    unsafe fn copy(to: *mut u8, from: *const u8, count: usize) {
-        if count == 0 {
-            return;
-        }
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: accesses only the `count` blocks of the caller's contract, and no stack.
-        unsafe {
-            asm!(
-                "2:",
-                "movups {a}, [{from}]",
-                "movups {b}, [{from} + 16]",
-                "movups {c}, [{from} + 32]",
-                "movups {d}, [{from} + 48]",
-                "movups [{to}], {a}",
-                "movups [{to} + 16], {b}",
-                "movups [{to} + 32], {c}",
-                "movups [{to} + 48], {d}",
-                "add {from}, 64",
-                "add {to}, 64",
-                "dec {count}",
-                "jnz 2b",
-                to = inout(reg) to => _,
-                from = inout(reg) from => _,
-                count = inout(reg) count => _,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                options(nostack),
-            );
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above.
-        unsafe {
-            asm!(
-                "2:",
-                "ldp {a:q}, {b:q}, [{from}]",
-                "ldp {c:q}, {d:q}, [{from}, #32]",
-                "stp {a:q}, {b:q}, [{to}]",
-                "stp {c:q}, {d:q}, [{to}, #32]",
-                "add {from}, {from}, #64",
-                "add {to}, {to}, #64",
-                "subs {count}, {count}, #1",
-                "b.ne 2b",
-                to = inout(reg) to => _,
-                from = inout(reg) from => _,
-                count = inout(reg) count => _,
-                a = out(vreg) _, b = out(vreg) _, c = out(vreg) _, d = out(vreg) _,
-                options(nostack),
-            );
-        }
-    }
-}
-
-/// Other architectures, and Miri, which must see every access.
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-mod blocks {
-    use std::sync::atomic::AtomicU64;
-
-    use super::{Source, Target};
-
-    pub(super) fn store(_: &[AtomicU64], _: impl Source) -> usize {
-        0
-    }
-
-    pub(super) fn load(_: &[AtomicU64], _: &mut impl Target) -> usize {
-        0
     }
 }
