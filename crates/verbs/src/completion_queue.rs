@@ -1,13 +1,14 @@
 //! Completion queues.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::{Completion, Id, Notify, ObjectError};
 
 use crate::completion_channel::{Channel, CompletionChannel, QueueToken, reported};
 use crate::context::{Context, Opened};
+use crate::error::SetupError;
 use driver::{Awaited, Driver, PolledQueue, WaitSet};
 use system::verbs;
 
@@ -21,6 +22,20 @@ pub struct CompletionQueue(Arc<Owner>);
 struct Owner {
     _context: Context,
     object: Object,
+    room: Mutex<Room>,
+}
+
+/// How many completions a queue holds, and how many its queue pairs may cause before they are polled.
+struct Room {
+    capacity: u32,
+    reserved: u64,
+}
+
+/// The completions of a queue pair in a completion queue. Dropping it frees the room.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    queue: CompletionQueue,
+    requests: u32,
 }
 
 enum Object {
@@ -81,9 +96,14 @@ impl CompletionQueue {
                 Object::System(queue)
             }
         };
+        let room = Room {
+            capacity,
+            reserved: 0,
+        };
         Ok(Self(Arc::new(Owner {
             _context: context.clone(),
             object,
+            room: Mutex::new(room),
         })))
     }
 
@@ -186,15 +206,50 @@ impl CompletionQueue {
         }
     }
 
-    /// Changes the capacity.
+    /// Changes the capacity. It must hold the completions of all requests that its queue pairs may have outstanding.
     pub fn resize(&self, capacity: u32) -> Result<(), ObjectError> {
+        let mut room = self.room();
+        if u64::from(capacity) < room.reserved {
+            return Err(ObjectError::Mismatch(
+                "the queue pairs at the completion queue may have more requests outstanding",
+            ));
+        }
         match &self.0.object {
             Object::Software { driver, queue, .. } => {
                 let id = queue.id();
-                driver.call(|device| device.resize_completion_queue(id, capacity))
+                driver.call(|device| device.resize_completion_queue(id, capacity))?;
             }
-            Object::System(queue) => Ok(queue.resize(capacity)?),
+            Object::System(queue) => queue.resize(capacity)?,
         }
+        room.capacity = capacity;
+        Ok(())
+    }
+
+    /// Reserves room for the completions of requests.
+    pub(crate) fn reserve(&self, requests: u32) -> Result<Reservation, SetupError> {
+        let mut room = self.room();
+        let needed = room.reserved + u64::from(requests);
+        let capacity = room.capacity;
+        if needed > u64::from(capacity) {
+            return Err(SetupError::CompletionQueueTooSmall { capacity, needed });
+        }
+        room.reserved = needed;
+        let queue = self.clone();
+        Ok(Reservation { queue, requests })
+    }
+
+    /// How many completions it holds.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.room().capacity
+    }
+
+    /// Whether both are the same queue.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.0.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which engine of the device serves it and the queue pairs that send with it, counted from 0. Always 0 at devices of the
@@ -263,6 +318,19 @@ impl CompletionQueue {
                 reported(queue.poll())
             }),
         }
+    }
+}
+
+impl Reservation {
+    /// The queue that it is in.
+    pub(crate) fn queue(&self) -> &CompletionQueue {
+        &self.queue
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.queue.room().reserved -= u64::from(self.requests);
     }
 }
 

@@ -18,6 +18,17 @@ pub enum SetupError {
     /// An attribute was rejected.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// The completion queue may overrun.
+    #[error(
+        "a completion queue for {capacity} completions is too small for the {needed} requests that its queue pairs may have \
+         outstanding: create a larger one, and say with `depth` how many requests each queue pair needs"
+    )]
+    CompletionQueueTooSmall {
+        /// How many completions the queue holds.
+        capacity: u32,
+        /// How many requests may be outstanding, those of other queue pairs included.
+        needed: u64,
+    },
     /// The GID table has no such entry.
     #[error("GID index {0} is empty: look at the GID table for the index to use")]
     EmptyGid(u8),

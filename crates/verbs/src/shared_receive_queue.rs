@@ -1,13 +1,15 @@
 //! Shared receive queues.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use driver::PostedQueue;
 use engine::{Id, ObjectError, PostError, ReceiveRequest, Segment, SharedReceiveInit};
 use system::verbs;
 use wire::Srqn;
 
+use crate::completion_queue::{CompletionQueue, Reservation};
+use crate::error::SetupError;
 use crate::protection_domain::ProtectionDomain;
 
 /// A receive queue that several queue pairs share. Cheap to clone.
@@ -17,6 +19,9 @@ pub struct SharedReceiveQueue(Arc<Owner>);
 struct Owner {
     domain: ProtectionDomain,
     object: Object,
+    capacity: u32,
+    /// The room for its receives in the completion queues of its queue pairs, which share it.
+    reservations: Mutex<Vec<Weak<Reservation>>>,
 }
 
 enum Object {
@@ -43,7 +48,7 @@ impl ProtectionDomain {
     ) -> Result<SharedReceiveQueue, ObjectError> {
         if let Some(domain) = self.system() {
             let queue = verbs::SharedReceiveQueue::create(domain, capacity, max_segments)?;
-            return Ok(SharedReceiveQueue::of_system(self, queue));
+            return Ok(SharedReceiveQueue::of_system(self, queue, capacity));
         }
         let (_, domain) = self.software("shared receive queues")?;
         let init = SharedReceiveInit {
@@ -62,20 +67,45 @@ impl SharedReceiveQueue {
         init: SharedReceiveInit,
     ) -> Result<Self, ObjectError> {
         let (driver, _) = domain.software("shared receive queues")?;
+        let capacity = init.capacity;
         let queue = driver.create_shared_receive_queue(init)?;
-        Ok(Self::of(domain, Object::Software(queue)))
+        Ok(Self::of(domain, Object::Software(queue), capacity))
     }
 
     pub(crate) fn of_system(
         domain: &ProtectionDomain,
         queue: Arc<verbs::SharedReceiveQueue>,
+        capacity: u32,
     ) -> Self {
-        Self::of(domain, Object::System(queue))
+        Self::of(domain, Object::System(queue), capacity)
     }
 
-    fn of(domain: &ProtectionDomain, object: Object) -> Self {
-        let domain = domain.clone();
-        Self(Arc::new(Owner { domain, object }))
+    fn of(domain: &ProtectionDomain, object: Object, capacity: u32) -> Self {
+        Self(Arc::new(Owner {
+            domain: domain.clone(),
+            object,
+            capacity,
+            reservations: Mutex::default(),
+        }))
+    }
+
+    /// How many receives it holds.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.0.capacity
+    }
+
+    /// Reserves room for the completions of its receives, once for all queue pairs that complete there.
+    pub(crate) fn reserve(&self, queue: &CompletionQueue) -> Result<Arc<Reservation>, SetupError> {
+        let known = self.0.reservations.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        known.retain(|reservation| reservation.strong_count() > 0);
+        let mut living = known.iter().filter_map(Weak::upgrade);
+        if let Some(found) = living.find(|reservation| reservation.queue().is(queue)) {
+            return Ok(found);
+        }
+        let new = Arc::new(queue.reserve(self.0.capacity)?);
+        known.push(Arc::downgrade(&new));
+        Ok(new)
     }
 
     /// Its number for peers, if it is for XRC.

@@ -7,7 +7,7 @@ use engine::{ModifyError, ObjectError, PostError, QueuePairType, Segment, Shared
 use system::verbs;
 use wire::Srqn;
 
-use crate::completion_queue::CompletionQueue;
+use crate::completion_queue::{CompletionQueue, Reservation};
 use crate::error::SetupError;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{Endpoint, Handle, PreparedQueuePair, QueuePairBuilder};
@@ -22,7 +22,7 @@ pub struct XrcReceiveQueue {
     queue: SharedReceiveQueue,
     number: Srqn,
     _xrc_domain: XrcDomain,
-    _completions: CompletionQueue,
+    _completions: Reservation,
 }
 
 impl ProtectionDomain {
@@ -33,7 +33,8 @@ impl ProtectionDomain {
         completions: &CompletionQueue,
         capacity: u32,
         max_segments: u32,
-    ) -> Result<XrcReceiveQueue, ObjectError> {
+    ) -> Result<XrcReceiveQueue, SetupError> {
+        let reservation = completions.reserve(capacity)?;
         let queue = match (self.system(), xrc_domain.system(), completions.system()) {
             (Some(domain), Some(xrc_domain), Some(completions)) => {
                 let queue = verbs::SharedReceiveQueue::create_for_xrc(
@@ -42,12 +43,14 @@ impl ProtectionDomain {
                     completions,
                     capacity,
                     max_segments,
-                )?;
-                SharedReceiveQueue::of_system(self, queue)
+                )
+                .map_err(ObjectError::from)?;
+                SharedReceiveQueue::of_system(self, queue, capacity)
             }
             _ => {
-                let (_, domain) =
-                    self.software("XRC receive queues with objects of our devices")?;
+                let (_, domain) = self
+                    .software("XRC receive queues with objects of our devices")
+                    .map_err(ObjectError::from)?;
                 let xrc = xrc_domain.id().zip(completions.id());
                 let init = SharedReceiveInit {
                     domain,
@@ -63,7 +66,7 @@ impl ProtectionDomain {
             queue,
             number,
             _xrc_domain: xrc_domain.clone(),
-            _completions: completions.clone(),
+            _completions: reservation,
         })
     }
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use rocinante::{
     AddressError, AddressHandle, ConnectOptions, Connector, Context, Gid, Listener, OpenOptions,
-    Qpn, QueueKey, Request, Status, WindowKind,
+    PostError, PreparedQueuePair, Qpn, QueueKey, Request, SetupError, Status, WindowKind,
 };
 use support::{ALL, End, TIMEOUT};
 
@@ -41,7 +41,7 @@ fn every_handle_ends_its_object() {
     };
     let domain = context.allocate_protection_domain().expect("room");
     assert_eq!(counts(&context), plus([0, 0, 1, 0, 0, 0]));
-    let completions = context.create_completion_queue(8).expect("room");
+    let completions = context.create_completion_queue(16).expect("room");
     assert_eq!(counts(&context), plus([0, 0, 1, 1, 0, 0]));
     let region = domain.allocate_memory(64, ALL).expect("room");
     let window = domain
@@ -68,6 +68,74 @@ fn every_handle_ends_its_object() {
     assert_eq!(counts(&context), plus([0, 0, 1, 1, 0, 0]));
     drop((domain, completions));
     assert_eq!(counts(&context), nothing);
+}
+
+/// What a completion queue of this capacity lacks.
+fn too_small(prepared: Result<PreparedQueuePair, SetupError>) -> Option<(u32, u64)> {
+    match prepared.err()? {
+        SetupError::CompletionQueueTooSmall { capacity, needed } => Some((capacity, needed)),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_completion_queue_holds_the_completions_of_all_its_queue_pairs() {
+    let context = Context::open_with("127.51.31.7", &OpenOptions::default()).expect("an address");
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(16).expect("room");
+    let create = |sends, receives| {
+        let builder = domain.queue_pair_builder(&completions);
+        builder.depth(sends, receives).create_reliable()
+    };
+    assert_eq!(too_small(create(16, 16)), Some((16, 32)));
+    let first = create(8, 4).expect("12 of 16");
+    assert_eq!(too_small(create(4, 1)), Some((16, 17)));
+    let second = create(3, 1).expect("16 of 16");
+    let builder = domain.queue_pair_builder(&completions).depth(64, 64);
+    let unbounded = builder.may_overrun().create_reliable();
+    drop(unbounded.expect("the program bounds its requests"));
+    assert!(completions.resize(15).is_err(), "16 may be outstanding");
+    drop(first);
+    completions.resize(4).expect("4 may be outstanding");
+    assert_eq!(too_small(create(1, 0)), Some((4, 5)));
+    drop(second);
+    create(4, 0).expect("4 of 4");
+}
+
+#[test]
+fn receives_of_a_shared_queue_count_once_for_a_completion_queue() {
+    let context = Context::open_with("127.51.31.8", &OpenOptions::default()).expect("an address");
+    let domain = context.allocate_protection_domain().expect("room");
+    let completions = context.create_completion_queue(10).expect("room");
+    let shared = domain.create_shared_receive_queue(8, 1).expect("room");
+    let create = |sends| {
+        let builder = domain.queue_pair_builder(&completions).depth(sends, 0);
+        builder.shared_receive_queue(&shared).create_reliable()
+    };
+    let first = create(1).expect("9 of 10");
+    let _second = create(1).expect("10 of 10");
+    assert_eq!(too_small(create(1)), Some((10, 11)));
+    drop(first);
+    assert_eq!(too_small(create(2)), Some((10, 11)));
+    create(1).expect("10 of 10");
+    let xrc_domain = context.open_xrc_domain().expect("room");
+    let queue = domain.create_xrc_receive_queue(&xrc_domain, &completions, 2, 1);
+    assert!(queue.is_err(), "11 of 10");
+}
+
+#[test]
+fn the_default_depth_fits_the_completion_queue() {
+    let end = End::at("127.51.31.9", &OpenOptions::default());
+    for (capacity, expected) in [(1, 0), (16, 8), (17, 8), (1000, 128)] {
+        let completions = end.context.create_completion_queue(capacity).expect("room");
+        let builder = end.domain.queue_pair_builder(&completions);
+        let prepared = builder.create_reliable().expect("room");
+        let receive = || prepared.post_receive(0, [end.memory.slice(..8)]);
+        for _ in 0..expected {
+            receive().expect("room");
+        }
+        assert_eq!(receive(), Err(PostError::QueueFull), "{capacity}");
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ struct Side {
 impl Side {
     fn of(context: &Context, domain: &ProtectionDomain) -> Self {
         in_thread(|| Self {
-            completions: context.create_completion_queue(64).expect("room"),
+            completions: context.create_completion_queue(1024).expect("room"),
             domain: domain.clone(),
             memory: domain.allocate_memory(1 << 16, ALL).expect("room"),
         })
@@ -229,6 +229,8 @@ fn queue_that_overruns_fails_the_queue_pairs_of_every_engine() {
         let builder = domain.queue_pair_builder(&side.completions);
         let receiver = builder
             .receive_completions(&small)
+            .depth(2, 2)
+            .may_overrun()
             .create_reliable()
             .expect("room");
         let (receiver, sender) = connect(receiver, side.prepare());

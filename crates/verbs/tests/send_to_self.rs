@@ -34,7 +34,7 @@ fn pairs_with(end: &End, queues: [&CompletionQueue; 2], options: ConnectOptions)
 #[test]
 fn a_post_to_the_own_device_is_complete_when_it_returns() {
     let end = End::at("127.55.2.1", &OpenOptions::default());
-    let queues = [(); 2].map(|()| end.context.create_completion_queue(16).expect("room"));
+    let queues = [(); 2].map(|()| end.context.create_completion_queue(64).expect("room"));
     let [left, right] = pairs(&end, [&queues[0], &queues[1]]);
     let mut missed = 0;
     for round in 0..1000 {
@@ -69,7 +69,7 @@ fn packets_to_the_own_device_use_loopback_while_it_is_captured() {
     const MESSAGES: usize = 10;
     let address = [127, 55, 2, 3];
     let end = End::at("127.55.2.3", &OpenOptions::default());
-    let queues = [(); 2].map(|()| end.context.create_completion_queue(16).expect("room"));
+    let queues = [(); 2].map(|()| end.context.create_completion_queue(64).expect("room"));
     let pairs = pairs(&end, [&queues[0], &queues[1]]);
     let in_memory = || end.context.counters().expect("ours").delivered_to_self;
 
@@ -101,7 +101,7 @@ fn without_the_option_packets_to_the_own_device_are_sent() {
         ..OpenOptions::default()
     };
     let end = End::at("127.55.2.4", &options);
-    let queues = [(); 2].map(|()| end.context.create_completion_queue(16).expect("room"));
+    let queues = [(); 2].map(|()| end.context.create_completion_queue(64).expect("room"));
     let pairs = pairs(&end, [&queues[0], &queues[1]]);
     for _ in 0..10 {
         send_one(&end, &queues, &pairs);
@@ -113,7 +113,7 @@ fn without_the_option_packets_to_the_own_device_are_sent() {
 fn a_long_message_to_the_own_device_arrives() {
     const LENGTH: usize = 500_000;
     let end = End::at("127.55.2.2", &OpenOptions::default());
-    let queues = [(); 2].map(|()| end.context.create_completion_queue(16).expect("room"));
+    let queues = [(); 2].map(|()| end.context.create_completion_queue(64).expect("room"));
     let [left, _right] = pairs(&end, [&queues[0], &queues[1]]);
     let pattern: Vec<u8> = (0..LENGTH).map(|index| (index % 251) as u8).collect();
     end.memory.write(0, &pattern);
@@ -129,7 +129,7 @@ fn a_long_message_to_the_own_device_arrives() {
 fn the_rest_of_a_long_message_to_the_own_device_needs_no_poll() {
     const LENGTH: usize = 128 << 20;
     let end = End::at("127.55.2.5", &OpenOptions::default());
-    let queues = [(); 2].map(|()| end.context.create_completion_queue(16).expect("room"));
+    let queues = [(); 2].map(|()| end.context.create_completion_queue(64).expect("room"));
     let options = ConnectOptions {
         ack_timeout: AckTimeout::new(0).expect("a five-bit code"),
         ..ConnectOptions::default()

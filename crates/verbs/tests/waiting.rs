@@ -80,7 +80,7 @@ fn notifications_wake_all_threads_that_wait_at_a_channel() {
 
 fn channel_of_two(end: &End) -> (CompletionChannel, [CompletionQueue; 2]) {
     let channel = end.context.create_completion_channel().expect("room");
-    let queues = [(); 2].map(|()| channel.create_completion_queue(8).expect("room"));
+    let queues = [(); 2].map(|()| channel.create_completion_queue(64).expect("room"));
     (channel, queues)
 }
 
@@ -211,7 +211,7 @@ mod tasks {
                 .context
                 .create_completion_channel()
                 .expect("room");
-            let queue = channel.create_completion_queue(8).expect("room");
+            let queue = channel.create_completion_queue(64).expect("room");
             let (left, right) = connect(&pair.left, &pair.right, &queue);
             let mut context = Context::from_waker(Waker::noop());
             for _ in 0..100 {
@@ -239,7 +239,7 @@ fn each_of_many_threads_gets_the_completions_of_its_own_queue() {
     within_timeout(|| {
         let pair = ConnectedPair::connected("127.55.1.11", "127.55.1.12");
         let context = &pair.right.context;
-        let queues = [(); THREADS].map(|()| context.create_completion_queue(8).expect("room"));
+        let queues = [(); THREADS].map(|()| context.create_completion_queue(64).expect("room"));
         let pairs: Vec<_> = (queues.iter())
             .map(|queue| connect(&pair.left, &pair.right, queue))
             .collect();

@@ -36,7 +36,8 @@ impl Server {
         // The process has no pointer to it and copies data in and out (ibv_memcpy_to_dm).
         memory.write(GREETING, b"hello from the device's own memory");
         Ok(Self {
-            completions: context.create_completion_queue(64)?,
+            // Two for each client: 512 clients at once.
+            completions: context.create_completion_queue(1024)?,
             domain,
             memory,
             gid_index,
@@ -66,6 +67,7 @@ impl Server {
         let prepared = self
             .domain
             .queue_pair_builder(&self.completions)
+            .depth(1, 1)
             .connect_options(connect_options);
         let prepared = prepared.create_reliable()?;
         // The buffer of a receive can be in device memory, too.

@@ -51,7 +51,7 @@ impl Setup {
             let builder = domain
                 .queue_pair_builder(&completions)
                 .connect_options(connect_options());
-            builder.create_reliable().expect("room")
+            builder.depth(16, 16).create_reliable().expect("room")
         };
         let (left, right) = (prepare(), prepare());
         let (ours, theirs) = (left.endpoint(), right.endpoint());

@@ -76,12 +76,14 @@ fn open(address: &str) -> (Host, Vec<rocinante::PreparedQueuePair>) {
     };
     let context = Context::open_with(address, &options).expect("a loopback address");
     let domain = context.allocate_protection_domain().expect("room");
-    let completions = context.create_completion_queue(64).expect("room");
+    let completions = context.create_completion_queue(16 * QUEUE_PAIRS as u32);
+    let completions = completions.expect("room");
     let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let memory = domain.allocate_memory(2 * LENGTH, rights).expect("room");
     let prepare = || {
         domain
             .queue_pair_builder(&completions)
+            .depth(8, 8)
             .create_reliable()
             .expect("room")
     };

@@ -41,6 +41,7 @@ impl Loop {
         let make = || {
             domain
                 .queue_pair_builder(&completions)
+                .depth(4, 4)
                 .create_reliable()
                 .expect("room")
         };

@@ -22,6 +22,7 @@ pub(crate) fn run() {
             domain
                 .queue_pair_builder(&completions)
                 .depth(DEPTH, DEPTH)
+                .may_overrun()
                 .create_reliable()
         };
         let (one, two) = (make().expect("room"), make().expect("room"));

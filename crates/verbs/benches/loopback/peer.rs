@@ -99,7 +99,8 @@ impl End {
     fn prepare_more(&self, count: usize) -> Vec<PreparedQueuePair> {
         let prepare = |_| {
             let builder = self.domain.queue_pair_builder(&self.completions);
-            builder.depth(16, 16).create_reliable().expect("room")
+            let builder = builder.depth(16, 16).may_overrun();
+            builder.create_reliable().expect("room")
         };
         (0..count).map(prepare).collect()
     }

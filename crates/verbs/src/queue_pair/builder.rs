@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{Attributes, ObjectError, QueuePairInit, QueuePairType, State};
 use system::verbs;
 
-use super::handle::Object;
+use super::handle::{Object, Reservations};
 use super::{ConnectOptions, Handle, PreparedQueuePair};
 use crate::completion_queue::CompletionQueue;
 use crate::error::SetupError;
@@ -29,11 +29,20 @@ pub struct QueuePairBuilder {
 /// How much a queue pair can hold.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
-    sends: u32,
-    receives: u32,
+    /// `None`: what the completion queues hold, at most [`DEFAULT_DEPTH`].
+    depth: Option<Depth>,
+    /// Whether completion queues may be smaller than the queues.
+    may_overrun: bool,
     segments: u32,
     /// `None`: the default.
     inline: Option<u32>,
+}
+
+/// How many requests may be outstanding.
+#[derive(Debug, Clone, Copy)]
+struct Depth {
+    sends: u32,
+    receives: u32,
 }
 
 impl ProtectionDomain {
@@ -49,8 +58,8 @@ impl ProtectionDomain {
             options: ConnectOptions::default(),
             kind: QueuePairType::Rc,
             sizes: Sizes {
-                sends: 128,
-                receives: 128,
+                depth: None,
+                may_overrun: false,
                 segments: 4,
                 inline: None,
             },
@@ -73,11 +82,23 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Sets how many sends and receives may be outstanding. The default is 128 each.
+    /// Sets how many sends and receives may be outstanding. The default is what the completion queue holds, at most 128 each; sends
+    /// and receives that complete in one queue have half of it each.
+    ///
+    /// A completion queue must hold the completions of all its queue pairs, and of the shared receive queues behind them: otherwise
+    /// creating the queue pair fails ([`SetupError::CompletionQueueTooSmall`]).
     #[must_use]
     pub fn depth(mut self, sends: u32, receives: u32) -> Self {
-        self.sizes.sends = sends;
-        self.sizes.receives = receives;
+        self.sizes.depth = Some(Depth { sends, receives });
+        self
+    }
+
+    /// Allows completion queues that are smaller than the queues of the queue pair. Then the program itself must not have more
+    /// requests outstanding than they hold: a completion that does not fit moves all queue pairs of the queue to the error state.
+    /// Unsignaled requests count, too, because they complete if they fail.
+    #[must_use]
+    pub fn may_overrun(mut self) -> Self {
+        self.sizes.may_overrun = true;
         self
     }
 
@@ -143,17 +164,62 @@ impl QueuePairBuilder {
         self
     }
 
-    pub(crate) fn create(self) -> Result<(Handle, ConnectOptions), ObjectError> {
+    pub(crate) fn create(self) -> Result<(Handle, ConnectOptions), SetupError> {
+        let depth = self.sizes.depth.unwrap_or_else(|| self.default_depth());
+        let completions = self.reserve(depth)?;
         let object = match self.domain.system() {
-            Some(domain) => Object::System(self.create_in_system(domain)?),
-            None => self.create_in_software()?,
+            Some(domain) => Object::System(self.create_in_system(domain, depth)?),
+            None => self.create_in_software(depth)?,
         };
-        let completions = [self.completions, self.receive_completions];
         let handle = Handle::new(object, self.domain, completions, self.shared);
         Ok((handle, self.options))
     }
 
-    fn create_in_software(&self) -> Result<Object, ObjectError> {
+    /// As many requests as the completion queues hold, if this is the only queue pair there.
+    fn default_depth(&self) -> Depth {
+        let share_a_queue = self.completions.is(&self.receive_completions);
+        let all = self.receive_completions.capacity();
+        let receives = match &self.shared {
+            Some(shared) => shared.capacity(),
+            None if !self.receives() => 0,
+            None if share_a_queue => all / 2,
+            None => all,
+        };
+        let taken = if share_a_queue { receives } else { 0 };
+        let sends = self.completions.capacity().saturating_sub(taken);
+        Depth {
+            sends: sends.clamp(1, DEFAULT_DEPTH),
+            receives: receives.min(DEFAULT_DEPTH),
+        }
+    }
+
+    /// Reserves room for all completions in the queues.
+    fn reserve(&self, depth: Depth) -> Result<Reservations, SetupError> {
+        let counts = |applies: bool, requests| match applies && !self.sizes.may_overrun {
+            true => requests,
+            false => 0,
+        };
+        let sends = counts(self.kind != QueuePairType::XrcTarget, depth.sends);
+        let sends = self.completions.reserve(sends)?;
+        let receives = match &self.shared {
+            Some(shared) if !self.sizes.may_overrun => shared.reserve(&self.receive_completions)?,
+            _ => {
+                let receives = counts(self.shared.is_none() && self.receives(), depth.receives);
+                Arc::new(self.receive_completions.reserve(receives)?)
+            }
+        };
+        Ok((sends, receives))
+    }
+
+    /// Whether queue pairs of its type complete receives.
+    fn receives(&self) -> bool {
+        !matches!(
+            self.kind,
+            QueuePairType::XrcInitiator | QueuePairType::XrcTarget
+        )
+    }
+
+    fn create_in_software(&self, depth: Depth) -> Result<Object, ObjectError> {
         let (first, domain) = self.domain.software("queue pairs")?;
         let driver = first.lane_for_queue_pair(self.completions.driver().ok_or(OTHER_DEVICE)?);
         let id = |queue: &CompletionQueue| queue.id().ok_or(OTHER_DEVICE);
@@ -168,8 +234,8 @@ impl QueuePairBuilder {
             receive_completions: id(&self.receive_completions)?,
             shared_receive: shared,
             xrc_domain: xrc_domain.transpose()?,
-            max_sends: self.sizes.sends,
-            max_receives: self.sizes.receives,
+            max_sends: depth.sends,
+            max_receives: depth.receives,
             max_send_segments: self.sizes.segments,
             max_receive_segments: self.sizes.segments,
             max_inline: self.sizes.inline.unwrap_or(DEFAULT_INLINE),
@@ -182,6 +248,7 @@ impl QueuePairBuilder {
     fn create_in_system(
         &self,
         domain: &Arc<verbs::Domain>,
+        depth: Depth,
     ) -> Result<Arc<verbs::QueuePair>, ObjectError> {
         let shared = self
             .shared
@@ -196,8 +263,8 @@ impl QueuePairBuilder {
             receive_completions: &queue(&self.receive_completions)?,
             xrc_domain: xrc_domain.transpose()?,
             shared_receives: shared.transpose()?,
-            max_sends: self.sizes.sends,
-            max_receives: self.sizes.receives,
+            max_sends: depth.sends,
+            max_receives: depth.receives,
             max_segments: self.sizes.segments,
             max_inline: self.sizes.inline.unwrap_or(DEFAULT_INLINE),
         };
@@ -214,6 +281,9 @@ impl QueuePairBuilder {
         Ok(verbs::QueuePair::create(domain, &smaller).or(created)?)
     }
 }
+
+/// How many requests may be outstanding if the program does not say it and the completion queues hold more.
+const DEFAULT_DEPTH: u32 = 128;
 
 /// How many bytes may be inline if the program does not say it.
 const DEFAULT_INLINE: u32 = 256;

@@ -14,7 +14,7 @@ use system::verbs;
 use wire::{Psn, Qpn};
 
 use super::Endpoint;
-use crate::completion_queue::CompletionQueue;
+use crate::completion_queue::Reservation;
 use crate::context::Opened;
 use crate::error::SetupError;
 use crate::protection_domain::ProtectionDomain;
@@ -30,9 +30,12 @@ pub(crate) struct Handle {
     pub(crate) number: Qpn,
     object: Object,
     pub(crate) domain: ProtectionDomain,
-    _completions: [CompletionQueue; 2],
+    _completions: Reservations,
     shared: Option<SharedReceiveQueue>,
 }
+
+/// The room for the completions of sends, and of receives, which queue pairs may share.
+pub(super) type Reservations = (Reservation, Arc<Reservation>);
 
 /// The queue pair at its device.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ impl Handle {
     pub(super) fn new(
         object: Object,
         domain: ProtectionDomain,
-        completions: [CompletionQueue; 2],
+        completions: Reservations,
         shared: Option<SharedReceiveQueue>,
     ) -> Self {
         Self {

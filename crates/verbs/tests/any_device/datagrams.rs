@@ -149,7 +149,7 @@ fn datagrams_for_two_queue_pairs_come_to_their_shared_receive_queue() {
     receive(1, ids[1]);
     let servers = [(); 2].map(|()| {
         let builder = domain.queue_pair_builder(&completions);
-        let builder = builder.shared_receive_queue(&shared);
+        let builder = builder.shared_receive_queue(&shared).depth(4, 0);
         builder.create_datagram(KEY).expect("room")
     });
     for place in 2..6 {
@@ -187,9 +187,9 @@ fn a_shared_receive_queue_of_the_system_is_for_datagrams_or_connections() {
     }
     let context = open();
     let domain = context.allocate_protection_domain().expect("room");
-    let completions = context.create_completion_queue(16).expect("room");
+    let completions = context.create_completion_queue(64).expect("room");
     let builder = |shared| {
-        let builder = domain.queue_pair_builder(&completions);
+        let builder = domain.queue_pair_builder(&completions).depth(1, 0);
         builder.shared_receive_queue(shared)
     };
     let shared = domain.create_shared_receive_queue(8, 1).expect("room");

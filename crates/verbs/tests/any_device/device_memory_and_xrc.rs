@@ -111,7 +111,7 @@ fn one_extended_connection_serves_several_receive_queues() {
     };
     let domain = context.allocate_protection_domain().expect("room");
     let sent = context.create_completion_queue(16).expect("room");
-    let received = context.create_completion_queue(16).expect("room");
+    let received = context.create_completion_queue(32).expect("room");
     let memory = domain.allocate_memory(128, ALL).expect("memory");
     let queue = || domain.create_xrc_receive_queue(&xrc, &received, 16, 1);
     let (first, second) = (queue().expect("room"), queue().expect("room"));

@@ -40,7 +40,8 @@ fn queue_pairs_take_receives_from_a_shared_queue_in_order() {
     let sent = context.create_completion_queue(16).expect("room");
     let received = context.create_completion_queue(16).expect("room");
     let shared = domain.create_shared_receive_queue(8, 1).expect("room");
-    let with_shared = |builder: QueuePairBuilder| builder.shared_receive_queue(&shared);
+    let with_shared =
+        |builder: QueuePairBuilder| builder.shared_receive_queue(&shared).depth(4, 0);
     let pairs = [(); 2].map(|()| connect(&domain, [&sent, &received], with_shared));
     let memory = domain.allocate_memory(SIZE, ALL).expect("memory");
     for id in 0..4_usize {
@@ -71,9 +72,10 @@ fn queue_pairs_take_receives_from_a_shared_queue_in_order() {
 fn a_queue_pair_with_a_shared_queue_takes_no_receives_of_its_own() {
     let context = open();
     let domain = context.allocate_protection_domain().expect("room");
-    let queue = context.create_completion_queue(4).expect("room");
+    let queue = context.create_completion_queue(8).expect("room");
     let shared = domain.create_shared_receive_queue(4, 1).expect("room");
-    let with_shared = |builder: QueuePairBuilder| builder.shared_receive_queue(&shared);
+    let with_shared =
+        |builder: QueuePairBuilder| builder.shared_receive_queue(&shared).depth(1, 0);
     let [one, _other] = connect(&domain, [&queue, &queue], with_shared);
     let memory = domain.allocate_memory(64, ALL).expect("memory");
     let refused: Result<(), PostError> = one.post_receive(1, [memory.all()]);

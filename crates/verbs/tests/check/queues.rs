@@ -43,7 +43,7 @@ fn sends(wrong: bool) {
     let pair = pair();
     let small = pair.left.context.create_completion_queue(4).expect("room");
     let builder = pair.left.domain.queue_pair_builder(&small).depth(8, 0);
-    let here = builder.create_reliable().expect("room");
+    let here = builder.may_overrun().create_reliable().expect("room");
     let there = pair.right.prepare(ConnectOptions::default());
     let (our_end, their_end) = (here.endpoint(), there.endpoint());
     // Only one receive is there, so the others wait.
@@ -80,7 +80,7 @@ fn receives(wrong: bool) {
     let pair = pair();
     let small = pair.left.context.create_completion_queue(4).expect("room");
     let builder = pair.left.domain.queue_pair_builder(&small).depth(1, 8);
-    let here = builder.create_reliable().expect("room");
+    let here = builder.may_overrun().create_reliable().expect("room");
     for number in 0..if wrong { 5 } else { 4 } {
         let room = pair.left.memory.slice(number * 8..number * 8 + 8);
         here.post_receive(0, [room]).expect("room");

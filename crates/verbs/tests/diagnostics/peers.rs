@@ -130,6 +130,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let here = left
             .domain
             .queue_pair_builder(&small)
+            .depth(4, 0)
+            .may_overrun()
             .connect_options(connect_options());
         let (here, there) = (
             here.create_reliable().expect("room"),

@@ -32,7 +32,7 @@ impl End {
     pub fn at(address: &str, options: &OpenOptions) -> Self {
         let context = Context::open_with(address, options).expect("a loopback address");
         let domain = context.allocate_protection_domain().expect("room");
-        let completions = context.create_completion_queue(1024).expect("room");
+        let completions = context.create_completion_queue(1 << 14).expect("room");
         let memory = domain.allocate_memory(1 << 20, ALL).expect("room");
         Self {
             context,

@@ -105,8 +105,8 @@ pub(super) fn round_trip_at(context: &Context) -> anyhow::Result<Duration> {
     let domain = context.allocate_protection_domain()?;
     let completions = context.create_completion_queue(16)?;
     let memory = domain.allocate_memory(128, Access::LOCAL_WRITE)?;
-    let here = domain.queue_pair_builder(&completions).create_reliable()?;
-    let there = domain.queue_pair_builder(&completions).create_reliable()?;
+    let builder = || domain.queue_pair_builder(&completions).depth(4, 4);
+    let (here, there) = (builder().create_reliable()?, builder().create_reliable()?);
     let ends = (here.endpoint(), there.endpoint());
     let (here, there) = (here.connect(ends.1)?, there.connect(ends.0)?);
     here.post_receive(0, [memory.slice(0..64)])?;
