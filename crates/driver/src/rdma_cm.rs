@@ -27,6 +27,7 @@ pub use cm::{
     private_data,
 };
 pub use cm_id::CmId;
+pub use devices::offer;
 pub use wire::cm::{PortSpace, RejectReason, ServiceStatus};
 
 use crate::Driver;

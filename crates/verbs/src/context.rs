@@ -62,6 +62,10 @@ impl Context {
     ///
     /// A name that one of our devices and one of the system have is an error, unless `ROCI_DEVICES` or
     /// [`OpenOptions::devices`] chooses.
+    ///
+    /// A [`Listener`](crate::Listener) or [`Connector`](crate::Connector) at an address of the device uses this context, as long as it
+    /// is open. Of several contexts with an address, it uses the first; [`Listener::bind_on`](crate::Listener::bind_on) and
+    /// [`Connector::resolve_on`](crate::Connector::resolve_on) name another.
     pub fn open(name: &str) -> Result<Self, OpenError> {
         Self::open_with(name, &OpenOptions::from_env())
     }
@@ -69,8 +73,9 @@ impl Context {
     /// As [`open`](Self::open), with options.
     pub fn open_with(name: &str, options: &OpenOptions) -> Result<Self, OpenError> {
         if let Some(found) = system_device::named(name, options)? {
-            let device = SystemDevice::open(&found, options)?;
-            return Ok(Self(Opened::System(Arc::new(device))));
+            let device = Arc::new(SystemDevice::open(&found, options)?);
+            system_device::offer(&device);
+            return Ok(Self(Opened::System(device)));
         }
         if options.devices == DeviceChoice::System {
             let known = Tree::of_machine().devices().into_iter();
@@ -79,7 +84,9 @@ impl Context {
                 known: known.map(|device| device.name).collect(),
             });
         }
-        Driver::open(name, options).map(Self::from)
+        let driver = Driver::open(name, options)?;
+        driver::rdma_cm::offer(&driver);
+        Ok(Self::from(driver))
     }
 
     /// The device of an id of the connection manager, once it is known.

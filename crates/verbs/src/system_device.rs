@@ -1,6 +1,6 @@
 //! An open device of the system.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use driver::{DeviceChoice, OpenError, OpenOptions};
 use engine::SystemRefusal;
@@ -75,16 +75,25 @@ pub(crate) fn of_addresses() -> Result<Option<SystemChoice>, OpenError> {
     Ok((choice.software == SoftwareChoice::None).then_some(choice.system))
 }
 
+/// The open devices that an id of the connection manager uses at their addresses.
+fn open_devices() -> MutexGuard<'static, Vec<Weak<SystemDevice>>> {
+    static OPEN: Mutex<Vec<Weak<SystemDevice>>> = Mutex::new(Vec::new());
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Offers an open device to all who find it by an address.
+pub(crate) fn offer(device: &Arc<SystemDevice>) {
+    open_devices().push(Arc::downgrade(device));
+}
+
 /// The device with a name, for all who find it by an address.
 pub(crate) fn shared(name: &str) -> Result<Arc<SystemDevice>, OpenError> {
-    static OPEN: Mutex<Vec<Weak<SystemDevice>>> = Mutex::new(Vec::new());
     let find = |open: &mut Vec<Weak<SystemDevice>>| {
         open.retain(|device| device.strong_count() > 0);
         let mut devices = open.iter().filter_map(Weak::upgrade);
         devices.find(|device| device.device.name == name)
     };
-    let open = || OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = find(&mut open()) {
+    if let Some(found) = find(&mut open_devices()) {
         return Ok(found);
     }
     let mut devices = Tree::of_machine().devices().into_iter();
@@ -95,7 +104,7 @@ pub(crate) fn shared(name: &str) -> Result<Arc<SystemDevice>, OpenError> {
     })?;
     let opened = Arc::new(SystemDevice::open(&device, &OpenOptions::from_env())?);
     // Another thread may have opened it meanwhile.
-    let mut open = open();
+    let mut open = open_devices();
     Ok(find(&mut open).unwrap_or_else(|| {
         open.push(Arc::downgrade(&opened));
         opened

@@ -392,6 +392,35 @@ fn a_queue_pair_of_another_device_is_refused() {
     assert!(matches!(refused, Err(ConnectError::OtherDevice)));
 }
 
+/// A server may open its device and create objects before it listens at an address of the device.
+#[test]
+fn a_listener_and_a_connector_use_the_context_that_is_open() {
+    let server = Context::open("127.54.23.1").unwrap();
+    let client = Context::open("127.54.23.2").unwrap();
+    let (there, here) = (Side::at(&server), Side::at(&client));
+    let listener = Listener::bind("127.54.23.1:0").unwrap();
+    let address = listener.local_address();
+    let connecting = thread::spawn(move || {
+        let source = "127.54.23.2:0".parse().unwrap();
+        let connector = Connector::resolve_from(source, address).unwrap();
+        let prepared = connector.prepare(here.queue_pair_builder()).unwrap();
+        let number = prepared.number();
+        let connection = prepared.connect(b"").unwrap();
+        assert_eq!(connection.number(), number);
+        (connection, number)
+    });
+    let request = listener.wait_for(TIMEOUT).expect("a request");
+    let prepared = request.prepare(there.queue_pair_builder()).unwrap();
+    let number = prepared.number();
+    let connection = prepared.accept(b"").unwrap();
+    let (client, of_client) = connecting.join().unwrap();
+    assert_eq!(
+        (connection.number(), client.peer().queue_pair),
+        (number, number)
+    );
+    assert_eq!(connection.peer().queue_pair, of_client);
+}
+
 #[test]
 fn an_early_message_of_the_client_is_not_lost() {
     let listener = Listener::bind("127.54.7.1:7174").unwrap();

@@ -12,8 +12,14 @@ use crate::devices::{devices as choosable, reachable, source_towards};
 use crate::options::OpenOptions;
 use crate::simulation;
 
-/// The devices of this process's ids. A device closes when it is not used any more.
+/// The devices of this process's ids, and those that were offered to them. A device closes when it is not used any more.
 static OPEN: Mutex<Vec<Weak<Driver>>> = Mutex::new(Vec::new());
+
+/// Offers an open device to the ids of this process: an id at one of its addresses uses it, so that its objects fit the
+/// connections of the id. If several open devices have an address, the first one counts.
+pub fn offer(driver: &Arc<Driver>) {
+    lock().push(Arc::downgrade(driver));
+}
 
 /// The devices that have an address to bind to, and the address to bind to there.
 pub(super) fn having(address: SocketAddr) -> Result<(Vec<Arc<Driver>>, SocketAddr), CmError> {
@@ -133,7 +139,7 @@ pub(super) fn or_loopback(peer: SocketAddr) -> SocketAddr {
 
 fn open(device: Device) -> Result<Arc<Driver>, CmError> {
     let driver = Driver::open_device(device, &OpenOptions::from_env())?;
-    lock().push(Arc::downgrade(&driver));
+    offer(&driver);
     Ok(driver)
 }
 

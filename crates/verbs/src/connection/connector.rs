@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use engine::{PostError, Segment};
+use wire::Qpn;
 
 use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
@@ -157,6 +158,12 @@ pub struct PreparedConnect {
 }
 
 impl PreparedConnect {
+    /// The number of the queue pair, which the connected one keeps.
+    #[must_use]
+    pub fn number(&self) -> Qpn {
+        self.prepared.endpoint().queue_pair
+    }
+
     /// Posts a receive before the first message can arrive.
     pub fn post_receive(
         &self,

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use engine::{PostError, Segment};
+use wire::Qpn;
 
 use super::connector::resolve;
 use super::{Connection, ConnectionId, Event, failure, prepare};
@@ -166,6 +167,12 @@ pub struct PreparedAccept {
 }
 
 impl PreparedAccept {
+    /// The number of the queue pair, which the connected one keeps.
+    #[must_use]
+    pub fn number(&self) -> Qpn {
+        self.prepared.endpoint().queue_pair
+    }
+
     /// Posts a receive before the first message can arrive.
     pub fn post_receive(
         &self,
