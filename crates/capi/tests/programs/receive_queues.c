@@ -149,6 +149,27 @@ static void a_queue_pair_takes_shared_receives(void)
 	leave(srq);
 }
 
+/* The program may use its structures again as soon as the call returns. */
+static void a_posted_receive_does_not_change_with_the_structures_of_its_call(void)
+{
+	struct ibv_srq *srq = shared_receives();
+	join_with(srq);
+	struct ibv_sge sge[2] = { part(&right, 0, 8), part(&right, 512, 8) };
+	struct ibv_recv_wr wr = { .wr_id = 41, .sg_list = sge, .num_sge = 1 }, *bad;
+	CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
+	memset(right.memory, 0, 1024);
+	sge[0] = part(&right, 512, 4000);
+	wr.wr_id = 99;
+	wr.num_sge = 1 << 20;
+	memcpy(left.memory, "in place", 8);
+	struct ibv_sge text = part(&left, 0, 8);
+	struct ibv_send_wr send = request(IBV_WR_SEND, &text);
+	SAME(fate_of(&left, &send), IBV_WC_SUCCESS);
+	SAME(wait_for(right.cq).wr_id, 41);
+	CHECK(memcmp(right.memory, "in place", 8) == 0 && right.memory[512] == 0);
+	leave(srq);
+}
+
 static void a_shared_receive_queue_in_use_cannot_be_destroyed(void)
 {
 	struct ibv_srq *srq = shared_receives();
@@ -201,6 +222,7 @@ static const struct test_case CASES[] = {
 	WITH_BOTH(a_shared_receive_queue_can_grow),
 	WITH_BOTH(only_extended_shared_receive_queues_have_a_number),
 	WITH_BOTH(a_queue_pair_takes_shared_receives),
+	WITH_BOTH(a_posted_receive_does_not_change_with_the_structures_of_its_call),
 	WITH_BOTH(a_shared_receive_queue_in_use_cannot_be_destroyed),
 	WITH_BOTH(a_shared_receive_queue_below_its_limit_is_an_event),
 	WITH_BOTH(a_destroyed_shared_receive_queue_has_no_events),
