@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use wire::PathMtu;
 use wire::cm::{CommunicationId, Timeout};
 
 /// The configuration of a [`Manager`](crate::Manager).
@@ -19,6 +20,9 @@ pub struct Config {
     pub ephemeral_ports: RangeInclusive<u16>,
     /// How long our device takes to acknowledge a packet.
     pub ack_delay: Timeout,
+    /// The largest path MTU of the port. A request with a larger one is rejected, and the peer may repeat it with this
+    /// one.
+    pub max_mtu: PathMtu,
     /// Hop limit of responses to peers without an exchange.
     pub hop_limit: u8,
     /// The largest backlog of a listener, and the one of a listener that sets none.
@@ -52,6 +56,7 @@ impl Config {
             seed,
             ephemeral_ports: 32768..=60999,
             ack_delay: Timeout::new(15).expect("a code has five bits"),
+            max_mtu: PathMtu::Mtu4096,
             hop_limit: 64,
             max_backlog: 1024,
             max_ids: 65536,

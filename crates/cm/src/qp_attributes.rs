@@ -54,7 +54,7 @@ pub struct PathAttributes {
 pub struct ReceiveAttributes {
     /// The path to the peer.
     pub path: PathAttributes,
-    /// The path MTU of the request. As on Linux, it is not negotiated.
+    /// The path MTU of the request that the peer has accepted.
     pub mtu: PathMtu,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,

@@ -37,7 +37,8 @@ pub struct Host {
 
 impl Host {
     /// Creates the device and the manager, and moves queue pair 1 to Ready to Send.
-    pub fn new(config: Config) -> Result<Self, ObjectError> {
+    pub fn new(mut config: Config) -> Result<Self, ObjectError> {
+        config.manager.max_mtu = config.device.active_mtu;
         let id_range = config.shares_addresses.then_some(config.manager.id_range);
         let mut device = match config.objects {
             Some(objects) => Device::sharing(config.device, objects),

@@ -6,7 +6,7 @@ use wire::cm::{
     AcknowledgedMessage, AddressHeader, CommunicationId, ConnectReply, ConnectRequest, Message,
     Path, PrivateData, Reject, RejectReason, RejectedMessage, ServiceId,
 };
-use wire::{AckTimeout, Gid, Qpn};
+use wire::{AckTimeout, Gid, PathMtu, Qpn};
 
 use crate::config::Config;
 use crate::error::CallError;
@@ -166,16 +166,32 @@ impl Manager {
     /// ends that connection ([`reject_stale`](Self::reject_stale)), so we send the request once more with another
     /// communication id. Returns whether we do. Linux leaves this to the application.
     pub(super) fn retry_stale(&mut self, now: Instant, id: Id) -> bool {
+        if self.exchange(id).was_stale {
+            return false;
+        }
+        let mtu = self.exchange(id).mtu;
+        let repeats = self.repeat_request(id, now + timing::STALE_RETRY_DELAY, mtu);
+        self.exchange(id).was_stale = repeats;
+        repeats
+    }
+
+    /// The peer's port has a smaller MTU: sends the request again with that one. Returns whether we do. Linux leaves this to
+    /// the application.
+    pub(super) fn retry_smaller_mtu(&mut self, now: Instant, id: Id, reject: &Reject) -> bool {
+        match reject.acceptable_mtu() {
+            Some(mtu) if mtu < self.exchange(id).mtu => self.repeat_request(id, now, mtu),
+            _ => false,
+        }
+    }
+
+    /// Sends a request that was rejected once more, with another communication id. Returns false if none is pending.
+    fn repeat_request(&mut self, id: Id, at: Instant, mtu: PathMtu) -> bool {
         let exchange = self.exchange(id);
         let is_pending = matches!(
             exchange.phase,
             ExchangeState::RequestSent | ExchangeState::RequestDelayed
         );
-        let Some(outstanding) = exchange
-            .outstanding
-            .as_ref()
-            .filter(|_| is_pending && !exchange.was_stale)
-        else {
+        let Some(outstanding) = exchange.outstanding.as_ref().filter(|_| is_pending) else {
             return false;
         };
         let Ok((_, Message::ConnectRequest(mut request))) = Message::parse(&outstanding.datagram)
@@ -184,9 +200,10 @@ impl Manager {
         };
         self.release_communication_id(request.local_id);
         request.local_id = self.new_communication_id(id);
+        request.path_mtu = Some(mtu);
         let exchange = self.exchange(id);
         exchange.phase = ExchangeState::RequestSent;
-        exchange.was_stale = true;
+        exchange.mtu = mtu;
         exchange.local_id = request.local_id;
         exchange.transaction = exchange::own_transaction(request.local_id);
         let datagram = Message::from(request).emit(exchange.transaction);
@@ -196,7 +213,7 @@ impl Manager {
             outstanding.interval = interval;
             outstanding.early = &[];
         }
-        self.set_timer(id, now + timing::STALE_RETRY_DELAY);
+        self.set_timer(id, at);
         true
     }
 

@@ -228,8 +228,9 @@ impl Manager {
             // Linux leaves this check to the consumer.
             return Err(NotAdmitted::Reject(RejectReason::Consumer));
         }
-        let mtu = request
-            .path_mtu
+        // Linux accepts any MTU, and loses the packets that are too long for its interface.
+        let mtu = (request.path_mtu)
+            .filter(|mtu| *mtu <= self.config.max_mtu)
             .ok_or(NotAdmitted::Reject(RejectReason::InvalidPathMtu))?;
         // Last, because it ends a connection: a sender that guesses queue pair numbers must not end
         // one with a request that would be rejected anyway.
@@ -270,6 +271,7 @@ impl Manager {
         request: &ConnectRequest,
         reason: NotAdmitted,
     ) {
+        let max_mtu = self.config.max_mtu;
         let reject = |reason| reject_of(request, reason);
         let peer = self.reverse_path(addresses);
         match reason {
@@ -288,6 +290,13 @@ impl Manager {
                 self.responses
                     .remember(now, PeerRequest::Connection(remote), datagram);
                 self.reject_stale(now, addresses, transaction, stale, reject);
+            }
+            NotAdmitted::Reject(reason @ RejectReason::InvalidPathMtu) => {
+                self.send_to(
+                    peer,
+                    transaction,
+                    reject(reason).with_acceptable_mtu(max_mtu),
+                );
             }
             NotAdmitted::Reject(reason) => {
                 let unserved = reason == RejectReason::InvalidServiceId;

@@ -150,7 +150,7 @@ impl Manager {
             return;
         };
         let stale = reject.reason == RejectReason::StaleConnection;
-        if stale && self.retry_stale(now, id) {
+        if stale && self.retry_stale(now, id) || self.retry_smaller_mtu(now, id, reject) {
             return;
         }
         match self.exchange(id).phase {

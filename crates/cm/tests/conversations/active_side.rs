@@ -8,7 +8,7 @@ use wire::cm::{
     AcknowledgedMessage, CommunicationId, ConnectRequest, Message, PortSpace, ReceiptAcknowledge,
     Reject, RejectReason, RejectedMessage, Service,
 };
-use wire::{AckTimeout, Psn, Qpn};
+use wire::{AckTimeout, PathMtu, Psn, Qpn};
 
 use crate::conversation::{
     Conversation, EARLY_RETRANSMISSIONS, OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN,
@@ -405,6 +405,51 @@ fn stale_request_is_sent_again_with_another_communication_id() {
     reply.remote_id = request.local_id;
     conversation.peer_sends(201, reply);
     conversation.peer_receives_nothing(201);
+}
+
+#[test]
+fn request_with_a_larger_mtu_than_the_peers_is_sent_again_with_the_peers() {
+    let mut conversation = Conversation::new();
+    let (id, request) = conversation.connecting();
+    let too_large = |request: &ConnectRequest, acceptable| {
+        reject(request, RejectReason::InvalidPathMtu).with_acceptable_mtu(acceptable)
+    };
+    conversation.peer_sends(10, too_large(&request, PathMtu::Mtu512));
+    let again = as_request(conversation.peer_receives_one(10));
+    assert_ne!(again.local_id, request.local_id);
+    let same = ConnectRequest {
+        local_id: request.local_id,
+        path_mtu: request.path_mtu,
+        ..again
+    };
+    assert_eq!(same, request, "nothing else changes");
+    assert_eq!(again.path_mtu, Some(PathMtu::Mtu512));
+    conversation.no_events();
+    // The reject of a copy of the first request.
+    conversation.peer_sends(20, too_large(&request, PathMtu::Mtu256));
+    conversation.peer_receives_nothing(20);
+    conversation.peer_sends(30, reply_to(&again));
+    let response = conversation.one_event();
+    assert!(matches!(response, EventKind::ConnectResponse(_)));
+    let attributes = conversation.manager.receive_attributes(id);
+    assert_eq!(attributes.expect("connected").mtu, PathMtu::Mtu512);
+}
+
+#[test]
+fn request_whose_mtu_is_rejected_without_a_smaller_one_fails() {
+    for acceptable in [None, Some(PathMtu::Mtu1024), Some(PathMtu::Mtu4096)] {
+        let mut conversation = Conversation::new();
+        let (_, request) = conversation.connecting();
+        let rejected = reject(&request, RejectReason::InvalidPathMtu);
+        let rejected = match acceptable {
+            Some(mtu) => rejected.with_acceptable_mtu(mtu),
+            None => rejected,
+        };
+        conversation.peer_sends(10, rejected);
+        let reason = Some(RejectReason::InvalidPathMtu);
+        assert_eq!(rejection(&conversation.one_event()), reason);
+        conversation.peer_receives_nothing(10);
+    }
 }
 
 #[test]

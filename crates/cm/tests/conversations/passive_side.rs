@@ -6,7 +6,7 @@ use wire::cm::{
     Message, PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage,
     Service, ServiceId,
 };
-use wire::{Gid, Psn, Qpn};
+use wire::{Gid, PathMtu, Psn, Qpn};
 
 use crate::conversation::{
     Conversation, EARLY_RETRANSMISSIONS, OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN, PORT,
@@ -362,6 +362,22 @@ fn request_without_an_mtu_is_rejected() {
     conversation.peer_sends(0, request);
     let reject = as_reject(conversation.peer_receives_one(0));
     assert_eq!(reject.reason, RejectReason::InvalidPathMtu);
+}
+
+#[test]
+fn request_with_a_larger_mtu_than_the_ports_is_rejected_and_told_the_ports() {
+    let mut conversation = Conversation::with(|config| config.max_mtu = PathMtu::Mtu1024);
+    conversation.listening(PortSpace::Tcp, 1);
+    let mut large = request();
+    large.path_mtu = Some(PathMtu::Mtu4096);
+    conversation.peer_sends(0, large);
+    let reject = as_reject(conversation.peer_receives_one(0));
+    assert_eq!(reject.reason, RejectReason::InvalidPathMtu);
+    assert_eq!(reject.acceptable_mtu(), Some(PathMtu::Mtu1024));
+    conversation.no_events();
+    large.path_mtu = Some(PathMtu::Mtu1024);
+    conversation.peer_sends(1, large);
+    conversation.child_id();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::field::{PrivateData, at, bytes};
 use super::ids::CommunicationId;
 use super::reason_codes::{RejectReason, RejectedMessage};
+use crate::number::PathMtu;
 
 layout! {
     /// REJ: rejects a connection.
@@ -21,5 +22,26 @@ layout! {
         information: PrivateData<72> = bytes(12, 72);
         /// The application's data.
         private_data: PrivateData<148> = bytes(84, 148);
+    }
+}
+
+impl Reject {
+    /// The path MTU that the sender would accept, if it rejects that of the request. Its code is in the upper four bits, as in
+    /// the REQ.
+    pub fn acceptable_mtu(&self) -> Option<PathMtu> {
+        let is_told = self.reason == RejectReason::InvalidPathMtu && self.information_length > 0;
+        let first = self.information.bytes().first()?;
+        PathMtu::from_code(first >> 4).filter(|_| is_told)
+    }
+
+    /// Tells the path MTU that would be accepted.
+    #[must_use]
+    pub fn with_acceptable_mtu(self, mtu: PathMtu) -> Self {
+        let information = PrivateData::new(&[mtu.code() << 4]).expect("one byte fits");
+        Self {
+            information_length: 1,
+            information,
+            ..self
+        }
     }
 }
