@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::memory::{Memory, ProtectionDomain, Segments};
+use crate::memory::{AccessError, Memory, Output, ProtectionDomain, Segment, Segments};
 use crate::slab::Id;
 
 /// The checksums of a message when it was posted, one for each packet of the path MTU.
@@ -43,6 +43,38 @@ impl Checksums {
     pub(crate) fn missing(&self) -> Range<usize> {
         let known = self.of_pieces.borrow().len() * self.piece;
         known.min(self.length)..self.length
+    }
+
+    /// Adds the checksums that are missing, as far as the message in `segments` can be read.
+    pub(crate) fn add_missing(
+        &self,
+        memory: &Memory,
+        domain: Id<ProtectionDomain>,
+        segments: &[Segment],
+    ) -> Result<(), AccessError> {
+        let missing = self.missing();
+        let mut copy = Vec::new();
+        for start in missing.clone().step_by(self.piece) {
+            let end = missing.end.min(start + self.piece);
+            self.compare_piece(memory, domain, segments, start..end, &mut copy)?;
+        }
+        Ok(())
+    }
+
+    /// Compares a piece of the message in `segments` with what was posted. `copy` has room for the piece, or grows.
+    pub(crate) fn compare_piece(
+        &self,
+        memory: &Memory,
+        domain: Id<ProtectionDomain>,
+        segments: &[Segment],
+        piece: Range<usize>,
+        copy: &mut Vec<u8>,
+    ) -> Result<(), AccessError> {
+        copy.clear();
+        let mut out = Output::Private(copy);
+        memory.gather(domain, segments, piece.start as u64, piece.len(), &mut out)?;
+        self.compare(piece.start, copy);
+        Ok(())
     }
 
     /// Compares the whole message with what was posted. `now` has the checksums of those pieces that can be read.
@@ -94,10 +126,10 @@ impl Readings {
         piece: usize,
     ) -> &[u32] {
         let key = (domain, segments, piece);
-        (self.0.entry(key)).or_insert_with_key(|(_, segments, _)| {
+        (self.0.entry(key)).or_insert_with_key(|(domain, segments, _)| {
             let length = segments.iter().map(|segment| segment.length as usize).sum();
             let reading = Checksums::new(piece, length);
-            let _ = memory.add_checksums(domain, segments, &reading);
+            let _ = reading.add_missing(memory, *domain, segments);
             reading.of_pieces.into_inner()
         })
     }

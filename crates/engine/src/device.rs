@@ -6,7 +6,6 @@ mod pacing;
 mod queue_pairs;
 mod timers;
 
-pub use create_destroy::ObjectError;
 pub use multicast::MulticastError;
 
 use std::collections::{BTreeSet, VecDeque};

@@ -25,11 +25,13 @@ mod limits;
 mod memory;
 mod now;
 mod object_counts;
+mod object_error;
 pub mod observation;
 #[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 mod planted_bug;
 mod qpn_range;
 mod queue_pair;
+mod queue_pair_init;
 mod random;
 mod receive_queue;
 mod shared_objects;
@@ -44,7 +46,7 @@ pub use completion::{
     CompletedWork, Completion, CompletionQueue, Notify, Source, Status, WorkError,
 };
 pub use counters::{Counters, QueuePairCounters};
-pub use device::{Config, Device, MulticastError, ObjectError};
+pub use device::{Config, Device, MulticastError};
 pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
 pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MAX_RESPONDER_RESOURCES};
@@ -55,11 +57,13 @@ pub use memory::{
 };
 pub use now::Now;
 pub use object_counts::ObjectCounts;
+pub use object_error::ObjectError;
 pub use observation::Observation;
 #[cfg(feature = "planted-bugs")]
 pub use planted_bug::Bug;
 pub use qpn_range::QpnRange;
-pub use queue_pair::{QueuePair, QueuePairInit, QueuePairUsage, WindowLimits};
+pub use queue_pair::{QueuePair, QueuePairUsage, WindowLimits};
+pub use queue_pair_init::QueuePairInit;
 pub use receive_queue::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 pub use shared_objects::SharedObjects;
 pub use slab::Id;

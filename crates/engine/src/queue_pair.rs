@@ -1,6 +1,6 @@
 //! Queue pairs of all types.
 //!
-//! [`QueuePair`] holds the state that all types share. It is created with the values in [`creation`], connected by
+//! [`QueuePair`] holds the state that all types share. It is created with the values of [`QueuePairInit`], connected by
 //! [`modification`] and given work by [`posting`]. This file holds the entry points of the device:
 //! handle a packet, fill one send, handle expired timers.
 //!
@@ -10,7 +10,6 @@
 //! [`segmentation`]. The transition to the error state is in [`error_state`], and [`diagnosis`] finds out
 //! why something failed.
 
-mod creation;
 mod datagram;
 mod diagnosis;
 mod error_state;
@@ -21,14 +20,14 @@ mod requester;
 mod responder;
 mod segmentation;
 mod send_queue;
+mod settings;
 mod unpolled;
 mod unreliable_connection;
 mod usage;
 
-pub(crate) use creation::{AttachedQueues, Settings};
 pub(crate) use datagram::network_header;
+pub(crate) use settings::Settings;
 
-pub use creation::QueuePairInit;
 pub use requester::WindowLimits;
 pub use usage::QueuePairUsage;
 
@@ -42,6 +41,7 @@ use crate::counters::{Counters, QueuePairCounters};
 use crate::device_state::DeviceState;
 use crate::memory::{Access, Accessor};
 use crate::now::Now;
+use crate::queue_pair_init::{AttachedQueues, QueuePairInit};
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::Id;
 use crate::state::{Attributes, QueuePairType, State};

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::completion::CompletionQueue;
-use crate::device::ObjectError;
 use crate::limits::Limits;
 use crate::memory::{Memory, ProtectionDomain, ReadMostly, Reading, Writing};
-use crate::queue_pair::{AttachedQueues, QueuePairInit};
+use crate::object_error::ObjectError;
+use crate::queue_pair_init::{AttachedQueues, QueuePairInit};
 use crate::random::Random;
 use crate::receive_queue::{SharedReceiveInit, SharedReceiveQueue, SrqNumbers, XrcDomain};
 use crate::slab::{Id, Table};

@@ -1,6 +1,7 @@
 //! A device of the system, as sysfs describes it.
 
 use crate::kind::{DRIVERS, Kind};
+use crate::node_type::NodeType;
 use crate::port::Port;
 use crate::tree::Tree;
 
@@ -33,17 +34,6 @@ pub struct Device {
     pub character_device: Option<String>,
     /// Its ports.
     pub ports: Vec<Port>,
-}
-
-/// What a device is in a fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeType {
-    /// A channel adapter: InfiniBand or RoCE.
-    ChannelAdapter,
-    /// An iWARP adapter.
-    Rnic,
-    /// Any other: switches, routers, and devices with a protocol of their own, such as EFA.
-    Other,
 }
 
 impl Tree {
@@ -118,17 +108,6 @@ impl Device {
 fn character_device(tree: &Tree, device: &str) -> Option<String> {
     let mut names = tree.names(VERBS_CLASS).into_iter();
     names.find(|name| tree.text(format!("{VERBS_CLASS}/{name}/ibdev")).as_deref() == Some(device))
-}
-
-impl NodeType {
-    /// Parses `1: CA`.
-    fn parse(text: &str) -> Self {
-        match text.split(':').next() {
-            Some("1") => Self::ChannelAdapter,
-            Some("4") => Self::Rnic,
-            _ => Self::Other,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::Tree;
-use crate::device::NodeType;
+use crate::node_type::NodeType;
 
 /// Which driver makes a device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ pub mod fixture;
 mod kind;
 #[allow(unsafe_code, reason = "libraries of C are loaded at run time")]
 mod loader;
+mod node_type;
 mod port;
 #[allow(unsafe_code, reason = "librdmacm is written in C")]
 pub mod rdma_cm;
@@ -19,8 +20,9 @@ mod tree;
 #[allow(unsafe_code, reason = "libibverbs is written in C")]
 pub mod verbs;
 
-pub use device::{Device, NodeType};
+pub use device::Device;
 pub use kind::Kind;
 pub use loader::LibraryError;
+pub use node_type::NodeType;
 pub use port::{GidEntry, GidType, LinkLayer, Port, PortState};
 pub use tree::{ROOT_VARIABLE, Tree};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use wire::{Gid, PathMtu};
 
-use crate::device::NodeType;
+use crate::node_type::NodeType;
 use crate::tree::Tree;
 
 /// A port.

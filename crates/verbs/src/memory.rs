@@ -23,7 +23,9 @@ pub use owned::{OwnedRegion, RegisterError};
 
 /// Registered memory, for queue pairs of its protection domain.
 ///
-/// Dropping it deregisters it and unbinds its windows. Outstanding work requests that use it fail. A region that is forgotten stays registered, and its memory allocated.
+/// Dropping it deregisters it and unbinds its windows. Outstanding requests that still have to read or write it fail. At a
+/// device of the system, a region with bound windows can't be deregistered: drop the windows first. Such a region, and one
+/// that is forgotten, stays registered, and its memory allocated.
 pub struct MemoryRegion {
     domain: ProtectionDomain,
     buffer: Arc<Buffer>,

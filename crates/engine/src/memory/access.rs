@@ -1,10 +1,9 @@
 //! Access rights, and checked views of memory.
 
-use std::ops::Range;
+use std::fmt;
 
-use super::extent::NotAccessible;
+use super::error::NotAccessible;
 use super::{Extent, Memory, Output, ProtectionDomain, Segment};
-use crate::checksums::Checksums;
 use crate::slab::Id;
 use wire::PayloadBytes;
 
@@ -39,6 +38,13 @@ bitflags::bitflags! {
     }
 }
 
+impl fmt::Display for Access {
+    /// `LOCAL_WRITE | REMOTE_READ`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
+    }
+}
+
 /// Why an access to memory is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
@@ -52,7 +58,7 @@ pub enum AccessError {
     #[error("the memory window is bound through another queue pair")]
     OtherQueuePair,
     /// The memory does not grant these rights.
-    #[error("the memory was registered without {0:?}")]
+    #[error("the memory was registered without {0}")]
     Forbidden(Access),
     /// The range exceeds the registered memory.
     #[error("the range exceeds the registered memory")]
@@ -154,38 +160,6 @@ impl Memory {
             let view = self.local(domain, part.segment, Requirement::NOTHING)?;
             view.append_to(out, part.offset, part.length)?;
         }
-        Ok(())
-    }
-
-    /// Adds the checksums of a message in `segments` that are missing, as far as it can be read.
-    pub(crate) fn add_checksums(
-        &self,
-        domain: Id<ProtectionDomain>,
-        segments: &[Segment],
-        checksums: &Checksums,
-    ) -> Result<(), AccessError> {
-        let missing = checksums.missing();
-        let mut copy = Vec::new();
-        for start in missing.clone().step_by(checksums.piece()) {
-            let end = missing.end.min(start + checksums.piece());
-            self.compare_piece(domain, segments, start..end, checksums, &mut copy)?;
-        }
-        Ok(())
-    }
-
-    /// Compares a piece of a message in `segments` with what was posted. `copy` has room for the piece, or grows.
-    pub(crate) fn compare_piece(
-        &self,
-        domain: Id<ProtectionDomain>,
-        segments: &[Segment],
-        piece: Range<usize>,
-        checksums: &Checksums,
-        copy: &mut Vec<u8>,
-    ) -> Result<(), AccessError> {
-        copy.clear();
-        let mut out = Output::Private(copy);
-        self.gather(domain, segments, piece.start as u64, piece.len(), &mut out)?;
-        checksums.compare(piece.start, copy);
         Ok(())
     }
 

@@ -1,8 +1,12 @@
-//! Errors of registering memory and binding windows.
+//! Errors of registering memory, binding windows and accessing memory.
 
 use wire::Key;
 
 use crate::system_refusal::SystemRefusal;
+
+/// The memory is not mapped, or not accessible in this way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotAccessible;
 
 /// Why a registration, a window or a key is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

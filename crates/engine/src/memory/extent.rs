@@ -12,6 +12,7 @@ use wire::PayloadBytes;
 
 use super::Output;
 use super::buffer::Buffer;
+use super::error::NotAccessible;
 
 /// Access functions for memory that its program may unmap or protect at any time.
 ///
@@ -40,10 +41,6 @@ pub enum MappingChange {
     /// Its pages were given back to the system: other ones take their place.
     Replaced,
 }
-
-/// The memory is not mapped, or not accessible in this way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NotAccessible;
 
 /// The memory of a region: a [`Buffer`] or program memory.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use wire::shared_bytes;
 
 use super::buffer::Buffer;
-use super::extent::NotAccessible;
+use super::error::NotAccessible;
 
 /// The packets of one send, while they are built.
 pub(crate) enum Output<'o> {

@@ -88,7 +88,7 @@ impl QueuePair {
             if checksums.missing().is_empty() {
                 return;
             }
-            if (memory.add_checksums(self.init.domain, segments, checksums)).is_err() {
+            if (checksums.add_missing(memory, self.init.domain, segments)).is_err() {
                 it.checksums = None;
             }
         }

@@ -142,13 +142,10 @@ impl Outstanding {
                 match (&self.checksums, out.private(start)) {
                     (Some(checksums), Some(bytes)) => checksums.compare(offset, bytes),
                     // The other process can change the packet, so the message is read once more.
-                    (Some(checksums), None) => memory.compare_piece(
-                        domain,
-                        segments,
-                        offset..offset + piece.payload,
-                        checksums,
-                        &mut Vec::new(),
-                    )?,
+                    (Some(checksums), None) => {
+                        let read = offset..offset + piece.payload;
+                        checksums.compare_piece(memory, domain, segments, read, &mut Vec::new())?;
+                    }
                     (None, _) => {}
                 }
                 Ok(())

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 
 use wire::{PathMtu, Psn};
 
+use super::QueuePair;
 use super::unpolled::{Message, Unpolled};
-use super::{QueuePair, QueuePairInit};
 use crate::address::GidTable;
 use crate::checksums::{Checksums, Readings};
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::device_state::DeviceState;
 use crate::observation::Observation;
+use crate::queue_pair_init::QueuePairInit;
 use crate::receive_queue::PostError;
 use crate::state::QueuePairType;
 use crate::work_request::{MAX_MESSAGE, Payload, SendFlags, SendRequest, Work};

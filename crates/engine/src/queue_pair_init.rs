@@ -1,11 +1,7 @@
-//! The values that a queue pair is created with, by the application and by its device.
+//! The values that an application creates a queue pair with, and the queues that they name.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use wire::PathMtu;
-
-use super::WindowLimits;
 use crate::completion::CompletionQueue;
 use crate::memory::ProtectionDomain;
 use crate::receive_queue::{SharedReceiveQueue, XrcDomain};
@@ -72,14 +68,4 @@ pub(crate) struct AttachedQueues {
     pub(crate) send_completions: Arc<CompletionQueue>,
     pub(crate) receive_completions: Arc<CompletionQueue>,
     pub(crate) shared_receive: Option<Arc<SharedReceiveQueue>>,
-}
-
-/// The settings that a device gives to every queue pair.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
-    pub(crate) active_mtu: PathMtu,
-    pub(crate) window: WindowLimits,
-    pub(crate) advertise_credits: bool,
-    pub(crate) min_ack_timeout: Duration,
-    pub(crate) max_responder_resources: u8,
 }
