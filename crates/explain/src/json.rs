@@ -11,7 +11,7 @@ use crate::analysis::Analysis;
 use crate::anomaly::Anomaly;
 use crate::connection::{Connection, End, QueuePair};
 use crate::handshake::Handshake;
-use crate::message::{Message, describe};
+use crate::message::{Message, packet_name};
 use crate::packet_headers::readable;
 use crate::typed_index::PacketId;
 use crate::work_request::WorkRequest;
@@ -215,7 +215,7 @@ fn packet(analysis: &Analysis, id: PacketId) -> Value {
         "from": packet.from,
         "message": packet.message,
         "opcode": packet.opcode.byte(),
-        "name": describe(packet.opcode),
+        "name": packet_name(packet),
         "role": packet.role,
         "marks": packet.marks.names().collect::<Vec<_>>(),
         "destination": packet.destination.value(),

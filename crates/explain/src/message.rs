@@ -1,9 +1,10 @@
 //! One message: the packets of one work request.
 
 use serde::Serialize;
-use wire::{Modifier, Opcode, Operation, Psn, Transport};
+use wire::{Modifier, Opcode, Operation, Position, Psn, Transport};
 
 use crate::connection_end::Side;
+use crate::packet::{Packet, Role};
 use crate::typed_index::{ConnectionId, PacketId};
 
 /// A message, made of one packet or many.
@@ -84,10 +85,20 @@ pub(crate) fn name_of(operation: Operation, modifier: Modifier) -> &'static str 
     }
 }
 
+/// The name of a packet. ACK, NAK and RNR NAK have one opcode.
+pub(crate) fn packet_name(packet: &Packet) -> String {
+    match packet.role {
+        Role::Acknowledge => "ACK".to_owned(),
+        Role::Reject => "NAK".to_owned(),
+        Role::NotReady => "RNR NAK".to_owned(),
+        Role::Request | Role::Response | Role::Manage | Role::Congestion => describe(packet.opcode),
+    }
+}
+
 /// The name of an opcode as in Wireshark: `RDMA WRITE Middle`.
 pub fn describe(opcode: Opcode) -> String {
     let name = match opcode.operation() {
-        Operation::Acknowledge => return "ACK".to_owned(),
+        Operation::Acknowledge => return "Acknowledge".to_owned(),
         Operation::AtomicAcknowledge => return "ATOMIC response".to_owned(),
         Operation::ReadRequest => return "RDMA READ request".to_owned(),
         Operation::ReadResponse => "RDMA READ response",
@@ -99,9 +110,14 @@ pub fn describe(opcode: Opcode) -> String {
         Operation::Send | Operation::Write | Operation::ReadResponse
     );
     let position = if spans {
-        format!(" {:?}", opcode.position())
+        match opcode.position() {
+            Position::First => " First",
+            Position::Middle => " Middle",
+            Position::Last => " Last",
+            Position::Only => " Only",
+        }
     } else {
-        String::new()
+        ""
     };
     let modifier = match opcode.modifier() {
         Modifier::None => "",

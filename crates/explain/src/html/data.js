@@ -119,7 +119,15 @@ function gaps() {
 function titleOf(packet) {
   const managed = analysis.managed[packet];
   if (managed) return managed.title;
-  return isRejection(packet) ? syndromeWords(headOf(packet)[12]) : opcodeOf(packet).title;
+  return isRejection(packet) ? syndromeWords(headOf(packet)[12]) : acknowledgementName(packet) ?? opcodeOf(packet).title;
+}
+
+/** ACK, NAK and RNR NAK have one opcode. */
+function acknowledgementName(packet) {
+  const role = packets.role[packet];
+  if (role === ROLE.acknowledge) return "ACK";
+  if (role === ROLE.reject) return "NAK";
+  return role === ROLE["not-ready"] ? "RNR NAK" : null;
 }
 
 function isRejection(packet) {

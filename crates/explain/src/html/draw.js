@@ -306,30 +306,52 @@ function drawPause(pause, top) {
 
 // The names of the lines, above everything else.
 
-/** The width of a letter in a narrow name. */
-const NAME_LETTER = 6.2;
-
 function drawHead() {
   context.fillStyle = palette.paper;
   context.fillRect(0, 0, size.width, HEAD_HEIGHT);
   context.fillStyle = palette.line;
   context.fillRect(0, HEAD_HEIGHT - 1, size.width, 1);
   const ends = chosenConnection()?.ends ?? [];
+  const names = shownNames();
+  const narrow = lifelineGap() < COMFORTABLE_GAP;
   context.textAlign = "center";
-  for (const lifeline of ladder.lifelines) {
+  ladder.lifelines.forEach((lifeline, position) => {
     const end = ends.find((one) => one.lifeline === lifeline);
     const note = end ? (end.qpn === null ? "queue pair unknown" : `QP ${qpnText(end.qpn)}`) : analysis.lifelines[lifeline].note;
-    const narrow = lifelineGap() < COMFORTABLE_GAP;
-    // Two gaps wide, because neighbours are at another height.
-    const longest = narrow ? Math.min(12, Math.floor((2 * lifelineGap()) / NAME_LETTER)) : 24;
-    write(fitted(analysis.lifelines[lifeline].name, longest), lifelineX(lifeline), narrow && ladder.positions[lifeline] % 2 ? 41 : 24, `600 ${narrow ? 11 : 13}px ${palette.sans}`, palette.ink);
+    write(names[position], nameX(lifeline, names[position]), narrow && position % 2 ? 41 : 24, nameFont(), palette.ink);
     // Where lines are near to each other, names alternate between two heights, and there is no room for notes.
     if (!narrow) write(note, lifelineX(lifeline), 41, `11px ${palette.mono}`, palette.soft);
-  }
+  });
 }
 
-/** A long address without its middle, or if there is little room, its end. */
-function fitted(name, longest) {
-  if (name.length <= longest) return name;
-  return longest < 20 ? `…${name.slice(1 - longest)}` : `${name.slice(0, 11)}…${name.slice(-11)}`;
+const nameFont = () => `600 ${lifelineGap() < COMFORTABLE_GAP ? 11 : 13}px ${palette.sans}`;
+
+/** Above its line, and not beyond the edges. */
+function nameX(lifeline, name) {
+  const half = widthOf(name, nameFont()) / 2 + 4;
+  return Math.max(half, Math.min(lifelineX(lifeline), size.width - MAP_WIDTH - half));
+}
+
+/** The names of the lines shown: whole where there is room, otherwise without the beginning that all have in common. */
+function shownNames() {
+  const names = ladder.lifelines.map((lifeline) => analysis.lifelines[lifeline].name);
+  // Two gaps wide where neighbours are at another height.
+  const room = lifelineGap() * (lifelineGap() < COMFORTABLE_GAP ? 2 : 1) - 8;
+  const shared = commonStart(names);
+  return names.map((name) => fitted(name, shared, room));
+}
+
+function fitted(name, shared, room) {
+  if (widthOf(name, nameFont()) <= room) return name;
+  let end = name.slice(shared) || name;
+  while (end.length > 1 && widthOf(`…${end}`, nameFont()) > room) end = end.slice(1);
+  return `…${end}`;
+}
+
+/** How many characters all addresses have in common, in whole groups. */
+function commonStart(names) {
+  let length = 0;
+  while (names.every((name) => length < name.length && name[length] === names[0][length])) length++;
+  const start = (names[0] ?? "").slice(0, length);
+  return Math.max(start.lastIndexOf("."), start.lastIndexOf(":")) + 1;
 }

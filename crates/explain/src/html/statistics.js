@@ -2,7 +2,7 @@
 
 function countShown(rows) {
   const counted = { packets: rows.length, bytes: 0, retransmitted: 0, lost: 0, rejected: 0, notReady: 0, first: Infinity, last: 0 };
-  const opcodes = new Map();
+  const kinds = new Map();
   for (const packet of rows) {
     counted.bytes += packets.length[packet];
     const marks = packets.marks[packet];
@@ -12,10 +12,10 @@ function countShown(rows) {
     if (packets.role[packet] === ROLE["not-ready"]) counted.notReady++;
     counted.first = Math.min(counted.first, packets.time[packet]);
     counted.last = Math.max(counted.last, packets.time[packet]);
-    const byte = opcodeByte(packet);
-    opcodes.set(byte, (opcodes.get(byte) ?? 0) + 1);
+    const kind = acknowledgementName(packet) ?? opcodeOf(packet).title;
+    kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
   }
-  counted.opcodes = [...opcodes].sort((a, b) => b[1] - a[1]);
+  counted.kinds = [...kinds].sort((a, b) => b[1] - a[1]);
   return counted;
 }
 
@@ -38,7 +38,7 @@ function fillStatistics() {
     table(filteredTitle(rows), countFields(counted)),
     roundTripPart(times),
     ratePart(rows, counted),
-    opcodePart(counted),
+    kindPart(counted),
   );
 }
 
@@ -115,7 +115,7 @@ function ratePart(rows, counted) {
   return chart("Rate", `at most ${rate(Math.max(...sums))}`, bars(sums, titles), rows.length ? momentText(counted.first) : "", right);
 }
 
-function opcodePart(counted) {
-  const rows = counted.opcodes.map(([byte, count]) => [analysis.opcodes[byte].title, `${grouped(count)}  ${shareText(count, counted.packets)}`]);
-  return table("By opcode", rows);
+function kindPart(counted) {
+  const rows = counted.kinds.map(([kind, count]) => [kind, `${grouped(count)}  ${shareText(count, counted.packets)}`]);
+  return table("By kind", rows);
 }

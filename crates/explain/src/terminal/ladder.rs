@@ -14,7 +14,7 @@ use crate::analysis::Analysis;
 use crate::anomaly::Severity;
 use crate::connection_end::Side;
 use crate::handshake::Step;
-use crate::message::describe;
+use crate::message::{describe, packet_name};
 use crate::packet::{Marks, Packet, Role};
 use crate::text_format::{count, moment, psn_range};
 use crate::typed_index::{ConnectionId, PacketId};
@@ -309,7 +309,7 @@ impl Drawing<'_> {
             let psns = psn_range(first.psn, span);
             let what = match step(self.analysis, packets[0]) {
                 Some(step) => format!("CM {}", step.name),
-                None => describe(first.opcode),
+                None => packet_name(first),
             };
             format!("… {rounds} more {what}, {psns} …")
         } else {

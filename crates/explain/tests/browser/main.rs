@@ -15,6 +15,7 @@ use driver::Browser;
 use explain::{Analysis, AnomalyKind};
 use serde_json::{Value, json};
 use wire::cm::{ConnectRequest, PrivateData};
+use wire::{NakCode, Opcode, Syndrome};
 
 fn golden(name: &str) -> Vec<u8> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
@@ -462,6 +463,40 @@ fn many_hosts_fit_the_window() {
     let fits = browser.ask("ladder.scroller.scrollWidth <= ladder.scroller.clientWidth");
     assert_eq!(fits, json!(true));
     browser.wait_for("ladder.lifelines.length >= 12");
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn names_of_many_hosts_are_whole_or_can_be_told_apart() {
+    let analysis = analysis_of(&captures::many_hosts(12));
+    let (browser, _) = opened("hosts.pcapng", &analysis);
+    browser.resize(1280, 800);
+    browser.wait_for("size.width > 500");
+    let names = browser.text("shownNames().join(' ')");
+    assert!(!names.contains('…'), "{names}");
+    browser.resize(600, 800);
+    browser.wait_for("lifelineGap() < 40");
+    let names = browser.text("shownNames().join(' ')");
+    let mut names: Vec<&str> = names.split(' ').collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "{names:?}");
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn statistics_count_a_nak_apart_from_acknowledgements() {
+    let mut capture = CaptureBuilder::new();
+    for psn in 0..3 {
+        capture.sends(Opcode::RcSendOnly, psn, b"a message");
+    }
+    capture.responds(Syndrome::Acknowledge { credits: None }, 0);
+    capture.responds(Syndrome::Negative(NakCode::SequenceError), 1);
+    let analysis = analysis_of(&capture.bytes());
+    let (browser, _) = opened("nak.pcapng", &analysis);
+    let kinds = browser.text("JSON.stringify(countShown(ladder.rows).kinds)");
+    assert_eq!(kinds, r#"[["SEND Only",3],["ACK",1],["NAK",1]]"#);
 }
 
 /// The picture in the README. `ROCI_SCREENSHOT=docs/explain.png` writes it; `convert -colors 256`
