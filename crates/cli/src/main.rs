@@ -7,6 +7,7 @@ mod explain;
 mod find_device;
 mod free_loopback_address;
 mod json_channel;
+mod markup;
 mod output;
 mod perf;
 mod shortcut_use;

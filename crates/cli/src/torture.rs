@@ -2,6 +2,7 @@
 
 mod fault_log;
 mod merged_capture;
+mod page;
 mod plan;
 mod report;
 mod shrink;
@@ -21,7 +22,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use net::fault::FaultSpec;
 
-use crate::output::{print, print_line, remark};
+use crate::output::{count, print, print_line, remark};
 use fault_log::FaultRecord;
 use plan::{FaultKind, Plan};
 use report::{FailureReport, Report, RunReport};
@@ -34,6 +35,8 @@ const TRIES: usize = 3;
 const SHRINK_RUNS: usize = 60;
 /// How many different failures are kept. More of them are counted only.
 const KEPT_FAILURES: usize = 10;
+/// The exit status after Ctrl-C, as in shells.
+const INTERRUPTED: u8 = 130;
 
 /// The options of `roci torture`.
 #[derive(Args)]
@@ -45,7 +48,8 @@ signal, or takes longer than the limit. After `partition` and `kill` it may exit
 
 For each different failure it finds the smallest set of faults that still makes the command fail, often one packet,
 and prints the command that repeats it. Captures and outputs are in the directory of --out.
-The exit status is 1 if a run has failed.
+The exit status is 1 if a run has failed. Ctrl-C ends the runs and prints the results so far; the exit status is 130
+if none has failed.
 
 Examples:
   roci torture -- ./my-test                      200 runs
@@ -124,10 +128,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         report.write_junit(path)?;
     }
     if let Some(path) = &options.html {
-        report.write_page(path)?;
+        report::write(path, &page::page(&report))?;
     }
     print(report.summary())?;
-    Ok(ExitCode::from(u8::from(report.failed_runs() > 0)))
+    Ok(match report.failed_runs() {
+        0 if report.interrupted => ExitCode::from(INTERRUPTED),
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
 }
 
 struct Campaign<'a> {
@@ -166,8 +174,14 @@ impl<'a> Campaign<'a> {
         };
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupted))
-                .context("no signal handler")?;
+            // In this order, so that a second signal ends the program at once.
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                INTERRUPTED.into(),
+                Arc::clone(&interrupted),
+            )
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+            .context("no signal handler")?;
         }
         let rules = Rules {
             subject,
@@ -198,6 +212,8 @@ impl<'a> Campaign<'a> {
         failures.sort_by_key(|failure| failure.first_run);
         Ok(Report {
             command: self.command_line(),
+            planned: self.options.runs,
+            interrupted: self.is_interrupted(),
             seconds: begin.elapsed().as_secs_f64(),
             runs: results.runs,
             injected: results.injected,
@@ -285,11 +301,14 @@ impl<'a> Campaign<'a> {
             }
             let seed = self.options.seed + number as u64;
             let plan = plan::plan(seed, &self.kinds(), seen);
-            let trial = trial::run(&self.rules, &plan, workspace)?;
+            let trial = match trial::run(&self.rules, &plan, workspace) {
+                Err(_) if self.is_interrupted() => return Ok(()),
+                ended => ended?,
+            };
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
             self.note(number + 1, seed, plan, &trial, workspace, &mut results)?;
             bar.inc(1);
-            bar.set_message(format!("{} different failures", results.found.len()));
+            bar.set_message(different_failures(results.found.len()));
             if self.options.first && trial.failure.is_some() {
                 next.store(self.options.runs, Ordering::Relaxed);
             }
@@ -339,8 +358,27 @@ impl<'a> Campaign<'a> {
         Ok(())
     }
 
-    /// Finds the smallest set of faults of a failure, and repeats it.
+    fn is_interrupted(&self) -> bool {
+        self.rules.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Reports a failure with the smallest set of faults that repeats it, or with all of them after Ctrl-C.
     fn minimize(&self, found: Found) -> anyhow::Result<FailureReport> {
+        let whole = FailureReport {
+            packets: found.record.descriptions(),
+            faults: found.plan.rules.clone(),
+            replay: self.replay_command(&found.plan),
+            repeated: "not tried".to_owned(),
+            ..found.report.clone()
+        };
+        match self.smallest(found) {
+            Err(_) if self.is_interrupted() => Ok(whole),
+            ended => ended,
+        }
+    }
+
+    /// Finds the smallest set of faults of a failure, and repeats it.
+    fn smallest(&self, found: Found) -> anyhow::Result<FailureReport> {
         let Found {
             mut report,
             plan,
@@ -428,6 +466,8 @@ impl<'a> Campaign<'a> {
         });
         Ok(Report {
             command: self.command_line(),
+            planned: 1,
+            interrupted: false,
             seconds: begin.elapsed().as_secs_f64(),
             failures: failures.collect(),
             runs: results.runs,
@@ -474,7 +514,11 @@ fn progress(runs: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {msg}, {eta} left");
     ProgressBar::new(runs)
         .with_style(style.expect("the template is right"))
-        .with_message("0 different failures")
+        .with_message(different_failures(0))
+}
+
+fn different_failures(number: usize) -> String {
+    count(number, "different failure", "different failures")
 }
 
 /// A word for a shell.

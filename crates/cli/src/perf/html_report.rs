@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::markup::escaped;
+
 /// The size of a plot in pixels, and the margins around it.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 300.0;
@@ -18,7 +20,8 @@ color:#1c2127;background:#fff}h1{font-size:20px}h2{font-size:15px;margin:28px 0 
 font-size:12px}svg{max-width:100%;height:auto}text{font:11px ui-monospace,monospace;fill:#68727d}\
 .grid{stroke:#e6e9ec}@media(prefers-color-scheme:dark){body{color:#e3e7eb;background:#15181c}.grid{stroke:#2c333a}}";
 
-/// One plot. Its horizontal scale is logarithmic.
+/// One plot. Its horizontal scale is logarithmic, and for lines the vertical one, too: values of small messages are
+/// hundreds of times smaller than those of large ones.
 pub(super) struct Chart {
     title: String,
     unit: &'static str,
@@ -63,7 +66,7 @@ impl Chart {
     }
 
     fn svg(&self) -> String {
-        let scale = Scale::of(&self.points());
+        let scale = Scale::of(&self.points(), &self.content);
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
         svg += &scale.axes(self.unit, &self.content);
         match &self.content {
@@ -83,11 +86,68 @@ impl Chart {
 struct Scale {
     least: f64,
     most: f64,
-    highest: f64,
+    upward: Upward,
+}
+
+/// The vertical scale.
+enum Upward {
+    Linear {
+        highest: f64,
+    },
+    /// From one power of ten to another.
+    Logarithmic {
+        lowest: i32,
+        highest: i32,
+    },
+}
+
+impl Upward {
+    fn of(values: impl Iterator<Item = f64> + Clone, content: &Content) -> Self {
+        let highest = values.clone().fold(0.0, f64::max);
+        match content {
+            Content::Bars(_) => Self::Linear {
+                highest: highest.max(1e-9),
+            },
+            Content::Lines(_) => {
+                let above_zero = values.filter(|value| *value > 0.0);
+                let lowest = above_zero.fold(highest.max(1.0), f64::min);
+                let lowest = lowest.log10().floor() as i32;
+                let highest = highest.max(1e-9).log10().ceil() as i32;
+                Self::Logarithmic {
+                    lowest,
+                    highest: highest.max(lowest + 1),
+                }
+            }
+        }
+    }
+
+    /// How high a value is, from 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        match *self {
+            Self::Linear { highest } => value / highest,
+            Self::Logarithmic { lowest, highest } => {
+                let bottom = 10_f64.powi(lowest);
+                (value.max(bottom) / bottom).log10() / f64::from(highest - lowest)
+            }
+        }
+    }
+
+    /// The values with a line and a label.
+    fn labelled(&self) -> Vec<f64> {
+        match *self {
+            Self::Linear { highest } => {
+                let quarters = (0..=4).map(|quarter| highest * f64::from(quarter) / 4.0);
+                quarters.collect()
+            }
+            Self::Logarithmic { lowest, highest } => {
+                (lowest..=highest).map(|power| 10_f64.powi(power)).collect()
+            }
+        }
+    }
 }
 
 impl Scale {
-    fn of(points: &[(f64, f64)]) -> Self {
+    fn of(points: &[(f64, f64)], content: &Content) -> Self {
         let xs = points.iter().map(|point| point.0.max(f64::MIN_POSITIVE));
         let least = xs.clone().fold(f64::INFINITY, f64::min);
         let least = if least.is_finite() { least } else { 1.0 };
@@ -95,7 +155,7 @@ impl Scale {
         Self {
             least,
             most: most.max(least * 1.0001),
-            highest: points.iter().map(|point| point.1).fold(1e-9, f64::max),
+            upward: Upward::of(points.iter().map(|point| point.1), content),
         }
     }
 
@@ -105,14 +165,13 @@ impl Scale {
     }
 
     fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - value / self.highest * (HEIGHT - TOP - BOTTOM)
+        HEIGHT - BOTTOM - self.upward.share(value) * (HEIGHT - TOP - BOTTOM)
     }
 
     fn axes(&self, unit: &str, content: &Content) -> String {
         let mut svg = String::new();
         let bottom = HEIGHT - BOTTOM;
-        for quarter in 0..=4 {
-            let value = self.highest * f64::from(quarter) / 4.0;
+        for value in self.upward.labelled() {
             let (y, label) = (self.y(value), number(value));
             let _ = write!(
                 svg,
@@ -204,12 +263,6 @@ fn number(value: f64) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-}
-
 /// The whole page.
 pub(super) fn text(summary: &str, charts: &[Chart], table: &[String]) -> String {
     let mut page = format!(
@@ -251,11 +304,30 @@ mod tests {
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
     }
 
+    /// With a linear scale 2 MiB/s would be a tenth of a pixel above the axis.
+    #[test]
+    fn values_of_small_messages_stand_apart_from_the_axis() {
+        let line = vec![(2.0, 2.0), (64.0, 60.0), (1_048_576.0, 8000.0)];
+        let chart = Chart::lines("Bandwidth".to_owned(), "MiB/s", vec![("average", line)]);
+        let scale = Scale::of(&chart.points(), &chart.content);
+        let heights = [2.0, 60.0, 8000.0].map(|value| HEIGHT - BOTTOM - scale.y(value));
+        assert!(heights[0] > 10.0, "{heights:?}");
+        assert!(heights.is_sorted() && heights[2] <= HEIGHT - TOP - BOTTOM);
+        let svg = chart.svg();
+        for label in [">1<", ">10<", ">100<", ">1000<", ">10k<"] {
+            assert!(svg.contains(label), "{label}: {svg}");
+        }
+    }
+
     #[test]
     fn a_plot_of_one_value_or_none_is_drawn() {
-        for bars in [vec![(5.0, 3.0)], Vec::new()] {
-            let svg = Chart::bars("x".to_owned(), "us", bars).svg();
-            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        for values in [vec![(5.0, 3.0)], vec![(5.0, 0.0)], Vec::new()] {
+            let lines = vec![("average", values.clone())];
+            let lines = Chart::lines("x".to_owned(), "us", lines).svg();
+            let bars = Chart::bars("x".to_owned(), "us", values).svg();
+            for svg in [lines, bars] {
+                assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            }
         }
     }
 }

@@ -2,21 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use explain::Analysis;
-use explain::terminal::{View, render};
 use serde::Serialize;
 
 use super::trial::Failure;
+use crate::markup::escaped;
 use crate::output::{BAD, GOOD, STRONG, Table, count, styled};
 
 /// Everything about a campaign.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) command: String,
+    /// How many runs it was to have.
+    pub(super) planned: usize,
+    /// Whether the user ended it before that.
+    pub(super) interrupted: bool,
     pub(super) seconds: f64,
     /// How many faults of each kind were injected.
     pub(super) injected: BTreeMap<String, usize>,
@@ -35,7 +38,7 @@ pub(super) struct RunReport {
 }
 
 /// One kind of failure.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(super) struct FailureReport {
     pub(super) what: String,
     pub(super) who: &'static str,
@@ -82,7 +85,7 @@ impl FailureReport {
         }
     }
 
-    fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         format!("{} of the {}", self.what, self.who)
     }
 }
@@ -131,15 +134,26 @@ impl Report {
             );
             let _ = writeln!(text, "  {}\n", failure.replay);
         }
-        let runs = count(self.runs.len(), "run", "runs");
-        let failed = self.failed_runs();
-        let verdict = if failed == 0 {
-            styled(GOOD, "none failed")
-        } else {
-            styled(BAD, format!("{failed} failed"))
-        };
-        let _ = writeln!(text, "{runs} in {:.0} s: {verdict}.", self.seconds);
+        let tone = if self.failed_runs() == 0 { GOOD } else { BAD };
+        let _ = writeln!(text, "{}", styled(tone, self.verdict()));
         text
+    }
+
+    /// How it ended, in one sentence.
+    pub(super) fn verdict(&self) -> String {
+        let failed = match self.failed_runs() {
+            0 => "none failed".to_owned(),
+            some => format!("{some} failed"),
+        };
+        let seconds = self.seconds;
+        if self.interrupted {
+            let (runs, planned) = (self.runs.len(), self.planned);
+            return format!(
+                "Interrupted after {runs} of {planned} runs in {seconds:.0} s: {failed}."
+            );
+        }
+        let runs = count(self.runs.len(), "run", "runs");
+        format!("{runs} in {seconds:.0} s: {failed}.")
     }
 
     pub(super) fn write_json(&self, path: &Path) -> anyhow::Result<()> {
@@ -178,90 +192,59 @@ impl Report {
         text.push_str("</testsuite>\n");
         write(path, &text)
     }
-
-    /// One file without references to others. The page of `roci explain` for each failure is a frame in it.
-    pub(super) fn write_page(&self, path: &Path) -> anyhow::Result<()> {
-        let mut text = String::from(PAGE_BEGIN);
-        let command = escaped(&format!("roci torture {}", self.command));
-        let _ = write!(text, "<h1>Torture</h1><p><code>{command}</code></p>");
-        let summary = anstream::adapter::strip_str(&self.summary()).to_string();
-        let _ = write!(text, "<pre>{}</pre>", escaped(&summary));
-        for failure in &self.failures {
-            let _ = write!(text, "<h2>{}</h2>", escaped(&failure.title()));
-            let _ = write!(text, "<p>{}</p>", escaped(&failure.message));
-            let _ = write!(text, "<p><code>{}</code></p><ul>", escaped(&failure.replay));
-            for packet in &failure.packets {
-                let _ = write!(text, "<li><code>{}</code></li>", escaped(packet));
-            }
-            text.push_str("</ul>");
-            text.push_str(&output(&failure.directory));
-            text.push_str(&explained(&failure.directory.join("capture.pcapng")));
-        }
-        text.push_str("</body></html>\n");
-        write(path, &text)
-    }
 }
 
-const PAGE_BEGIN: &str = "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>roci torture</title><style>\
-body{font-family:sans-serif;margin:2em auto;max-width:75em;padding:0 1em}pre{overflow:auto;background:#f4f4f4;padding:1em}\
-iframe{width:100%;height:45em;border:1px solid #999}</style></head><body>";
-
-/// What the processes of a failed run have printed.
-fn output(directory: &Path) -> String {
-    let mut text = String::new();
-    for who in ["command", "server", "client"] {
-        for stream in ["stdout", "stderr"] {
-            let name = format!("{who}.{stream}");
-            let bytes = fs::read(directory.join(&name)).unwrap_or_default();
-            if !bytes.is_empty() {
-                let printed = escaped(&String::from_utf8_lossy(&bytes));
-                let _ = write!(text, "<h3>{name}</h3><pre>{printed}</pre>");
-            }
-        }
-    }
-    text
-}
-
-/// The capture as `roci explain` shows it: as text, and as a page.
-fn explained(capture: &Path) -> String {
-    let analysis = File::open(capture)
-        .ok()
-        .and_then(|file| Analysis::read(file).ok());
-    let Some(analysis) = analysis else {
-        return "<p>There is no capture: no packet was sent.</p>".to_owned();
-    };
-    let plain = anstream::adapter::strip_str(&render(&analysis, &View::default())).to_string();
-    let mut page = Vec::new();
-    let title = capture.display().to_string();
-    let frame = match analysis.write_page(&title, &mut page) {
-        Ok(()) => format!(
-            "<iframe srcdoc=\"{}\"></iframe>",
-            escaped(&String::from_utf8_lossy(&page))
-        ),
-        Err(_) => String::new(),
-    };
-    format!(
-        "<h3>What happened</h3><pre>{}</pre>{frame}",
-        escaped(&plain)
-    )
-}
-
-/// Text for HTML and XML. Characters that XML forbids are left out.
-fn escaped(text: &str) -> String {
-    let is_allowed = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars().filter(is_allowed) {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            other => out.push(other),
-        }
-    }
-    out
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Two runs, of which the second failed.
+    pub(crate) fn report() -> Report {
+        let failure = Failure {
+            what: "exit status 1".to_owned(),
+            who: "command",
+            message: "a < b".to_owned(),
+        };
+        let replay = format!(
+            "roci torture --replay '{}' -- ./test",
+            "drop:nth=1;".repeat(40)
+        );
+        let failure = FailureReport {
+            faults: vec!["drop:nth=1".to_owned()],
+            replay,
+            ..FailureReport::new(2, 8, &failure, "drop:nth=1", PathBuf::from("nowhere"))
+        };
+        let run = |number, failure| RunReport {
+            number,
+            seed: 6 + number as u64,
+            seconds: 0.5,
+            faults: 1,
+            failure,
+        };
+        Report {
+            command: "-- ./test".to_owned(),
+            planned: 200,
+            interrupted: false,
+            seconds: 1.0,
+            injected: BTreeMap::from([("drop".to_owned(), 2)]),
+            failures: vec![failure],
+            runs: vec![
+                run(1, None),
+                run(2, Some("command: exit status 1".to_owned())),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_verdict_of_an_interrupted_campaign_says_how_far_it_came() {
+        let mut report = report();
+        assert_eq!(report.verdict(), "2 runs in 1 s: 1 failed.");
+        report.interrupted = true;
+        let verdict = "Interrupted after 2 of 200 runs in 1 s: 1 failed.";
+        assert_eq!(report.verdict(), verdict);
+    }
 }

@@ -1,6 +1,7 @@
 //! `roci torture` finds planted bugs, names the packet, and prints a command that repeats the failure.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -106,6 +107,34 @@ fn the_corrected_program_survives_fifty_runs() {
         let has = |line: &str| line.starts_with(&format!("{kind} "));
         assert!(text.lines().any(has), "{kind} is not in {text}");
     }
+}
+
+#[test]
+fn an_interrupted_campaign_prints_its_results() {
+    let directory = Directory::new("torture-interrupted");
+    let program = planted_bugs();
+    let script = format!("echo run >> runs; exec {program} rnr-retry --fixed");
+    let arguments = ["torture", "-n", "100000", "--json", "results.json"];
+    let command = ["--", "sh", "-c", &script];
+    let torture = roci([&arguments[..], &command].concat());
+    let running = torture.within(directory.path()).start();
+    let runs = || std::fs::read_to_string(directory.path().join("runs")).unwrap_or_default();
+    let latest = Instant::now() + Duration::from_secs(30);
+    // The first one is without faults.
+    while runs().lines().count() < 4 {
+        assert!(Instant::now() < latest, "it runs the command");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.interrupt();
+    let said = running.end();
+    assert_eq!(said.code, Some(130), "{said:?}");
+    let last = said.stdout.lines().last().expect("a summary");
+    assert!(last.starts_with("Interrupted after "), "{last}");
+    assert!(last.contains(" of 100000 runs in "), "{last}");
+    assert!(last.ends_with(": none failed."), "{last}");
+    let results = std::fs::read_to_string(directory.path().join("results.json"));
+    let results: Value = serde_json::from_str(&results.expect("results")).expect("JSON");
+    assert_eq!(results["interrupted"], true);
 }
 
 #[test]
