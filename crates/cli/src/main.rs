@@ -78,7 +78,11 @@ Examples:
         shell: Shell,
     },
     /// Write the manual pages into a directory
-    #[command(hide = true)]
+    #[command(after_help = "\
+Examples:
+  mkdir -p ~/.local/share/man/man1
+  roci manual ~/.local/share/man/man1
+  man roci-explain")]
     Manual {
         /// The directory; it must exist
         directory: PathBuf,

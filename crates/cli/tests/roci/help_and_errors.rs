@@ -19,10 +19,24 @@ fn every_command_has_help_with_examples() {
         "torture",
         "env",
         "completions",
+        "manual",
     ] {
         let text = roci([command, "--help"]).run().success();
         assert!(text.contains("Examples:"), "{command}: {text}");
     }
+}
+
+#[test]
+fn the_list_of_commands_names_every_command_for_users() {
+    let text = roci(["--help"]).run().success();
+    let is_listed = |name: &str| {
+        text.lines()
+            .any(|line| line.starts_with(&format!("  {name} ")))
+    };
+    for command in ["demo", "explain", "torture", "completions", "manual"] {
+        assert!(is_listed(command), "{command}: {text}");
+    }
+    assert!(!is_listed("demo-peer"), "{text}");
 }
 
 #[test]
