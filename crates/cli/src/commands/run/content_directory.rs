@@ -3,6 +3,7 @@
 //! They are in the user's runtime directory, are created once and never changed. Two builds, or two lists of
 //! devices, have two directories. A reader finds a complete directory or none.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::fs::{self, Permissions};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
@@ -109,42 +110,37 @@ impl Contents {
 
     fn write_to(&self, base: &Path) -> io::Result<()> {
         fs::create_dir(base)?;
-        for path in &self.directories {
-            make_directories(base, path)?;
+        for path in self.all_directories() {
+            let path = base.join(path);
+            fs::create_dir(&path)?;
+            // The mode of directories in `/sys`, whatever the umask is.
+            fs::set_permissions(&path, Permissions::from_mode(FOLDER))?;
         }
         for (path, file) in &self.files {
-            let path = with_parent(base, path)?;
+            let path = base.join(path);
             fs::write(&path, &file.text)?;
             fs::set_permissions(&path, Permissions::from_mode(file.mode))?;
         }
         for (path, target) in &self.links {
-            symlink(target, with_parent(base, path)?)?;
+            symlink(target, base.join(path))?;
         }
         for (path, file) in &self.names {
-            fs::hard_link(base.join(file), with_parent(base, path)?)?;
+            fs::hard_link(base.join(file), base.join(path))?;
         }
         Ok(())
     }
-}
 
-fn with_parent(base: &Path, path: &Path) -> io::Result<PathBuf> {
-    if let Some(parent) = path.parent() {
-        make_directories(base, parent)?;
+    /// The directories, and those of all files and links, parents first.
+    fn all_directories(&self) -> BTreeSet<&Path> {
+        let files = self.files.iter().map(|(path, _)| path);
+        let links = self.links.iter().chain(&self.names).map(|(path, _)| path);
+        let parents = files.chain(links).filter_map(|path| path.parent());
+        let named = self.directories.iter().map(PathBuf::as_path).chain(parents);
+        let with_parents = named.flat_map(Path::ancestors);
+        with_parents
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect()
     }
-    Ok(base.join(path))
-}
-
-/// Creates a directory and its parents, with the mode of directories in `/sys`, whatever the umask is.
-fn make_directories(base: &Path, path: &Path) -> io::Result<()> {
-    let mut directory = base.to_owned();
-    for name in path {
-        directory.push(name);
-        if !directory.is_dir() {
-            fs::create_dir(&directory)?;
-            fs::set_permissions(&directory, Permissions::from_mode(FOLDER))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -164,6 +160,14 @@ mod tests {
     fn other_contents_have_another_name() {
         assert_eq!(contents("a").fingerprint(), contents("a").fingerprint());
         assert_ne!(contents("a").fingerprint(), contents("b").fingerprint());
+    }
+
+    #[test]
+    fn each_directory_is_created_once_and_after_its_parent() {
+        let mut contents = contents("a");
+        contents.line("deep/down/other", "b");
+        let directories: Vec<_> = contents.all_directories().into_iter().collect();
+        assert_eq!(directories, ["deep", "deep/down", "empty"].map(Path::new));
     }
 
     #[test]
