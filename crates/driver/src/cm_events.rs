@@ -12,6 +12,7 @@ use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
 use crate::diagnostics::ConnectionFailure;
+use crate::neighbours::Neighbours;
 use crate::rdma_cm::event_queue::{EventQueue, QueuedEvent};
 use crate::sockets::DeviceSockets;
 
@@ -35,6 +36,7 @@ pub(crate) struct CmEvents {
     /// Disconnections that wait until completions before them were polled, and the events behind them
     /// in the same queues, oldest first.
     held: VecDeque<Held>,
+    neighbours: Neighbours,
     /// Connections whose disconnection was delivered. Their queue pairs are next moved to the error state.
     ended: Vec<cm::Id>,
 }
@@ -63,6 +65,7 @@ impl CmEvents {
                 .collect(),
             failures: explain.then(Vec::new),
             held: VecDeque::new(),
+            neighbours: Neighbours::default(),
             ended: Vec::new(),
         }
     }
@@ -120,6 +123,16 @@ impl CmEvents {
     pub(crate) fn take_failures(&mut self) -> impl Iterator<Item = ConnectionFailure> {
         let failures = self.failures.as_mut().map(std::mem::take);
         failures.unwrap_or_default().into_iter()
+    }
+
+    /// Ends address resolutions that have waited for a neighbour.
+    pub(crate) fn check_neighbours(&mut self, now: Instant, manager: &mut Manager) {
+        self.neighbours.check(now, manager);
+    }
+
+    /// When to do that.
+    pub(crate) fn neighbours_deadline(&self) -> Option<Instant> {
+        self.neighbours.deadline()
     }
 
     /// When the next held event is delivered at the latest.
@@ -203,7 +216,7 @@ impl CmEvents {
         while let Some(instruction) = host.poll_instruction() {
             match instruction {
                 Instruction::MoveToError { qpn, .. } => elsewhere.push(qpn),
-                _ => self.perform(&instruction, host.manager(), sockets),
+                _ => self.perform(now, &instruction, host.manager(), sockets),
             }
         }
         while let Some(event) = host.poll_connection_event() {
@@ -214,15 +227,24 @@ impl CmEvents {
     }
 
     fn perform(
-        &self,
+        &mut self,
+        now: Instant,
         instruction: &Instruction,
         manager: &mut Manager,
         sockets: &mut DeviceSockets,
     ) {
         match *instruction {
-            Instruction::ResolveAddress { id, source, .. } => {
-                // The caller has resolved the address: that is how it found this device.
+            // The caller knows the local address: that is how it found this device.
+            Instruction::ResolveAddress { id, source, .. } if sockets.simulated().is_some() => {
                 manager.address_resolved(id, Ok(source.ip()));
+            }
+            Instruction::ResolveAddress {
+                id,
+                source,
+                destination,
+            } => {
+                let path = (source.ip(), destination);
+                self.neighbours.resolve(now, manager, id, path);
             }
             Instruction::ResolveRoute { id, .. } => {
                 manager.route_resolved(id, Ok(cm::ResolvedRoute::new(self.mtu)));
@@ -307,6 +329,7 @@ mod tests {
             interfaces: Vec::new(),
             failures: None,
             held: VecDeque::new(),
+            neighbours: Neighbours::default(),
             ended: Vec::new(),
         }
     }

@@ -25,6 +25,7 @@ mod driver;
 mod exit_notices;
 mod lane;
 mod lanes;
+mod neighbours;
 mod options;
 pub mod rdma_cm;
 mod service_reservations;

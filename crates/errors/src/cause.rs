@@ -280,6 +280,9 @@ causes! {
     NO_ROUTE:
         "The kernel has no route to the address.",
         "Run `ip route get ADDRESS`. Is this the peer's address, and is the interface up?";
+    NO_NEIGHBOUR:
+        "No machine on the local network has the address.",
+        "Run `ip neighbour` and `ping ADDRESS`. Is this the peer's address, is the peer up, and is it in the same network?";
     NO_DEVICE:
         "No RDMA device has the local address of the route.",
         "`roci devices` and `roci gids` list the devices; ROCI_DEVICES and `roci link` define them. Or \

@@ -32,6 +32,7 @@ mod link;
 mod link_file;
 mod loopback_use;
 mod monitor;
+mod neighbour;
 mod netlink;
 mod select_devices;
 
@@ -51,6 +52,7 @@ pub use link::Link;
 pub use link_file::Links;
 pub use loopback_use::{LoopbackUse, loopback_use};
 pub use monitor::Monitor;
+pub use neighbour::{Neighbour, neighbour};
 pub use select_devices::{select, select_reachable};
 
 /// The environment variable that lists the devices.

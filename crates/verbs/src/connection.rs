@@ -140,7 +140,9 @@ fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
             reason,
             private_data,
         }),
-        EventKind::Unreachable(_) => Some(ConnectError::Unreachable(peer)),
+        EventKind::Unreachable(_) | EventKind::AddressError(Failure::TimedOut) => {
+            Some(ConnectError::Unreachable(peer))
+        }
         EventKind::Disconnected { .. } | EventKind::DeviceRemoval | EventKind::ConnectError(_) => {
             Some(ConnectError::Gone)
         }

@@ -18,4 +18,5 @@ mod stat;
 mod system_devices;
 mod top;
 mod torture;
+mod two_machines;
 mod unmodified_programs;

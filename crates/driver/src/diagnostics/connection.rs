@@ -71,6 +71,12 @@ pub(super) fn unanswered(reporter: &Reporter, request: &UnansweredRequest) -> Op
 
 pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {
     let (number, wrong, cause) = match &failure.kind {
+        EventKind::AddressError(Failure::TimedOut) => (
+            1,
+            "no machine on the network has answered for its address, or for that of the gateway."
+                .to_owned(),
+            &cause::NO_NEIGHBOUR,
+        ),
         EventKind::AddressError(failure) => (1, reason(*failure), &cause::NO_ROUTE),
         EventKind::RouteError(failure) => (3, reason(*failure), &cause::NO_ROUTE),
         EventKind::ConnectError(failure) => (6, reason(*failure), &cause::INCONSISTENT),

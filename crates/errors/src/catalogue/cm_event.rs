@@ -8,7 +8,7 @@ super::table! {
     1 "RDMA_CM_EVENT_ADDR_ERROR" ("EventKind::AddressError")
         "There is no route or device for the peer's address. The status is a negative error \
          number: -19 no device, -101 or -113 no route, -110 timeout."
-        [NO_ROUTE, NO_DEVICE, CANNOT_OPEN];
+        [NO_ROUTE, NO_NEIGHBOUR, NO_DEVICE, CANNOT_OPEN];
     2 "RDMA_CM_EVENT_ROUTE_RESOLVED" ("EventKind::RouteResolved")
         "The path is known: create a queue pair and connect."
         [NORMAL];

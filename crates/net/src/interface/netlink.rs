@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -62,8 +62,37 @@ struct DisciplineHeader {
 }
 const _: () = assert!(size_of::<DisciplineHeader>() == 20);
 
+/// `struct rtmsg`: a route.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct RouteHeader {
+    family: u8,
+    destination_length: u8,
+    source_length: u8,
+    traffic_class: u8,
+    table: u8,
+    protocol: u8,
+    scope: u8,
+    kind: u8,
+    flags: u32,
+}
+const _: () = assert!(size_of::<RouteHeader>() == 12);
+
+/// `struct ndmsg`: an entry of the neighbour table.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct NeighbourHeader {
+    family: u8,
+    pad: [u8; 3],
+    index: u32,
+    state: u16,
+    flags: u8,
+    kind: u8,
+}
+const _: () = assert!(size_of::<NeighbourHeader>() == 12);
+
 /// `struct rtattr`: a value after one of the above.
-#[derive(Clone, Copy, FromBytes)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct AttributeHeader {
     length: u16,
@@ -73,6 +102,9 @@ const _: () = assert!(size_of::<AttributeHeader>() == 4);
 
 /// The size of the receive buffer in bytes: longer than any datagram of a list.
 const LONGEST_ANSWER: usize = 64 * 1024;
+
+/// The same for the answer to a question about one route or neighbour.
+const LONGEST_SINGLE_ANSWER: usize = 4 * 1024;
 
 /// How often a list is requested: interfaces that are added or removed meanwhile make it invalid.
 const ATTEMPTS: usize = 5;
@@ -102,12 +134,139 @@ pub(super) fn queueing_disciplines() -> io::Result<Vec<(u32, String)>> {
     let request = [0; size_of::<DisciplineHeader>()];
     let socket = route_socket()?;
     let messages = list(&socket, libc::RTM_GETQDISC, &request);
-    // A thread of the device does this while the program runs, which may close descriptors that are not its own.
-    close(socket.into());
+    close_socket(socket);
     Ok(messages?
         .iter()
         .filter_map(|message| discipline(message))
         .collect())
+}
+
+/// Closes the socket of a question that a thread of the device asks while the program runs. Programs may close
+/// descriptors that are not their own.
+pub(super) fn close_socket(socket: Socket) {
+    close(socket.into());
+}
+
+/// A route to a peer on another machine.
+pub(super) struct Route {
+    pub(super) interface: u32,
+    /// The bytes of the gateway's address.
+    pub(super) gateway: Option<Vec<u8>>,
+}
+
+/// The route from a local address to a peer, by an interface unless that is 0. `None` if no single machine is at its end,
+/// or this one.
+pub(super) fn route(
+    socket: &Socket,
+    source: IpAddr,
+    peer: IpAddr,
+    interface: u32,
+) -> io::Result<Option<Route>> {
+    let (peer, source) = (address_bytes(peer), address_bytes(source));
+    let bits = (8 * peer.len()) as u8;
+    let header = RouteHeader {
+        family: family(&peer),
+        destination_length: bits,
+        source_length: bits,
+        traffic_class: 0,
+        table: 0,
+        protocol: 0,
+        scope: 0,
+        kind: 0,
+        flags: 0,
+    };
+    let mut request = header.as_bytes().to_vec();
+    push_attribute(&mut request, libc::RTA_DST, &peer);
+    push_attribute(&mut request, libc::RTA_SRC, &source);
+    if interface != 0 {
+        push_attribute(&mut request, libc::RTA_OIF, &interface.to_ne_bytes());
+    }
+    let answer = ask(socket, libc::RTM_GETROUTE, &request)?;
+    let (header, rest) = RouteHeader::read_from_prefix(&answer).map_err(|_| incomplete())?;
+    if header.kind != libc::RTN_UNICAST {
+        return Ok(None);
+    }
+    let interface = attribute(rest, libc::RTA_OIF).and_then(|it| u32::read_from_bytes(it).ok());
+    // The family, in two bytes, is before an address that may be of another family.
+    let via = attribute(rest, RTA_VIA).and_then(|via| via.get(2..));
+    let gateway = attribute(rest, libc::RTA_GATEWAY).or(via);
+    Ok(Some(Route {
+        interface: interface.ok_or_else(incomplete)?,
+        gateway: gateway.map(<[u8]>::to_vec),
+    }))
+}
+
+/// Absent from `libc`.
+const RTA_VIA: u16 = 18;
+
+/// The state of an entry of the neighbour table (`NUD_*`).
+pub(super) fn neighbour_state(socket: &Socket, address: IpAddr, interface: u32) -> io::Result<u16> {
+    let address = address_bytes(address);
+    let header = NeighbourHeader {
+        family: family(&address),
+        pad: [0; 3],
+        index: interface,
+        state: 0,
+        flags: 0,
+        kind: 0,
+    };
+    let mut request = header.as_bytes().to_vec();
+    push_attribute(&mut request, libc::NDA_DST, &address);
+    let answer = ask(socket, libc::RTM_GETNEIGH, &request)?;
+    let (header, _) = NeighbourHeader::read_from_prefix(&answer).map_err(|_| incomplete())?;
+    Ok(header.state)
+}
+
+fn address_bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn family(address: &[u8]) -> u8 {
+    let family = if address.len() == 4 {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    family as u8
+}
+
+fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let header = AttributeHeader {
+        length: (size_of::<AttributeHeader>() + value.len()) as u16,
+        kind,
+    };
+    message.extend_from_slice(header.as_bytes());
+    message.extend_from_slice(value);
+}
+
+fn incomplete() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// The body of the answer to a question that has one.
+fn ask(mut socket: &Socket, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+    socket.send(&request(kind, libc::NLM_F_REQUEST, body))?;
+    let mut buffer = vec![0; LONGEST_SINGLE_ANSWER];
+    let length = socket.read(&mut buffer)?;
+    let (header, body) = split(&buffer[..length]).next().ok_or_else(incomplete)?;
+    match i32::from(header.kind) {
+        libc::NLMSG_ERROR => Err(rejection(body)),
+        _ => Ok(body.to_vec()),
+    }
+}
+
+fn request(kind: u16, flags: i32, body: &[u8]) -> Vec<u8> {
+    let header = Header {
+        length: (size_of::<Header>() + body.len()) as u32,
+        kind,
+        flags: flags as u16,
+        sequence: 1,
+        port: 0,
+    };
+    [header.as_bytes(), body].concat()
 }
 
 fn discipline(message: &[u8]) -> Option<(u32, String)> {
@@ -136,14 +295,7 @@ enum List {
 }
 
 fn list_once(mut socket: &Socket, kind: u16, body: &[u8]) -> io::Result<List> {
-    let request = Header {
-        length: (size_of::<Header>() + body.len()) as u32,
-        kind,
-        flags: (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16,
-        sequence: 1,
-        port: 0,
-    };
-    socket.send(&[request.as_bytes(), body].concat())?;
+    socket.send(&request(kind, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, body))?;
     let mut buffer = vec![0; LONGEST_ANSWER];
     let mut messages = Vec::new();
     let mut interrupted = false;

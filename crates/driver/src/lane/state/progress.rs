@@ -271,6 +271,7 @@ impl LaneState {
         self.cm_events.release_due(now);
         self.host.handle_timeout(now);
         self.check_unanswered(now);
+        self.cm_events.check_neighbours(now, self.host.manager());
         let due = self.task_timers.take_due(now);
         if !due.is_empty() {
             deferred_wakeups::wake(Wake::Tasks(due));
@@ -334,6 +335,7 @@ impl LaneState {
         let due = earliest(due, self.statistics_deadline());
         let due = earliest(due, self.shortcut.deadline());
         let due = earliest(due, self.unanswered.deadline());
+        let due = earliest(due, self.cm_events.neighbours_deadline());
         earliest(due, self.sockets.maintenance_at())
     }
 

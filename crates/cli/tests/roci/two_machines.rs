@@ -1,0 +1,93 @@
+//! Two machines, as two network namespaces that a cable connects.
+
+use std::process::Command;
+
+use crate::run_roci::Directory;
+
+/// The first lines of a script: the machine `here`, in which the script runs, has 10.99.1.1; the machine `there` has 10.99.1.2.
+/// `there COMMAND` runs a command in it. Namespaces have no names, so nothing is left when the script has ended.
+const MACHINES: &str = "set -e
+ip link set lo up
+ip link add veth type veth peer name other 2>/dev/null || { echo forbidden; exit 0; }
+mkfifo end
+unshare --net sh -c 'cat end > /dev/null' &
+machine=$!
+until test \"$(readlink /proc/$machine/ns/net)\" != \"$(readlink /proc/$$/ns/net)\"; do sleep 0.01; done
+exec 3> end
+roci=\"timeout 60 $roci\"
+repeat() {
+    tries=0
+    until \"$@\"; do
+        tries=$((tries + 1))
+        test $tries -lt 100
+        sleep 0.1
+    done
+}
+there() { nsenter --net --target $machine \"$@\"; }
+ip link set other netns $machine
+ip address add 10.99.1.1/24 dev veth
+ip link set veth up
+there ip link set lo up
+there ip address add 10.99.1.2/24 dev other
+there ip link set other up
+";
+
+/// Runs a script beside two machines, with the environment variable `roci`. Nothing if this system does not allow that.
+fn on_two_machines(name: &str, script: &str) -> Option<String> {
+    let directory = Directory::new(name);
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--net", "sh", "-c"])
+        .arg(format!("{MACHINES}{script}"))
+        .current_dir(directory.path())
+        .env("roci", env!("CARGO_BIN_EXE_roci"))
+        .env("XDG_RUNTIME_DIR", directory.path())
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .env_remove("ROCI_DEVICES")
+        .output()
+        .ok()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    if said == "forbidden\n" || complaints.contains("unshare failed") {
+        println!("left out: this system allows no namespaces");
+        return None;
+    }
+    assert!(output.status.success(), "{said}{complaints}");
+    Some(said)
+}
+
+/// Messages of several packets, in both directions, from the side with the larger MTU and from the other.
+#[test]
+fn interfaces_with_different_mtus_connect() {
+    let script = "
+there ip link set other mtu 1500
+ip link set veth mtu 9000
+there $roci ping -s -a 10.99.1.2 -C 4 -S 60000 > /dev/null &
+repeat $roci ping -c -a 10.99.1.2 -C 4 -S 60000 > /dev/null
+wait $!
+$roci ping -s -a 10.99.1.1 -C 4 -S 60000 > /dev/null &
+repeat there $roci ping -c -a 10.99.1.1 -C 4 -S 60000 > /dev/null
+wait $!
+echo connected";
+    if let Some(said) = on_two_machines("mtus", script) {
+        assert_eq!(said, "connected\n");
+    }
+}
+
+/// The kernel asks for an address for three seconds. Only a peer that exists gets a connection request.
+#[test]
+fn an_address_that_no_machine_has_is_not_resolved() {
+    let script = "
+for address in 10.99.1.9 10.99.1.2; do
+    ROCI_EXPLAIN=1 $roci ping -c -a $address -C 1 2>&1 || true
+    echo --
+done";
+    if let Some(said) = on_two_machines("no-neighbour", script) {
+        let (nobody, no_server) = said.split_once("--").expect("two attempts");
+        assert!(nobody.contains("no machine on the network"), "{nobody}");
+        assert!(
+            nobody.contains("10.99.1.9:7174 does not answer"),
+            "{nobody}"
+        );
+        assert!(!no_server.contains("no machine"), "{no_server}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Address resolution on the local network: an address that no machine has is reported as such.
+//!
+//! `rdma_resolve_addr` of the kernel waits until the next hop to the peer has answered, and fails if it does not. The kernel
+//! keeps a table of its neighbours, and a datagram to one of them makes it ask. So a peer in the table is resolved at once. To
+//! another one an empty datagram is sent, and the table is read until the neighbour answers, or the kernel reports to the
+//! sender of the datagram that it does not.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use cm::{Failure, Id, Manager, State};
+use net::interface::{Neighbour, neighbour};
+use wire::ROCE_PORT;
+
+use crate::lane::earliest;
+
+/// How long to wait before the table is read again: a machine on a local network answers within a millisecond. The interval
+/// then doubles up to the longest, because a machine that has not answered for some time may not exist.
+const FIRST_INTERVAL: Duration = Duration::from_millis(1);
+const LONGEST_INTERVAL: Duration = Duration::from_millis(64);
+
+/// How many resolutions wait at a time. Others are resolved at once, and their requests time out.
+const MAX_WAITING: usize = 64;
+
+/// Address resolutions that wait for a neighbour.
+#[derive(Default)]
+pub(crate) struct Neighbours(Vec<Resolution>);
+
+struct Resolution {
+    id: Id,
+    source: IpAddr,
+    peer: SocketAddr,
+    probe: UdpSocket,
+    interval: Duration,
+    next: Instant,
+}
+
+impl Neighbours {
+    /// Resolves an address, now or later.
+    pub(crate) fn resolve(
+        &mut self,
+        now: Instant,
+        manager: &mut Manager,
+        id: Id,
+        (source, mut peer): (IpAddr, SocketAddr),
+    ) {
+        peer.set_port(ROCE_PORT);
+        let waiting =
+            (self.0.len() < MAX_WAITING).then(|| Resolution::begin(now, id, source, peer));
+        match waiting.flatten() {
+            Some(resolution) => self.0.push(resolution),
+            None => manager.address_resolved(id, Ok(source)),
+        }
+    }
+
+    /// Reads the table again for those whose time has come.
+    pub(crate) fn check(&mut self, now: Instant, manager: &mut Manager) {
+        self.0.retain_mut(|resolution| {
+            if manager.state(resolution.id) != Some(State::AddressQuery) {
+                return false;
+            }
+            match resolution.advance(now) {
+                Some(result) => {
+                    manager.address_resolved(resolution.id, result);
+                    false
+                }
+                None => true,
+            }
+        });
+    }
+
+    /// When to read the table again.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let times = self.0.iter().map(|it| Some(it.next));
+        times.fold(None, earliest)
+    }
+}
+
+impl Resolution {
+    /// `None` if there is nothing to wait for, or nothing can be found out.
+    fn begin(now: Instant, id: Id, source: IpAddr, peer: SocketAddr) -> Option<Self> {
+        let state = || neighbour(source, peer).ok();
+        if state()? == Neighbour::Resolved {
+            return None;
+        }
+        let probe = probe(source, peer).ok()?;
+        (state()? == Neighbour::Unresolved).then_some(Self {
+            id,
+            source,
+            peer,
+            probe,
+            interval: FIRST_INTERVAL,
+            next: now + FIRST_INTERVAL,
+        })
+    }
+
+    fn advance(&mut self, now: Instant) -> Option<Result<IpAddr, Failure>> {
+        if self.next > now {
+            return None;
+        }
+        let unreachable = |error: io::Error| error.kind() == io::ErrorKind::HostUnreachable;
+        if self.probe.recv(&mut [0]).is_err_and(unreachable) {
+            // What Linux reports.
+            return Some(Err(Failure::TimedOut));
+        }
+        match neighbour(self.source, self.peer) {
+            Ok(Neighbour::Unresolved) => {
+                self.interval = LONGEST_INTERVAL.min(2 * self.interval);
+                self.next = now + self.interval;
+                None
+            }
+            _ => Some(Ok(self.source)),
+        }
+    }
+}
+
+/// Sends an empty datagram, which every RoCE device drops.
+fn probe(source: IpAddr, peer: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((source, 0))?;
+    socket.connect(peer)?;
+    socket.set_nonblocking(true)?;
+    socket.send(&[])?;
+    Ok(socket)
+}
