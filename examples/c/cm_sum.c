@@ -12,6 +12,7 @@
  */
 #include <arpa/inet.h>
 #include <endian.h>
+#include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,8 @@ static void create_resources(struct resources *resources)
 				  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!resources->completions || !resources->memory)
 		die("a completion queue or a memory region");
-	if (ibv_req_notify_cq(resources->completions, 0))
+	errno = ibv_req_notify_cq(resources->completions, 0);
+	if (errno)
 		die("ibv_req_notify_cq");
 	wanted.send_cq = wanted.recv_cq = resources->completions;
 	if (rdma_create_qp(resources->id, domain, &wanted))
@@ -112,7 +114,8 @@ static void post_receive(struct resources *resources, uint32_t *where)
 	struct ibv_sge buffer = segment(resources, where);
 	struct ibv_recv_wr request = { .wr_id = RECEIVE, .sg_list = &buffer, .num_sge = 1 }, *bad;
 
-	if (ibv_post_recv(resources->id->qp, &request, &bad))
+	errno = ibv_post_recv(resources->id->qp, &request, &bad);
+	if (errno)
 		die("ibv_post_recv");
 }
 
@@ -123,7 +126,8 @@ static void post_send(struct resources *resources, uint32_t *what)
 		.wr_id = SEND, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND,
 	}, *bad;
 
-	if (ibv_post_send(resources->id->qp, &request, &bad))
+	errno = ibv_post_send(resources->id->qp, &request, &bad);
+	if (errno)
 		die("ibv_post_send");
 }
 
@@ -135,7 +139,8 @@ static void post_write(struct resources *resources, uint32_t *what, const struct
 		.wr.rdma = { .remote_addr = be64toh(offer->address), .rkey = ntohl(offer->rkey) },
 	}, *bad;
 
-	if (ibv_post_send(resources->id->qp, &request, &bad))
+	errno = ibv_post_send(resources->id->qp, &request, &bad);
+	if (errno)
 		die("ibv_post_send");
 }
 
@@ -148,7 +153,8 @@ static void wait_for_notification(struct resources *resources)
 	if (ibv_get_cq_event(resources->completion_channel, &queue, &context))
 		die("ibv_get_cq_event");
 	ibv_ack_cq_events(queue, 1);
-	if (ibv_req_notify_cq(queue, 0))
+	errno = ibv_req_notify_cq(queue, 0);
+	if (errno)
 		die("ibv_req_notify_cq");
 }
 

@@ -65,7 +65,8 @@ static void post_receive(struct state *state)
 	struct ibv_recv_wr request = { .wr_id = RECEIVE, .sg_list = &segment, .num_sge = 1 }, *bad;
 
 	state->received = 0;
-	if (ibv_post_recv(state->id->qp, &request, &bad))
+	errno = ibv_post_recv(state->id->qp, &request, &bad);
+	if (errno)
 		die("ibv_post_recv");
 }
 
@@ -79,7 +80,8 @@ static void post_send(struct state *state)
 	}, *bad;
 
 	state->sending = 1;
-	if (ibv_post_send(state->id->qp, &request, &bad))
+	errno = ibv_post_send(state->id->qp, &request, &bad);
+	if (errno)
 		die("ibv_post_send");
 }
 
@@ -103,7 +105,8 @@ static void create_resources(struct state *state)
 		die("a completion queue or a memory region");
 	watch(state, state->channel->fd);
 	/* Arm the queue before the first request: only an armed queue sends a notification. */
-	if (ibv_req_notify_cq(state->completions, 0))
+	errno = ibv_req_notify_cq(state->completions, 0);
+	if (errno)
 		die("ibv_req_notify_cq");
 	wanted.send_cq = wanted.recv_cq = state->completions;
 	if (rdma_create_qp(state->id, state->domain, &wanted))
@@ -172,7 +175,8 @@ static void handle_completions(struct state *state)
 	if (errno != EAGAIN)
 		die("ibv_get_cq_event");
 	/* 2. Arm the queue again. */
-	if (ibv_req_notify_cq(state->completions, 0))
+	errno = ibv_req_notify_cq(state->completions, 0);
+	if (errno)
 		die("ibv_req_notify_cq");
 	/* 3. Poll until it is empty. A later completion sends a new notification. */
 	while ((found = ibv_poll_cq(state->completions, 1, &done)) > 0)

@@ -91,7 +91,8 @@ static int ipv4_index(struct ibv_context *context)
 	struct ibv_port_attr port;
 	union ibv_gid gid;
 
-	if (ibv_query_port(context, DEVICE_PORT, &port))
+	errno = ibv_query_port(context, DEVICE_PORT, &port);
+	if (errno)
 		die("ibv_query_port");
 	for (int index = 0; index < port.gid_tbl_len; index++)
 		if (!ibv_query_gid(context, DEVICE_PORT, index, &gid) &&

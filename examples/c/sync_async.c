@@ -96,7 +96,8 @@ static struct ibv_wc next_completion(struct side *side)
 			wait_for_notification(side);
 			continue;
 		}
-		if (ibv_req_notify_cq(side->completions, 0))
+		errno = ibv_req_notify_cq(side->completions, 0);
+		if (errno)
 			die("ibv_req_notify_cq");
 		side->is_armed = 1;
 	}
@@ -188,7 +189,8 @@ static int ipv4_index(struct ibv_context *context)
 	struct ibv_port_attr port;
 	union ibv_gid gid;
 
-	if (ibv_query_port(context, DEVICE_PORT, &port))
+	errno = ibv_query_port(context, DEVICE_PORT, &port);
+	if (errno)
 		die("ibv_query_port");
 	for (int index = 0; index < port.gid_tbl_len; index++)
 		if (!ibv_query_gid(context, DEVICE_PORT, index, &gid) &&

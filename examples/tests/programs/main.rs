@@ -28,6 +28,31 @@ fn a_reader_that_stops_early_ends_the_program_without_an_error() {
     assert_eq!(without_a_reader(&directory, 25, "lo_rc_send"), "");
 }
 
+/// These calls return the number of the error and leave `errno` as it was.
+#[test]
+fn no_c_program_prints_errno_for_a_call_that_returns_its_error() {
+    const CALLS: [&str; 5] = [
+        "post_send",
+        "post_recv",
+        "req_notify_cq",
+        "modify_qp",
+        "query_port",
+    ];
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
+    for file in std::fs::read_dir(directory).expect("the programs are there") {
+        let path = file.expect("it can be read").path();
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, pair) in lines.windows(2).enumerate() {
+            let calls = CALLS
+                .iter()
+                .any(|call| pair[0].contains(&format!("if (ibv_{call}(")));
+            let reports = pair[1].contains("die(");
+            assert!(!(calls && reports), "{}:{}", path.display(), number + 1);
+        }
+    }
+}
+
 /// Runs `rc_test`, the client and the server with the same options; what they said.
 fn rc_test(number: u8, name: &str, options: &[&str]) -> (Directory, String, String) {
     let directory = Directory::new(name);
