@@ -12,6 +12,7 @@ mod loopback_not_listed;
 mod perf;
 mod ping;
 mod run_roci;
+mod sanitizers;
 mod seccomp;
 mod stand_in;
 mod stat;

@@ -39,6 +39,17 @@ const CHECK_PROFILE: &str = "ROCI_CHECK_PROFILE";
 const CHECK_SUPPRESS: &str = "ROCI_CHECK_SUPPRESS";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
 
+/// The options of sanitizers with which a program of theirs runs on our libraries.
+///
+/// AddressSanitizer ends a program in which another library than its own is preloaded first. Ours calls its functions, as
+/// the program does. ThreadSanitizer does not see the locks of libraries that were not compiled with it, and would report
+/// their memory.
+const SANITIZERS: [(&str, &str); 2] = [
+    ("ASAN_OPTIONS", "verify_asan_link_order=0"),
+    ("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"),
+];
+const SANITIZER_SEPARATORS: &[u8] = b":";
+
 /// The characters that end a path in each variable.
 const PATH_SEPARATORS: &[u8] = b":;";
 const PRELOAD_SEPARATORS: &[u8] = b": ";
@@ -227,6 +238,12 @@ impl Environment {
             (TREE, tree.into()),
         ];
         variables.extend(program_path()?.map(|path| (PATH, path)));
+        // The program's own options come later, and count.
+        variables.extend(
+            SANITIZERS.map(|(name, option)| {
+                (name, in_front(name, &[option.into()], SANITIZER_SEPARATORS))
+            }),
+        );
         let given = [
             (PCAP, capture.map(OsString::from)),
             (PCAP_RING, number(settings.pcap_ring)),
@@ -310,6 +327,9 @@ pub(crate) fn without_ours(
         rest(PRELOAD, &libraries.preloaded, PRELOAD_SEPARATORS),
         rest(PATH, &[stand_ins::directory()?], PROGRAM_SEPARATORS),
     ];
+    changes.extend(
+        SANITIZERS.map(|(name, option)| rest(name, &[option.into()], SANITIZER_SEPARATORS)),
+    );
     let plain = [
         TREE,
         KEPT_PRELOAD,
