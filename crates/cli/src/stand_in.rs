@@ -3,8 +3,11 @@
 //! `roci run` puts a directory in front of `PATH` in which these names are links to `roci`. The originals
 //! ask the kernel, which does not know our devices.
 
+mod ibdev2netdev;
+mod modprobe;
 mod original;
 mod rdma;
+mod rxe_cfg;
 mod show_gids;
 
 use std::env;
@@ -12,9 +15,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The names under which `roci` acts as another tool.
-pub(crate) const NAMES: [&str; 2] = [RDMA, SHOW_GIDS];
+pub(crate) const NAMES: [&str; 5] = [RDMA, SHOW_GIDS, IBDEV2NETDEV, RXE_CFG, MODPROBE];
 
+const IBDEV2NETDEV: &str = "ibdev2netdev";
+const MODPROBE: &str = "modprobe";
 const RDMA: &str = "rdma";
+const RXE_CFG: &str = "rxe_cfg";
 const SHOW_GIDS: &str = "show_gids";
 
 /// Acts as the tool under whose name `roci` was called. Returns `None` if that is its own name.
@@ -28,6 +34,9 @@ pub(crate) fn run() -> Option<anyhow::Result<ExitCode>> {
     match name {
         RDMA => Some(rdma::run(&arguments)),
         SHOW_GIDS => Some(show_gids::run(&arguments)),
+        IBDEV2NETDEV => Some(ibdev2netdev::run()),
+        RXE_CFG => Some(Ok(rxe_cfg::run(&arguments))),
+        MODPROBE => Some(modprobe::run(&arguments)),
         _ => None,
     }
 }

@@ -50,8 +50,8 @@ const NOT_FOUND: u8 = 127;
 #[derive(Args)]
 #[command(after_help = "\
 The program, and everything that it starts, loads Rocinante's libibverbs and librdmacm instead of the
-system's. This also works with scripts, Python and mpirun. The commands `rdma` and `show_gids` show
-Rocinante's devices. The program replaces `roci run` in the same process, so exit code, signals and
+system's. This also works with scripts, Python and mpirun. The commands `rdma`, `show_gids` and
+`ibdev2netdev` show Rocinante's devices. The program replaces `roci run` in the same process, so exit code, signals and
 terminal are the program's. If it can't be started, the exit code is 127 (no such program),
 126 (not executable) or 125 (any other error).
 

@@ -350,3 +350,42 @@ fn without_a_path_the_usual_programs_are_still_found() {
         .run();
     assert_eq!(found.success(), "1\n");
 }
+
+#[test]
+fn ibdev2netdev_names_the_interface_of_each_device() {
+    let found = beside_one_device(&["ibdev2netdev"]).run().success();
+    assert_eq!(found, "rxe0 port 1 ==> lo (Up)\n");
+}
+
+#[test]
+fn what_makes_devices_elsewhere_says_that_they_exist() {
+    for words in [
+        &["rxe_cfg"][..],
+        &["rxe_cfg", "start"],
+        &["rxe_cfg", "add", "eth0"],
+        &["modprobe", "rdma_rxe"],
+        &["modprobe", "-a", "rdma-rxe", "ib_uverbs"],
+        &["sh", "-c", "modprobe rdma_rxe"],
+    ] {
+        let outcome = beside_one_device(words).run();
+        assert_eq!(outcome.code, Some(0), "{words:?}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("has a device already"), "{words:?}");
+    }
+    let unknown = beside_one_device(&["rxe_cfg", "paint"]).run();
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.stderr.contains("`paint`"), "{}", unknown.stderr);
+}
+
+#[test]
+fn other_modules_are_left_to_the_systems_modprobe() {
+    let directory = Directory::new("modprobe");
+    let original = directory.path().join("modprobe");
+    fs::write(&original, "#!/bin/sh\necho loads $*\n").expect("written");
+    fs::set_permissions(&original, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = format!("{}:/usr/bin:/bin", directory.path().display());
+    let loaded = beside_one_device(&["modprobe", "dummy", "rdma_rxe"]).env("PATH", path);
+    assert_eq!(loaded.run().success(), "loads dummy rdma_rxe\n");
+    let nowhere = beside_one_device(&["modprobe", "dummy"]).env("PATH", "/nonexistent");
+    assert!(nowhere.run().complaint().contains("not in PATH"));
+}
