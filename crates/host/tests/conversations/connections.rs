@@ -5,7 +5,7 @@ use engine::{Event, State};
 use wire::Qpn;
 use wire::cm::{Message, RejectReason};
 
-use crate::station::{CLIENT, SERVER, Station, at, carry};
+use crate::station::{CLIENT, HOP_LIMIT, SERVER, Station, at, carry};
 
 const CLIENT_QPN: Qpn = Qpn::new(0x11);
 const SERVER_QPN: Qpn = Qpn::new(0x22);
@@ -105,6 +105,33 @@ fn end_of_a_connection_moves_its_queue_pair_to_error() {
 }
 
 #[test]
+fn ends_of_several_connections_are_handled_by_one_poll() {
+    let (mut client, mut server) = (Station::new(CLIENT), Station::new(SERVER));
+    server.listen();
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let (left, right) = (client.queue_pair(), server.queue_pair());
+        let active = client.connect(0, left.number);
+        carry(0, &mut client, &mut server);
+        server.accept(1, right.number);
+        carry(1, &mut client, &mut server);
+        left.connect(&mut client, SERVER, right.number);
+        client.host.manager().establish(active).expect("a response");
+        carry(2, &mut client, &mut server);
+        server.events();
+        ends.push((active, left.number));
+    }
+    for (id, _) in &ends {
+        let ended = client.host.manager().disconnect(at(3), *id);
+        ended.expect("a connection");
+    }
+    assert_eq!(client.host.poll_instruction(), None);
+    for (_, number) in ends {
+        assert_eq!(client.state(number), State::Error);
+    }
+}
+
+#[test]
 fn instruction_about_a_queue_pair_of_another_device_is_passed_on() {
     let (mut client, mut server) = (Station::new(CLIENT), Station::new(SERVER));
     server.listen();
@@ -148,7 +175,7 @@ fn many_requests_at_once_are_all_sent_and_all_answered() {
 }
 
 #[test]
-fn message_leaves_from_the_address_of_its_id_with_its_traffic_class() {
+fn message_leaves_from_the_address_of_its_id_with_its_traffic_class_and_hop_limit() {
     let second = [10, 0, 0, 9].into();
     let mut client = Station::with(CLIENT, |config| {
         config.device.gids = vec![wire::Gid::from(CLIENT), wire::Gid::from(second)];
@@ -172,7 +199,7 @@ fn message_leaves_from_the_address_of_its_id_with_its_traffic_class() {
     assert_eq!(request.route.flow.destination, SERVER);
     assert_eq!(
         (request.route.traffic_class, request.route.hop_limit),
-        (1, 64)
+        (1, HOP_LIMIT)
     );
 }
 

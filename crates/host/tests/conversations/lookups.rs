@@ -100,6 +100,21 @@ fn reply_is_held_only_by_a_process_that_does_not_own_its_id() {
     assert!(!holds(&mut other.host, reply, true));
 }
 
+/// A requester that gives up before a response does not know our id, so any process may have the request.
+#[test]
+fn timeout_reject_without_our_id_is_held() {
+    let mut client = Station::new(CLIENT);
+    let id = client.connect(0, Qpn::new(0x11));
+    client.sends(0);
+    client.host.manager().destroy(at(1), id).expect("an id");
+    let sent = client.sends(1);
+    let [reject] = &sent[..] else {
+        panic!("one packet");
+    };
+    assert!(matches!(reject.message(), Some(CmMessage::Reject(_))));
+    assert!(holds(&mut sharing().host, reject, false));
+}
+
 #[test]
 fn message_of_another_process_is_not_handled_here() {
     let mut server = sharing();

@@ -17,6 +17,8 @@ use wire::{AckTimeout, Gid, Packet, PathMtu, Psn, Qpn, RnrTimer, Route};
 pub(crate) const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 pub(crate) const PORT: u16 = 7174;
+/// The hop limit of the routes; not the usual one.
+pub(crate) const HOP_LIMIT: u8 = 7;
 
 /// A time in milliseconds after the start of the test.
 pub(crate) fn at(millis: u64) -> Instant {
@@ -121,7 +123,11 @@ impl Station {
             Some(Instruction::ResolveRoute { .. })
         ));
         let manager = self.host.manager();
-        manager.route_resolved(id, Ok(ResolvedRoute::new(PathMtu::Mtu1024)));
+        let route = ResolvedRoute {
+            hop_limit: HOP_LIMIT,
+            ..ResolvedRoute::new(PathMtu::Mtu1024)
+        };
+        manager.route_resolved(id, Ok(route));
         manager
             .connect(now, id, &Parameters::new(number))
             .expect("a route");
