@@ -7,6 +7,8 @@ use net::interface::{Choice, SoftwareChoice, SystemChoice};
 use rocinante::{Device, DeviceKind, GidEntry};
 use system::Tree;
 
+use crate::output::remark;
+
 /// Why the list of our devices is empty, and what to do.
 pub(crate) const NO_DEVICE: &str = "there is no device, because no interface is up and has an address; bring \
                                     loopback up with `ip link set lo up`";
@@ -44,6 +46,15 @@ pub(crate) fn all_kinds() -> anyhow::Result<Vec<Found>> {
     let software = all()?.into_iter().map(Found::Software);
     let system = of_system()?.into_iter().map(Found::System);
     Ok(software.chain(system).collect())
+}
+
+/// As [`all_kinds`], for a list: says why it is empty.
+pub(crate) fn listed() -> anyhow::Result<Vec<Found>> {
+    let devices = all_kinds()?;
+    if devices.is_empty() {
+        remark(no_device());
+    }
+    Ok(devices)
 }
 
 /// The RDMA devices of the system that the environment asks for.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use system::{NodeType, Port, PortState};
 
 use crate::find_device::{self, Found, SOFTWARE};
-use crate::output::{Table, print, print_json, remark};
+use crate::output::{Table, print, print_json};
 use crate::shortcut_use::ShortcutUse;
 
 /// The options of `roci devices`.
@@ -47,10 +47,7 @@ struct Row {
 
 /// Lists the devices.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let devices = find_device::all_kinds()?;
-    if devices.is_empty() {
-        remark(find_device::no_device());
-    }
+    let devices = find_device::listed()?;
     let way = ShortcutUse::now();
     let row = |found: &Found| match found {
         Found::Software(device) => software_row(device, &way),
@@ -59,6 +56,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let rows: Vec<Row> = devices.iter().map(row).collect();
     if options.json {
         return print_json(&rows);
+    }
+    if rows.is_empty() {
+        return Ok(());
     }
     let mut table = Table::new([
         "DEVICE",

@@ -75,7 +75,7 @@ struct Port {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let devices = match &options.device {
         Some(name) => vec![find_device::named_of_any_kind(name)?],
-        None => find_device::all_kinds()?,
+        None => find_device::listed()?,
     };
     if options.json {
         return print_json(&devices.iter().map(info).collect::<Vec<_>>());

@@ -46,7 +46,7 @@ struct Row {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let devices = match &options.device {
         Some(name) => vec![find_device::named_of_any_kind(name)?],
-        None => find_device::all_kinds()?,
+        None => find_device::listed()?,
     };
     let rows = |found: &Found| match found {
         Found::Software(device) => software_rows(device),
@@ -59,6 +59,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let rows: Vec<Row> = devices.iter().flat_map(rows).collect();
     if options.json {
         return print_json(&rows);
+    }
+    if rows.is_empty() {
+        return Ok(());
     }
     let advice: Vec<String> = rows.iter().filter_map(advice).collect();
     let mut table = Table::new(["", "DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "NETDEV"]);

@@ -67,6 +67,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     if report.is_empty() && options.interval.is_none() && !options.json {
         remark("no process of this user has a device open in this network namespace");
+        return Ok(());
     }
     show(options, &report)?;
     let Some(interval) = options.interval else {

@@ -57,13 +57,14 @@ fn without_interfaces(name: &str, words: &str) -> Option<[String; 2]> {
 
 #[test]
 fn without_devices_the_error_says_what_to_do() {
-    for words in ["run -- true", "devices", "demo"] {
-        if let Some([_, complained]) = without_interfaces("no-device", words) {
+    for words in ["run -- true", "devices", "devinfo", "gids", "demo"] {
+        if let Some([said, complained]) = without_interfaces("no-device", words) {
             assert!(
                 complained.contains("`ip link set lo up`"),
                 "{words}: {complained}"
             );
             assert_eq!(complained.lines().count(), 1, "{words}: {complained}");
+            assert_eq!(said, "", "{words}");
         }
     }
 }
@@ -119,4 +120,22 @@ echo reached";
     if let Some(said) = beside_a_network("reached", script) {
         assert!(said.ends_with("reached\n"), "{said}");
     }
+}
+
+#[test]
+fn a_machine_with_ipv6_alone_uses_its_loopback_address() {
+    let script = "
+ip address del 127.0.0.1/8 dev lo
+ip address del 10.99.0.1/24 dev veth
+$roci demo --capture $XDG_RUNTIME_DIR/demo.pcapng
+$roci perf send-lat --local -n 10 > /dev/null
+$roci doctor --json";
+    let Some(said) = beside_a_network("ipv6", script) else {
+        return println!("left out: this system allows no namespaces");
+    };
+    assert!(said.contains("device on ::1"), "{said}");
+    let (_, rows) = said.split_once("\n[").expect("the list of the doctor");
+    let rows: serde_json::Value = serde_json::from_str(&format!("[{rows}")).expect("JSON");
+    let ping = (rows.as_array().expect("a list").iter()).find(|row| row["check"] == "RDMA ping");
+    assert_eq!(ping.expect("a check")["verdict"], "ok", "{said}");
 }

@@ -1,6 +1,6 @@
 //! Checks of the network stack, on loopback.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -14,11 +14,18 @@ use super::Check;
 use crate::free_loopback_address;
 use crate::shortcut_use::ShortcutUse;
 
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The loopback address, or the one of IPv6 on a machine without IPv4.
+fn loopback() -> IpAddr {
+    match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
+        Ok(_) => Ipv4Addr::LOCALHOST.into(),
+        Err(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
 fn receiver() -> anyhow::Result<Receiver> {
-    Ok(Receiver::bind(SocketAddr::new(LOOPBACK, 0))?)
+    Ok(Receiver::bind(SocketAddr::new(loopback(), 0))?)
 }
 
 /// The recommended receive buffer, for packets that arrive faster than they are handled.
@@ -65,19 +72,19 @@ const BATCH: usize = 8;
 
 fn largest_batch() -> anyhow::Result<usize> {
     const PACKET: usize = 1024;
-    let (sender, receiver) = (Sender::bind(LOOPBACK)?, receiver()?);
-    let mut flow = sender.flow_to(LOOPBACK);
+    let receiver = receiver()?;
+    let loopback = receiver.local().ip();
+    let sender = Sender::bind(loopback)?;
+    let mut flow = sender.flow_to(loopback);
     flow.destination_port = receiver.local().port();
     sender.send(&Route::new(flow), PACKET, &mut [0; BATCH * PACKET])?;
     let ready = wait(&[Interest::readable(receiver.as_fd())], Some(PROBE_TIMEOUT))?;
-    ensure!(
-        !ready.is_empty(),
-        "a UDP packet to {LOOPBACK} did not arrive"
-    );
+    let lost = || format!("a UDP packet to {loopback} did not arrive");
+    ensure!(!ready.is_empty(), lost());
     let mut inbox = Inbox::new(BATCH);
     let batches = receiver.receive(&mut inbox)?;
     let longest = batches.map(|batch| batch.packets().count()).max();
-    longest.context("a UDP packet to 127.0.0.1 did not arrive")
+    longest.with_context(lost)
 }
 
 /// A message over a reliable connection, through the whole stack.
@@ -118,10 +125,7 @@ pub(super) fn round_trip_at(context: &Context) -> anyhow::Result<Duration> {
             let completion = completions.wait_for(PROBE_TIMEOUT);
             let completion = completion.context("no response within two seconds")?;
             let status = completion.status;
-            ensure!(
-                status == Status::Success,
-                "it failed with status {status:?}"
-            );
+            ensure!(status == Status::Success, "it failed: {status}");
         }
     }
     let took = begin.elapsed();
