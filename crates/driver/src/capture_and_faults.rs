@@ -103,10 +103,18 @@ impl CaptureAndFaults {
         }
     }
 
-    /// The capture file.
+    /// The capture file; `None` if the capture ended early.
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {
         let capture = self.capture.as_ref();
-        capture.map(|capture| capture.path().to_owned())
+        let running = capture.filter(|capture| !capture.has_ended_early());
+        running.map(|capture| capture.path().to_owned())
+    }
+
+    /// The faults that no packet has had.
+    pub(crate) fn unused_faults(&self) -> Vec<String> {
+        let rules = self.faults.iter().flat_map(Faults::fired);
+        let unused = rules.filter(|(_, times)| *times == 0);
+        unused.map(|(rule, _)| rule.to_string()).collect()
     }
 
     pub(crate) fn next_due(&self) -> Option<Instant> {

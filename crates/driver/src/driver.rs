@@ -594,12 +594,21 @@ impl Driver {
         }
     }
 
-    /// The capture file, if packets are captured.
+    /// The capture file, if packets are captured and the capture has not ended early.
     pub fn capture_path(&self) -> Option<PathBuf> {
         if self.is_inherited() {
             None
         } else {
             self.lane.lock().capture_path()
+        }
+    }
+
+    /// The faults that no packet has had so far.
+    pub fn unused_faults(&self) -> Vec<String> {
+        if self.is_inherited() {
+            Vec::new()
+        } else {
+            self.lane.lock().unused_faults()
         }
     }
 

@@ -228,6 +228,11 @@ impl Capture {
         writer.drain();
     }
 
+    /// Whether an error ended the capture early.
+    pub fn has_ended_early(&self) -> bool {
+        !self.writer().is_running()
+    }
+
     /// The error that ended the capture early. It is returned once.
     pub fn take_error(&self) -> Option<CaptureError> {
         self.writer().take_error().map(|error| CaptureError::Write {

@@ -155,10 +155,17 @@ impl Context {
     }
 
     /// The capture file. Its name differs from the requested one if another process writes that file. `None` at devices
-    /// of the system.
+    /// of the system, and after a capture ended early, for example because the disk is full.
     #[must_use]
     pub fn capture_path(&self) -> Option<PathBuf> {
         self.driver()?.capture_path()
+    }
+
+    /// The faults of `ROCI_FAULT` or [`OpenOptions::faults`](crate::OpenOptions::faults) that no packet has had so far.
+    #[must_use]
+    pub fn unused_faults(&self) -> Vec<String> {
+        let driver = self.driver();
+        driver.map_or_else(Vec::new, |driver| driver.unused_faults())
     }
 
     /// The device's counters; `None` at devices of the system, whose counters are in sysfs.

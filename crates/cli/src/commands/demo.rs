@@ -119,7 +119,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let Some(capture) = &opened.capture else {
         return print_line("\nAll data is correct.");
     };
+    let is_whole = opened.context.capture_path().is_some();
     let capture = capture.display();
+    if !is_whole {
+        return print_line(format_args!(
+            "\nAll data is correct. The capture in {capture} ended early: it lacks packets."
+        ));
+    }
     print_line(format_args!(
         "\nAll data is correct. All {count} packets are in {capture}:"
     ))?;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::bail;
 
 use super::control_connection::{Control, Hello, Order, Tally, Through, VERSION, Welcome, connect};
-use super::local_device::{self, LocalDevice};
+use super::local_device::{self, LocalDevice, remark_unused_faults};
 use super::options::Options;
 use super::progress::Progress;
 use super::queue_pairs::{Draft, QueuePairs, common_mtu};
@@ -80,6 +80,7 @@ impl Client {
             report.push(row)?;
         }
         self.control.send(&Order::Finish)?;
+        remark_unused_faults(&self.queue_pairs.context);
         let counters = self.queue_pairs.context.counters();
         let retransmitted = counters.map(|counters| counters.retransmitted);
         report.end(retransmitted, options.html.as_deref())

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use super::control_connection::{
     Control, Hello, Order, Tally, Through, VERSION, Welcome, listen, over,
 };
-use super::local_device::{self, LocalDevice};
+use super::local_device::{self, LocalDevice, remark_unused_faults};
 use super::options::Options;
 use super::queue_pairs::{Draft, QueuePairs, Side, common_mtu};
 use super::{bandwidth, latency, tcp};
@@ -122,7 +122,10 @@ impl Server {
             match self.control.receive()? {
                 Order::Rdma { size } => self.take_part(size)?,
                 Order::Tcp { size } => self.take_part_in_tcp(size)?,
-                Order::Finish => return Ok(()),
+                Order::Finish => {
+                    remark_unused_faults(&self.queue_pairs.context);
+                    return Ok(());
+                }
             }
         }
     }

@@ -132,3 +132,14 @@ fn a_capture_falls_back_to_the_users_own_directory() {
         "{said}"
     );
 }
+
+#[test]
+fn the_demo_does_not_promise_packets_that_its_capture_lacks() {
+    let directory = Directory::new("demo-cut");
+    let demo = roci(["demo"]).within(directory.path());
+    let outcome = demo.with_file_size_limit(40).run();
+    assert!(outcome.stderr.contains("ends early"), "{outcome:?}");
+    let text = outcome.success();
+    let end = "All data is correct. The capture in roci-demo.pcapng ended early: it lacks packets.";
+    assert_eq!(text.lines().last(), Some(end), "{text}");
+}

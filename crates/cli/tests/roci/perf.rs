@@ -176,3 +176,15 @@ fn a_mistake_in_the_faults_is_reported_once() {
         "{complaint}"
     );
 }
+
+#[test]
+fn a_fault_that_meets_no_packet_is_named() {
+    let test = ["perf", "send-lat", "--local", "-n", "20"];
+    let unused = "drop:opcode=RC_COMPARE_SWAP,nth=1";
+    let faults = format!("{unused};delay:opcode=RC_SEND_ONLY,nth=3,by=1ms");
+    let outcome = roci(test).env("ROCI_FAULT", faults).run();
+    let remark = format!("no packet at this end had the fault `{unused}`");
+    assert!(outcome.stderr.contains(&remark), "{outcome:?}");
+    assert!(!outcome.stderr.contains("RC_SEND_ONLY"), "{outcome:?}");
+    outcome.success();
+}

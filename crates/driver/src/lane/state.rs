@@ -737,6 +737,11 @@ impl LaneState {
             .and_then(CaptureAndFaults::capture_path)
     }
 
+    pub(crate) fn unused_faults(&self) -> Vec<String> {
+        let capture_and_faults = self.capture_and_faults.as_ref();
+        capture_and_faults.map_or_else(Vec::new, CaptureAndFaults::unused_faults)
+    }
+
     pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
         let event = self.common.pop_event()?;
         self.host.device_mut().note_fetched(event);

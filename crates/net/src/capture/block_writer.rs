@@ -117,7 +117,7 @@ impl BlockWriter {
     }
 
     pub(super) fn flush(&mut self) {
-        if !matches!(self.state, State::Running) {
+        if !self.is_running() {
             return;
         }
         let result = self.begin_next_file().and_then(|()| self.write());
@@ -178,6 +178,10 @@ impl BlockWriter {
     /// How many packets and notes were dropped because the reader of a pipe was too slow. Returned once.
     pub(super) fn take_missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running)
     }
 
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
