@@ -192,7 +192,7 @@ impl Side {
                 return Ok(None);
             };
             let status = completion.status;
-            ensure!(status == Status::Success, "{:?}: {status}", completion.work);
+            ensure!(status == Status::Success, "a request failed: {status}");
             if completion.work == CompletedWork::Receive {
                 return Ok(Some(completion));
             }

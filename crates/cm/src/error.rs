@@ -14,7 +14,7 @@ pub enum CallError {
     #[error("there is no such id")]
     UnknownId,
     /// The call is not possible in this state.
-    #[error("the id is in state {0:?}, where this is not possible")]
+    #[error("the id is in state \"{0}\", where this is not possible")]
     WrongState(State),
     /// The call is not possible in this phase of the exchange with the peer.
     #[error("the exchange with the peer is in a phase where this is not possible")]
@@ -50,7 +50,7 @@ pub enum BindError {
     #[error("there is no such id")]
     UnknownId,
     /// The id is already bound.
-    #[error("the id is in state {0:?}: only an idle one can be bound")]
+    #[error("the id is in state \"{0}\": only an idle one can be bound")]
     WrongState(State),
     /// Another id has exactly this address.
     #[error("{0} is in use by another id")]

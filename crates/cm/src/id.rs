@@ -1,5 +1,6 @@
 //! Ids: one end of a connection, or a listener, as in `rdma_cm_id`.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
@@ -38,6 +39,23 @@ pub enum State {
     Disconnect,
     /// The device was removed. The id can only be destroyed.
     DeviceRemoved,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Idle => "idle",
+            State::AddressBound => "address bound",
+            State::AddressQuery => "address query",
+            State::AddressResolved => "address resolved",
+            State::RouteQuery => "route query",
+            State::RouteResolved => "route resolved",
+            State::Listening => "listening",
+            State::Connect => "connect",
+            State::Disconnect => "disconnect",
+            State::DeviceRemoved => "device removed",
+        })
+    }
 }
 
 /// What the driver knows about the path to a peer.

@@ -17,6 +17,7 @@ use net::{Direction, signal};
 use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
 use crate::clock::wall_time;
+use crate::diagnostics::work_name;
 use crate::options::{OpenError, OpenOptions};
 use crate::simulation;
 use crate::sockets::DeviceSockets;
@@ -367,7 +368,8 @@ fn comment(device: &Device, ours: Qpn, direction: Direction, packet: &[u8]) -> O
     let number = ours.value();
     match (queue_pair.request_at(packet.psn), direction) {
         (Some((id, work)), _) if to_own_request => {
-            Some(format!("{work:?} wr_id {id} of QP {number:#x}"))
+            let work = work_name(work);
+            Some(format!("{work} wr_id {id} of QP {number:#x}"))
         }
         (_, Direction::Transmit) if is_answer => Some(format!("answer of QP {number:#x}")),
         (_, Direction::Transmit) => Some(format!("request of QP {number:#x}")),

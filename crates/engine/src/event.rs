@@ -47,3 +47,41 @@ pub enum AsyncEvent {
     /// Another event of a device of the system: its number in `enum ibv_event_type`.
     Other(u32),
 }
+
+impl AsyncEvent {
+    /// Its number in `enum ibv_event_type`.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::CompletionQueueError(_) => 0,
+            Self::QueuePairFatal(_) => 1,
+            Self::RequestError(_) => 2,
+            Self::AccessError(_) => 3,
+            Self::CommunicationEstablished(_) => 4,
+            Self::SendQueueDrained(_) => 5,
+            Self::PortActive => 9,
+            Self::PortError => 10,
+            Self::SharedReceiveLimit(_) => 15,
+            Self::LastReceiveReached(_) => 16,
+            Self::Other(code) => code,
+        }
+    }
+
+    /// The queue pair that it is about.
+    #[must_use]
+    pub const fn queue_pair(self) -> Option<Qpn> {
+        match self {
+            Self::QueuePairFatal(number)
+            | Self::RequestError(number)
+            | Self::AccessError(number)
+            | Self::CommunicationEstablished(number)
+            | Self::SendQueueDrained(number)
+            | Self::LastReceiveReached(number) => Some(number),
+            Self::CompletionQueueError(_)
+            | Self::SharedReceiveLimit(_)
+            | Self::PortError
+            | Self::PortActive
+            | Self::Other(_) => None,
+        }
+    }
+}

@@ -46,7 +46,7 @@ pub enum PostError {
     #[error("the result of a READ or an atomic can't be inline: name registered memory for it")]
     InlineResult,
     /// The state of the queue pair does not allow it.
-    #[error("the queue pair is in state {0:?}, which does not accept this request")]
+    #[error("the queue pair is in state {0}, which does not accept this request")]
     WrongState(State),
     /// The queue pair type does not support the work.
     #[error("this queue pair type does not support the work")]

@@ -4,6 +4,8 @@ mod attributes;
 mod queue_pair_type;
 mod transition;
 
+use std::fmt;
+
 pub use attributes::{Attribute, Attributes};
 pub use queue_pair_type::QueuePairType;
 pub use transition::ModifyError;
@@ -30,6 +32,21 @@ pub enum State {
     SendQueueError = 5,
     /// ERR (IBA 10.3.1.7): all requests are flushed, and packets are ignored.
     Error = 6,
+}
+
+impl fmt::Display for State {
+    /// Its name in the specification: `RTS`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reset => "RESET",
+            Self::Initialized => "INIT",
+            Self::ReadyToReceive => "RTR",
+            Self::ReadyToSend => "RTS",
+            Self::SendQueueDrain => "SQD",
+            Self::SendQueueError => "SQE",
+            Self::Error => "ERR",
+        })
+    }
 }
 
 impl State {

@@ -82,7 +82,7 @@ impl Moment<'_> {
     }
 
     /// The queue pair that sent a packet. Our own captures name it in a comment: `request of QP 0x11`,
-    /// `answer of QP 0x11`, or `Send wr_id 7 of QP 0x11`, which is the requester and therefore not the
+    /// `answer of QP 0x11`, or `SEND wr_id 7 of QP 0x11`, which is the requester and therefore not the
     /// sender of a response. The direction is not needed: other tools remove it.
     fn sender(&self, packet: &WirePacket<'_>) -> Option<Qpn> {
         let (before, number) = self.comment?.rsplit_once(" of QP 0x")?;
@@ -416,7 +416,11 @@ impl Collection {
         self.summary.async_events = unexpected
             .map(|event| {
                 let time = i64::try_from(event.time).unwrap_or(i64::MAX);
-                (time, event.work.clone())
+                let name = match event.queue_pair {
+                    Some(number) => format!("{} of QP {:#x}", event.work, number.value()),
+                    None => event.work.clone(),
+                };
+                (time, name)
             })
             .collect();
         self.summary.start = Duration::from_nanos(start);

@@ -247,7 +247,7 @@ fn a_capture_has_every_packet_with_its_work_request() {
         let parts = bytes.windows(text.len());
         parts.filter(|part| *part == text.as_bytes()).count()
     };
-    let count = || count_of("Write wr_id 4711");
+    let count = || count_of("RDMA WRITE wr_id 4711");
     // A program that crashes later leaves the packets that it sent.
     assert!(count() >= 3, "{} packets are in the file", count());
     pair.left.success();
@@ -258,4 +258,32 @@ fn a_capture_has_every_packet_with_its_work_request() {
         let noted = count_of(&format!("ROCI_EVENT={event}\nROCI_WR_ID=4711\n"));
         assert_eq!(noted, 1, "{event}");
     }
+}
+
+#[test]
+fn a_capture_names_an_asynchronous_event_as_the_verbs_do() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("access-error.pcapng");
+    let options = OpenOptions {
+        capture: Some(path.clone()),
+        ..OpenOptions::default()
+    };
+    let pair = ConnectedPair::with(
+        "127.52.9.1",
+        "127.52.9.2",
+        &options,
+        ConnectOptions::default(),
+    );
+    let mut remote = pair.left.memory.remote(0);
+    remote.key = rocinante::Key::new(remote.key.value() ^ 1);
+    let request = Request::write(remote).inline(b"no");
+    pair.from_right.post_send(request).expect("room");
+    pair.left.context.wait_event(TIMEOUT).expect("an event");
+    let number = format!("{:#x}", pair.from_left.number().value());
+    drop(pair);
+    let bytes = std::fs::read(&path).expect("the capture is there");
+    let text = String::from_utf8_lossy(&bytes);
+    let message = format!("asynchronous event: IBV_EVENT_QP_ACCESS_ERR of QP {number}\n");
+    assert!(text.contains(&message), "{message}");
+    let fields = format!("ROCI_WORK=IBV_EVENT_QP_ACCESS_ERR\nROCI_QP={number}\n");
+    assert!(text.contains(&fields), "{fields}");
 }

@@ -63,7 +63,7 @@ impl fmt::Display for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Layer::Base => f.write_str("the BTH"),
-            Layer::Extensions(opcode) => write!(f, "the headers of {opcode:?}"),
+            Layer::Extensions(opcode) => write!(f, "the headers of {opcode}"),
         }
     }
 }
@@ -96,7 +96,7 @@ pub enum ParseError {
         found: usize,
     },
     /// The opcode carries no payload, but the packet has one.
-    #[error("{opcode:?} carries no payload, but {found} bytes follow its headers")]
+    #[error("{opcode} carries no payload, but {found} bytes follow its headers")]
     UnexpectedPayload {
         /// The opcode.
         opcode: Opcode,

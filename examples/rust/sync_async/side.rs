@@ -51,7 +51,7 @@ impl Side {
     /// Checks a completion. Returns whether it is that of a receive.
     pub(crate) fn take(&self, completion: &Completion) -> anyhow::Result<bool> {
         let status = completion.status;
-        ensure!(status == Status::Success, "{:?}: {status}", completion.work);
+        ensure!(status == Status::Success, "a request failed: {status}");
         Ok(completion.id == RECEIVE)
     }
 

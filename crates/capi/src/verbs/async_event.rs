@@ -71,35 +71,18 @@ fn next(open: &OpenDevice) -> Result<Option<abi::ibv_async_event>, Errno> {
 impl OpenDevice {
     /// The event for C; `None` if its object is destroyed.
     fn explain(&self, event: AsyncEvent) -> Option<abi::ibv_async_event> {
-        let of_port = |event_type| {
-            Some(abi::ibv_async_event {
-                element: std::ptr::without_provenance_mut(usize::from(PORT)),
-                event_type,
-            })
-        };
+        let event_type = event.code();
         let objects = self.objects();
-        let of_pair = |number| objects.queue_pairs.get(number);
-        let (subject, event_type) = match &event {
-            AsyncEvent::CompletionQueueError(id) => {
-                (objects.completion_queues.get(id), abi::IBV_EVENT_CQ_ERR)
+        let subject = match event {
+            AsyncEvent::CompletionQueueError(id) => objects.completion_queues.get(&id),
+            AsyncEvent::SharedReceiveLimit(id) => objects.receive_queues.get(&id),
+            AsyncEvent::PortError | AsyncEvent::PortActive | AsyncEvent::Other(_) => {
+                return Some(abi::ibv_async_event {
+                    element: std::ptr::without_provenance_mut(usize::from(PORT)),
+                    event_type,
+                });
             }
-            AsyncEvent::QueuePairFatal(number) => (of_pair(number), abi::IBV_EVENT_QP_FATAL),
-            AsyncEvent::RequestError(number) => (of_pair(number), abi::IBV_EVENT_QP_REQ_ERR),
-            AsyncEvent::AccessError(number) => (of_pair(number), abi::IBV_EVENT_QP_ACCESS_ERR),
-            AsyncEvent::CommunicationEstablished(number) => {
-                (of_pair(number), abi::IBV_EVENT_COMM_EST)
-            }
-            AsyncEvent::SendQueueDrained(number) => (of_pair(number), abi::IBV_EVENT_SQ_DRAINED),
-            AsyncEvent::LastReceiveReached(number) => {
-                (of_pair(number), abi::IBV_EVENT_QP_LAST_WQE_REACHED)
-            }
-            AsyncEvent::SharedReceiveLimit(id) => (
-                objects.receive_queues.get(id),
-                abi::IBV_EVENT_SRQ_LIMIT_REACHED,
-            ),
-            AsyncEvent::PortError => return of_port(abi::IBV_EVENT_PORT_ERR),
-            AsyncEvent::PortActive => return of_port(abi::IBV_EVENT_PORT_ACTIVE),
-            AsyncEvent::Other(number) => return of_port(*number),
+            of_pair => (of_pair.queue_pair()).and_then(|number| objects.queue_pairs.get(&number)),
         };
         let subject = subject?;
         subject.unacknowledged.add();

@@ -361,7 +361,7 @@ impl Demo {
         let status = completion.status;
         ensure!(
             status == Status::Success,
-            "{name} failed with status {status:?}; run `roci doctor` to find out why"
+            "{name} failed: {status}; run `roci doctor` to find out why"
         );
         Ok(begin.elapsed())
     }

@@ -399,9 +399,9 @@ fn explain(status: Status) -> String {
         }
         Status::ReceiverNotReady => "the peer has no receives left; raise -r".to_owned(),
         Status::RemoteAccess | Status::RemoteInvalidRequest => {
-            format!("the peer rejected a request ({status:?}); use the same version of roci")
+            format!("the peer rejected a request: {status}; use the same version of roci")
         }
-        other => format!("a request failed with status {other:?}; `roci doctor` may know why"),
+        other => format!("a request failed: {other}; `roci doctor` may know why"),
     }
 }
 

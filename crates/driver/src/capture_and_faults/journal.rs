@@ -46,11 +46,19 @@ const RECEIVE: &str = "receive";
 
 /// Records an asynchronous event.
 pub(super) fn event(capture: &Capture, event: AsyncEvent) {
-    let message = format!("asynchronous event: {event:?}");
+    let name = errors::entry(CodeKind::Event, event.code()).map_or("unknown", |entry| entry.c_name);
+    let (message, number) = match event.queue_pair() {
+        Some(number) => (
+            format!("asynchronous event: {name} of QP {:#x}", number.value()),
+            Some(queue_pair(number)),
+        ),
+        None => (format!("asynchronous event: {name}"), None),
+    };
     let fields = [
         ("ROCI_EVENT", "async".to_owned()),
-        ("ROCI_WORK", format!("{event:?}")),
+        ("ROCI_WORK", name.to_owned()),
     ];
+    let fields: Vec<_> = fields.into_iter().chain(number).collect();
     write(capture, &message, &fields);
 }
 
@@ -81,7 +89,7 @@ fn request(
     work: &str,
     length: u64,
 ) -> Vec<(&'static str, String)> {
-    let number = number.map(|number| ("ROCI_QP", format!("{:#x}", number.value())));
+    let number = number.map(queue_pair);
     let fields = [
         ("ROCI_EVENT", kind.to_owned()),
         ("ROCI_WR_ID", id.to_string()),
@@ -89,6 +97,10 @@ fn request(
         ("ROCI_LENGTH", length.to_string()),
     ];
     fields.into_iter().chain(number).collect()
+}
+
+fn queue_pair(number: Qpn) -> (&'static str, String) {
+    ("ROCI_QP", format!("{:#x}", number.value()))
 }
 
 fn write(capture: &Capture, message: &str, fields: &[(&str, String)]) {

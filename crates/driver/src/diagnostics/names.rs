@@ -1,7 +1,7 @@
 //! Names of things in diagnostics.
 
 use engine::incident::Peer;
-use engine::{Access, Attribute, CompletedWork, QueuePairType, RemoteMemory, State, Work};
+use engine::{Access, Attribute, CompletedWork, RemoteMemory, Work};
 use wire::Qpn;
 
 pub(super) fn queue_pair(number: Qpn) -> String {
@@ -10,29 +10,6 @@ pub(super) fn queue_pair(number: Qpn) -> String {
 
 pub(super) fn peer(peer: Peer) -> String {
     format!("QP {} at {}", peer.queue_pair, peer.address)
-}
-
-pub(super) const fn kind(kind: QueuePairType) -> &'static str {
-    match kind {
-        QueuePairType::Rc => "RC",
-        QueuePairType::Uc => "UC",
-        QueuePairType::Ud => "UD",
-        QueuePairType::XrcInitiator => "XRC send",
-        QueuePairType::XrcTarget => "XRC receive",
-        QueuePairType::Management => "management",
-    }
-}
-
-pub(super) const fn state(state: State) -> &'static str {
-    match state {
-        State::Reset => "RESET",
-        State::Initialized => "INIT",
-        State::ReadyToReceive => "RTR",
-        State::ReadyToSend => "RTS",
-        State::SendQueueDrain => "SQD",
-        State::SendQueueError => "SQE",
-        State::Error => "ERR",
-    }
 }
 
 const ATTRIBUTES: [(Attribute, &str); 20] = [

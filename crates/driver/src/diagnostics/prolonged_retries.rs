@@ -54,7 +54,6 @@ pub(super) fn retried(
 /// Requests for a queue pair that is not ready.
 pub(super) fn early_packet(queue_pair: Qpn, state: State, from: IpAddr) -> Diagnostic {
     let about = names::queue_pair(queue_pair);
-    let state = names::state(state);
     let what =
         format!("{from} sends requests to {about}, which is still in {state}: they are dropped.");
     Diagnostic::new(about, what, &cause::PEER_NOT_READY)

@@ -18,12 +18,8 @@ use super::{Diagnostic, names, row_towards};
 pub(super) fn modify(device: &Device, change: &RejectedModify) -> Diagnostic {
     let about = names::queue_pair(change.queue_pair);
     let to = change.attributes.state.unwrap_or(change.state);
-    let kind = names::kind(change.kind);
-    let from = names::state(change.state);
-    let asked = format!(
-        "{about} ({kind}) can't go from {from} to {}",
-        names::state(to)
-    );
+    let (kind, from) = (change.kind, change.state);
+    let asked = format!("{about} ({kind}) can't go from {from} to {to}");
     let (wrong, cause) = wrong_with(device, change);
     let number = match change.error {
         ModifyError::Path(error) => number_of(error),
@@ -45,8 +41,7 @@ fn wrong_with(device: &Device, change: &RejectedModify) -> (String, &'static Cau
         ModifyError::Path(error) => wrong_path(device, change.attributes.path, error),
         ModifyError::OutOfRange { attribute } => out_of_range(device, change, attribute),
         ModifyError::OtherState(state) => {
-            let now = names::state(state);
-            let wrong = format!("it is in {now}, not in the state of cur_qp_state.");
+            let wrong = format!("it is in {state}, not in the state of cur_qp_state.");
             (wrong, &cause::OTHER_STATE)
         }
         ModifyError::Missing { .. } | ModifyError::NotAllowed { .. } => masks(change),
@@ -240,7 +235,7 @@ pub(super) fn post(
     let about = names::queue_pair(queue_pair);
     let work = names::with_article(names::completed(work));
     let reason = match error {
-        PostError::WrongState(_) => format!("the queue pair is in {}.", names::state(state)),
+        PostError::WrongState(_) => format!("the queue pair is in {state}."),
         PostError::QueueFull => "the queue is full.".to_owned(),
         PostError::SharedReceive => "the queue pair uses a shared receive queue.".to_owned(),
         other => format!("{other}."),

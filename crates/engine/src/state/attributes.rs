@@ -1,5 +1,7 @@
 //! The attributes of a queue pair.
 
+use std::fmt;
+
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use super::State;
@@ -50,6 +52,13 @@ bitflags::bitflags! {
         const MIGRATION = 1 << 18;
         /// The peer's queue pair number.
         const DESTINATION = 1 << 20;
+    }
+}
+
+impl fmt::Display for Attribute {
+    /// `PATH | DESTINATION`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Queue pair types.
 
+use std::fmt;
+
 use wire::Transport;
 
 /// The type of a queue pair.
@@ -17,6 +19,19 @@ pub enum QueuePairType {
     XrcTarget,
     /// Queue pair 1: management datagrams with a well-known Q_Key.
     Management,
+}
+
+impl fmt::Display for QueuePairType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QueuePairType::Rc => "RC",
+            QueuePairType::Uc => "UC",
+            QueuePairType::Ud => "UD",
+            QueuePairType::XrcInitiator => "XRC send",
+            QueuePairType::XrcTarget => "XRC receive",
+            QueuePairType::Management => "management",
+        })
+    }
 }
 
 impl QueuePairType {

@@ -19,7 +19,7 @@ pub enum ModifyError {
     #[error("the device was opened before a fork and stays with the parent: open it again")]
     OpenedBeforeFork,
     /// The transition is illegal.
-    #[error("a {kind:?} queue pair cannot go from {from:?} to {to:?}")]
+    #[error("a queue pair of type {kind} cannot go from {from} to {to}")]
     IllegalTransition {
         /// The queue pair type.
         kind: QueuePairType,
@@ -29,10 +29,10 @@ pub enum ModifyError {
         to: State,
     },
     /// The queue pair is not in the state that the caller expects.
-    #[error("the queue pair is in state {0:?}, not in the given current state")]
+    #[error("the queue pair is in state {0}, not in the given current state")]
     OtherState(State),
     /// A required attribute is missing.
-    #[error("going from {from:?} to {to:?} needs {missing:?}")]
+    #[error("going from {from} to {to} needs {missing}")]
     Missing {
         /// The present state.
         from: State,
@@ -42,7 +42,7 @@ pub enum ModifyError {
         missing: Attribute,
     },
     /// The transition does not allow an attribute.
-    #[error("going from {from:?} to {to:?} cannot change {surplus:?}")]
+    #[error("going from {from} to {to} cannot change {surplus}")]
     NotAllowed {
         /// The present state.
         from: State,
@@ -55,7 +55,7 @@ pub enum ModifyError {
     #[error("the path cannot be used: {0}")]
     Path(#[from] AddressError),
     /// A value is out of range.
-    #[error("{attribute:?} is out of range")]
+    #[error("{attribute} is out of range")]
     OutOfRange {
         /// The attribute.
         attribute: Attribute,
@@ -315,6 +315,8 @@ mod tests {
                 missing: Attribute::ACCESS
             }
         );
+        let words = "going from RESET to INIT needs ACCESS";
+        assert_eq!(error.to_string(), words);
     }
 
     // IBA 11.2.4.2

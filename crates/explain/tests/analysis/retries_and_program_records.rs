@@ -40,12 +40,23 @@ impl OwnCapture {
     }
 
     fn packet(&mut self, frame: &Frame, flags: Option<u32>, comment: Option<&str>) -> &mut Self {
+        self.packet_of(frame, frame.ethernet.len(), flags, comment)
+    }
+
+    /// A packet of which this many bytes were on the wire.
+    fn packet_of(
+        &mut self,
+        frame: &Frame,
+        length: usize,
+        flags: Option<u32>,
+        comment: Option<&str>,
+    ) -> &mut Self {
         let comment = comment.map(|comment| EnhancedPacketOption::Comment(comment.into()));
         let flags = flags.map(EnhancedPacketOption::Flags);
         let block = EnhancedPacketBlock {
             interface_id: 0,
             timestamp: frame.time,
-            original_len: frame.ethernet.len() as u32,
+            original_len: length as u32,
             data: Cow::Borrowed(&frame.ethernet),
             options: comment.into_iter().chain(flags).collect(),
         };
@@ -134,7 +145,7 @@ fn failed_completion_shows_that_the_sender_gave_up() {
     let number = analysis("gold-rnr");
     let number = number.number_at(number.packets[0].connection, explain::Side::Left);
     let number = number.expect("the connection manager named it").value();
-    let comment = format!("Send wr_id 7 of QP {number:#x}");
+    let comment = format!("SEND wr_id 7 of QP {number:#x}");
     let mut capture = OwnCapture::of("sender (process 1)");
     for frame in &frames {
         capture.packet(frame, Some(OUTBOUND), Some(&comment));
@@ -180,7 +191,7 @@ fn comment_names_the_sender_without_a_direction() {
     // Without the management datagrams, which name the queue pairs.
     let is_request = |frame: &&Frame| frame.ip().len() == 20 + 8 + 12 + 16 + 4;
     for frame in frames.iter().filter(is_request) {
-        capture.packet(frame, None, Some("Send wr_id 7 of QP 0xabc, edited"));
+        capture.packet(frame, None, Some("SEND wr_id 7 of QP 0xabc, edited"));
     }
     let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
     let connection = analysis
@@ -309,4 +320,81 @@ fn work_request_is_told_from_its_post_to_its_poll() {
         assert!(line.contains(word), "{word}: {line}");
     }
     assert!(text.contains("3 of posts and completions"), "{text}");
+}
+
+#[test]
+fn asynchronous_event_names_its_queue_pair() {
+    let frames = frames("gold-send");
+    let mut capture = OwnCapture::of("server (process 1)");
+    for frame in &frames {
+        capture.packet(frame, Some(INBOUND), None);
+    }
+    let event = "ROCI_EVENT=async\nROCI_WORK=IBV_EVENT_QP_ACCESS_ERR\nROCI_QP=0x6ba8c7";
+    capture.note(frames[0].time, event);
+    let event = "ROCI_EVENT=async\nROCI_WORK=IBV_EVENT_PORT_ERR";
+    capture.note(frames[0].time, event);
+    let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    let text = text(&analysis, &View::default());
+    for event in [
+        "IBV_EVENT_QP_ACCESS_ERR of QP 0x6ba8c7\n",
+        "IBV_EVENT_PORT_ERR\n",
+    ] {
+        assert!(text.contains(event), "{event}: {text}");
+    }
+}
+
+#[test]
+fn cut_off_capture_counts_records_of_programs_as_frames() {
+    let frames = frames("gold-send");
+    let mut capture = OwnCapture::of("client (process 1)");
+    capture.note(
+        frames[0].time,
+        "ROCI_EVENT=async\nROCI_WORK=IBV_EVENT_PORT_ERR",
+    );
+    for frame in &frames {
+        capture.packet(frame, Some(OUTBOUND), None);
+    }
+    let bytes = capture.bytes();
+    let analysis = Analysis::read(&bytes[..bytes.len() - 3]).expect("a capture");
+    let [remark] = &analysis.capture.remarks[..] else {
+        panic!("{:?}", analysis.capture.remarks);
+    };
+    let last = format!("up to frame {}, is read", frames.len());
+    assert!(remark.contains(&last), "{last}: {remark}");
+}
+
+#[test]
+fn packet_that_arrives_twice_is_reported_as_a_copy() {
+    let frames = frames("gold-send");
+    let mut capture = OwnCapture::of("both ends (process 1)");
+    for frame in &frames {
+        for flags in [OUTBOUND, INBOUND, INBOUND] {
+            capture.packet(frame, Some(flags), None);
+        }
+    }
+    let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    assert_eq!(analysis.packets.len(), frames.len(), "copies are left out");
+    let text = text(&analysis, &View::default());
+    let sentence = format!("{} packets arrived again although sent once", frames.len());
+    assert!(text.contains(&sentence), "{sentence}: {text}");
+}
+
+#[test]
+fn packets_without_all_of_their_headers_are_counted() {
+    let mut capture = OwnCapture::of("client (process 1)");
+    let mut cut = frames("gold-send");
+    for frame in &mut cut[2..] {
+        // Ethernet, IP, UDP and a part of the BTH.
+        frame.ethernet.truncate(14 + 20 + 8 + 6);
+    }
+    for (frame, whole) in cut.iter().zip(frames("gold-send")) {
+        capture.packet_of(frame, whole.ethernet.len(), None, None);
+    }
+    let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    let remark = format!(
+        "{} packets were captured without all of their headers",
+        cut.len() - 2
+    );
+    let remarks = analysis.capture.remarks.join(" ");
+    assert!(remarks.contains(&remark), "{remark}: {remarks}");
 }

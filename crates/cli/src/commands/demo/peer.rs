@@ -101,7 +101,7 @@ impl Peer {
         let completion = self.completions.wait_for(COMPLETION_TIMEOUT);
         let completion = completion.context("the message did not arrive in time")?;
         if completion.status != Status::Success {
-            bail!("the receive failed with status {:?}", completion.status);
+            bail!("the receive failed: {}", completion.status);
         }
         let bytes = self.inbox.to_vec(0..completion.length as usize);
         Ok(String::from_utf8_lossy(&bytes).into_owned())
