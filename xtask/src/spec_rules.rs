@@ -24,11 +24,10 @@ the rule requires, which code obeys it, and which tests check it. A rule has one
 
 - `C9-92`, `o10-37.2.30`: a compliance statement of a chapter. `C` is required of every device, `o` of devices with an option;
 - `CA17-22`, `oA19-28`: the same, of an annex. A14 is XRC, A17 RoCEv2, A19 FLUSH and ATOMIC WRITE;
-- `IBA 10.3.1.4`, `Annex A17.4.5.2`: a section, where the rule has no statement of its own or we know no number for it;
+- `IBA 10.3.1`, `Annex A17.4.5.2`: a section, where the rule has no statement of its own or we know no number for it;
 - `IBA \"Title\"`: a table or section, whose number differs between releases of the specification.
 
-Sections are numbered as in release 1.2.1. That 10.3.1 describes the states of queue pairs is confirmed by public texts that quote
-this release; the numbers of its subsections, 10.3.1.1 to 10.3.1.7, are cited from memory. Checks without a number follow the Linux kernel (`rxe`, `ib_cm`); their comments say so.
+Sections are numbered as in release 1.2.1. Checks without a number follow the Linux kernel (`rxe`, `ib_cm`); their comments say so.
 The simulator counts as a test.
 [interop.md](interop.md) and [conformance.md](conformance.md) list what was tested with other implementations.
 
@@ -340,7 +339,7 @@ pub enum State {
     #[test]
     fn meaning_is_the_sentence_that_cites_the_rule() {
         let code = "\
-/// First. RESET (IBA 10.3.1.1): the state
+/// First. RESET (IBA 10.3.1): the state
 /// after creation. More.
 Reset = 0,
 ";

@@ -14,23 +14,25 @@ pub(crate) use transition::{check, missing_and_surplus};
 
 /// The state of a queue pair.
 ///
+/// IBA 10.3.1: the state decides which requests a queue pair accepts, and whether it sends and receives.
+///
 /// The values are those of `enum ibv_qp_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
-    /// RESET (IBA 10.3.1.1): the state after creation, which accepts no requests and no packets.
+    /// RESET: the state after creation, which accepts no requests and no packets.
     Reset = 0,
-    /// INIT (IBA 10.3.1.2): it accepts receives, but no packets.
+    /// INIT: it accepts receives, but no packets.
     Initialized = 1,
-    /// RTR (IBA 10.3.1.3): it executes requests of its peer, but accepts no sends.
+    /// RTR: it executes requests of its peer, but accepts no sends.
     ReadyToReceive = 2,
-    /// RTS (IBA 10.3.1.4): it also sends.
+    /// RTS: it also sends.
     ReadyToSend = 3,
-    /// SQD (IBA 10.3.1.5): it finishes the requests that it has begun and begins no others.
+    /// SQD: it finishes the requests that it has begun and begins no others.
     SendQueueDrain = 4,
-    /// SQE (IBA 10.3.1.6): a send of an unreliable service failed, and receiving continues.
+    /// SQE: a send of an unreliable service failed, and receiving continues.
     SendQueueError = 5,
-    /// ERR (IBA 10.3.1.7): all requests are flushed, and packets are ignored.
+    /// ERR: all requests are flushed, and packets are ignored.
     Error = 6,
 }
 

@@ -154,7 +154,7 @@ fn oversize_datagram_is_not_sent_and_moves_the_send_queue_to_error() {
     peer.completes([(5, Status::Success)]);
 }
 
-// IBA 10.3.1.6
+// IBA 10.3.1
 #[test]
 fn unusable_local_key_moves_the_send_queue_to_error() {
     let mut peer = Conversation::with(datagrams());

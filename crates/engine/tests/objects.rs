@@ -444,7 +444,7 @@ fn invalid_modify_is_rejected_with_a_reason_and_changes_nothing() {
     assert!(matches!(error, Err(ModifyError::Path(_))));
 }
 
-// IBA 10.3.1.7
+// IBA 10.3.1
 #[test]
 fn queue_pair_in_reset_does_not_go_to_error() {
     for (state, then) in [

@@ -244,7 +244,7 @@ fn messages_are_sent_without_ackreq_and_complete_when_sent() {
     peer.receives_nothing(at(100_000));
 }
 
-// IBA 10.3.1.6
+// IBA 10.3.1
 #[test]
 fn failed_send_moves_the_send_queue_to_error_and_receiving_continues() {
     let (mut peer, memory) = with_receives(2);

@@ -131,13 +131,13 @@ const fn row(
 /// attributes.
 #[rustfmt::skip]
 static TRANSITIONS: &[Transition] = &[
-    // IBA 10.3.1.2
+    // To INIT.
     row(CONNECTED,       Reset,          Initialized,    PORT.union(ACCESS),          NONE),
     row(DATAGRAM,        Reset,          Initialized,    PORT.union(QUEUE_KEY),       NONE),
     row(CONNECTED,       Initialized,    Initialized,    NONE,                        PORT.union(ACCESS)),
     row(DATAGRAM,        Initialized,    Initialized,    NONE,                        PORT.union(QUEUE_KEY)),
 
-    // IBA 10.3.1.3
+    // To RTR.
     row(&[Rc, XrcTarget], Initialized,   ReadyToReceive, PEER.union(RESPONDER),       OPTIONAL_IN_RTR),
     row(&[Uc],           Initialized,    ReadyToReceive, PEER,                        OPTIONAL_IN_RTR),
     // Annex A14: an XRC initiator has no responder and an XRC target no requester. Both accept the
@@ -145,7 +145,7 @@ static TRANSITIONS: &[Transition] = &[
     row(&[XrcInitiator], Initialized,    ReadyToReceive, PEER,                        OPTIONAL_IN_RTR.union(RESPONDER)),
     row(DATAGRAM,        Initialized,    ReadyToReceive, NONE,                        Attribute::PARTITION.union(QUEUE_KEY)),
 
-    // IBA 10.3.1.4
+    // To RTS.
     row(&[Rc, XrcInitiator], ReadyToReceive, ReadyToSend, REQUESTER.union(SEND_PSN),  OPTIONAL_IN_RTS),
     row(&[XrcTarget],    ReadyToReceive, ReadyToSend,    Attribute::ACK_TIMEOUT.union(SEND_PSN), OPTIONAL_IN_RTS.union(REQUESTER)),
     row(&[Uc],           ReadyToReceive, ReadyToSend,    SEND_PSN,                    OPTIONAL_IN_RTS),
@@ -153,13 +153,13 @@ static TRANSITIONS: &[Transition] = &[
 
     row(CONNECTED,       ReadyToSend,    ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
     row(DATAGRAM,        ReadyToSend,    ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
-    // IBA 10.3.1.5
+    // To SQD, and back.
     row(ALL,             ReadyToSend,    SendQueueDrain, NONE,                        Attribute::DRAIN_EVENT),
     row(CONNECTED,       SendQueueDrain, ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
     row(DATAGRAM,        SendQueueDrain, ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
     row(CONNECTED,       SendQueueDrain, SendQueueDrain, NONE,                        OPTIONAL_IN_SQD),
     row(DATAGRAM,        SendQueueDrain, SendQueueDrain, NONE,                        QUEUE_KEY.union(Attribute::PARTITION)),
-    // IBA 10.3.1.6
+    // From SQE.
     row(UNRELIABLE,      SendQueueError, ReadyToSend,    NONE,                        QUEUE_KEY.union(ACCESS).union(Attribute::CURRENT_STATE)),
 ];
 
@@ -171,8 +171,7 @@ fn transition_attributes(
 ) -> Option<(Attribute, Attribute)> {
     match (from, to) {
         (_, Reset) => Some((NONE, NONE)),
-        // IBA 10.3.1.7 also allows Reset to Error. Linux (`ib_modify_qp_is_ok`) and its devices do
-        // not.
+        // Linux (`ib_modify_qp_is_ok`) and its devices do not go from Reset to Error.
         (from, Error) if from != Reset => Some((NONE, NONE)),
         _ => TRANSITIONS
             .iter()

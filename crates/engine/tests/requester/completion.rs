@@ -144,7 +144,7 @@ fn local_work_completes_in_order() {
     ]);
 }
 
-// IBA 10.3.1.7
+// IBA 10.3.1
 #[test]
 fn going_to_error_flushes_sends_in_order_even_unsignaled() {
     let mut peer = Conversation::new();
@@ -163,7 +163,7 @@ fn going_to_error_flushes_sends_in_order_even_unsignaled() {
     peer.completes([]);
 }
 
-// IBA 10.3.1.1
+// IBA 10.3.1
 #[test]
 fn going_to_reset_discards_everything_silently() {
     let mut peer = Conversation::new();

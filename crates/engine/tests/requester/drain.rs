@@ -16,7 +16,7 @@ fn drains(peer: &mut Conversation) {
     });
 }
 
-// IBA 10.3.1.5
+// IBA 10.3.1
 #[test]
 fn draining_queue_finishes_begun_requests_raises_an_event_and_resumes() {
     let mut peer = Conversation::new();
@@ -81,7 +81,7 @@ fn begun_message_is_sent_completely_and_retransmitted_while_draining() {
     peer.receives_nothing(at(101));
 }
 
-// IBA 10.3.1.5
+// IBA 10.3.1
 #[test]
 fn requests_that_have_not_begun_wait_and_the_queue_is_drained() {
     let mut peer = Conversation::new();

@@ -21,7 +21,7 @@ fn bytes(length: u32) -> Segment {
     }
 }
 
-// IBA 10.3.1.3, IBA 10.3.1.4
+// IBA 10.3.1
 #[test]
 fn sends_are_accepted_only_in_ready_to_send() {
     for state in [State::Reset, State::Initialized, State::ReadyToReceive] {
@@ -34,7 +34,7 @@ fn sends_are_accepted_only_in_ready_to_send() {
     }
 }
 
-// IBA 10.3.1.1, IBA 10.3.1.2
+// IBA 10.3.1
 #[test]
 fn receives_are_accepted_from_init_on() {
     for state in [State::Initialized, State::ReadyToReceive] {
@@ -53,7 +53,7 @@ fn receives_are_accepted_from_init_on() {
     assert_eq!(rejected, Err(PostError::WrongState(State::Reset)));
 }
 
-// IBA 10.3.1.7
+// IBA 10.3.1
 #[test]
 fn sends_in_the_error_state_are_flushed() {
     let mut peer = Conversation::new();

@@ -127,7 +127,7 @@ fn congestion_notification_is_counted() {
     assert_only_counted(peer, |counters| &mut counters.congestion_notifications);
 }
 
-// IBA 10.3.1.1, IBA 10.3.1.2
+// IBA 10.3.1
 #[test]
 fn packet_before_ready_to_receive_is_dropped() {
     for state in [State::Reset, State::Initialized] {
@@ -140,7 +140,7 @@ fn packet_before_ready_to_receive_is_dropped() {
     }
 }
 
-// IBA 10.3.1.7
+// IBA 10.3.1
 #[test]
 fn packet_in_the_error_state_is_dropped() {
     let mut peer = ready();

@@ -169,7 +169,7 @@ fn credits_are_not_reported_if_disabled() {
     assert_eq!(peer.received(at(1))[0].credits(), None);
 }
 
-// IBA 10.3.1.3
+// IBA 10.3.1
 #[test]
 fn first_packet_in_ready_to_receive_establishes_communication_once() {
     let mut peer = Conversation::with(Setup {
@@ -232,7 +232,7 @@ fn first_packet_in_ready_to_send_raises_no_event() {
     peer.raises([]);
 }
 
-// IBA 10.3.1.5
+// IBA 10.3.1
 #[test]
 fn draining_queue_pair_still_receives() {
     let (mut peer, _) = with_receives(1);
@@ -242,7 +242,7 @@ fn draining_queue_pair_still_receives() {
     peer.completes([(1, Status::Success)]);
 }
 
-// IBA 10.3.1.1
+// IBA 10.3.1
 #[test]
 fn reset_queue_pair_starts_again() {
     let (mut peer, _) = with_receives(2);
