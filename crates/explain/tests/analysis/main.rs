@@ -3,6 +3,7 @@
 // The fuzz crate needs libFuzzer and a nightly compiler. Its functions do not.
 #[path = "../../../../fuzz/src/captures.rs"]
 mod captures;
+mod datagram_services;
 mod file_formats;
 mod golden;
 mod hostile_captures;
