@@ -90,6 +90,8 @@ mod tests {
         let odd = batch(&[44, 44, 8]);
         assert_eq!(divider.size(&flow(), &odd), Some(60));
         assert_eq!(divider.size(&flow(), &odd), Some(60));
+        let shortest = batch(&[0, 0]);
+        assert_eq!(divider.size(&flow(), &shortest), Some(SHORTEST));
     }
 
     #[test]

@@ -133,3 +133,17 @@ fn by_frequency(counts: &[u64; 256]) -> Vec<OpcodeCount> {
     });
     counts.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_sorted_times() {
+        let times = ResponseTimes::of((1..=100).rev().collect());
+        assert_eq!((times.count, times.minimum, times.maximum), (100, 1, 100));
+        assert_eq!((times.median, times.percentile_99), (51, 100));
+        // 1, 2 to 3, 4 to 7 and so on.
+        assert_eq!(times.histogram, [0, 1, 2, 4, 8, 16, 32, 37]);
+    }
+}

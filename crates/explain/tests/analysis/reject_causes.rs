@@ -1,11 +1,11 @@
 //! The causes of a rejected request fit its operation.
 
-use explain::Analysis;
+use explain::{Analysis, Role};
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use wire::{Datagram, ICRC_LENGTH, Packet, Syndrome, icrc};
 
-use crate::kernel_captures::{analysed, frames};
+use crate::kernel_captures::{analysed, analysis, frames};
 
 /// The capture with every fatal NAK changed to an invalid request.
 fn with_invalid_request(name: &str) -> Analysis {
@@ -65,4 +65,21 @@ fn causes_of_an_invalid_send_are_those_of_sends() {
     assert_eq!(name, "SEND");
     assert!(causes.contains("longer than the receive"), "{causes}");
     assert!(!causes.contains("ACCESS"), "{causes}");
+}
+
+#[test]
+fn naks_are_counted_apart_from_acknowledgements() {
+    let counted = |name: &str| {
+        let counted = analysis(name).statistics;
+        (counted.rejections > 0, counted.not_ready > 0)
+    };
+    assert_eq!(counted("gold-badrkey"), (true, false));
+    assert_eq!(counted("gold-rnr"), (false, true));
+    assert_eq!(counted("gold-send"), (false, false));
+    let all = analysis("gold-badrkey").statistics;
+    let roles = analysis("gold-badrkey").packets;
+    let acknowledgements = roles
+        .iter()
+        .filter(|packet| packet.role == Role::Acknowledge);
+    assert_eq!(all.acknowledgements, acknowledgements.count() as u64);
 }

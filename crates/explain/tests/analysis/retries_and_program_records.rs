@@ -398,3 +398,22 @@ fn packets_without_all_of_their_headers_are_counted() {
     let remarks = analysis.capture.remarks.join(" ");
     assert!(remarks.contains(&remark), "{remark}: {remarks}");
 }
+
+#[test]
+fn acknowledgement_that_comes_twice_is_needless() {
+    let one = analysis("gold-send");
+    let place = one
+        .packets
+        .iter()
+        .position(|packet| packet.role == Role::Acknowledge);
+    let place = place.expect("an acknowledgement");
+    let mut capture = OwnCapture::of("client (process 1)");
+    for (index, frame) in frames("gold-send").iter().enumerate() {
+        for _ in 0..1 + usize::from(index == place) {
+            capture.packet(frame, None, None);
+        }
+    }
+    let twice = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    let is_needless = |index: usize| twice.packets[index].marks.contains(Marks::NEEDLESS);
+    assert_eq!((is_needless(place), is_needless(place + 1)), (false, true));
+}
