@@ -177,6 +177,20 @@ fn opcode_counts_equal_those_of_tshark() {
     }
 }
 
+/// Some of these packets have a pad.
+#[test]
+fn bytes_of_packets_are_those_of_their_datagrams() {
+    for name in ["gold-readbig", "gold-sendimm", "gold-writebig", "gold-send"] {
+        let frames = crate::kernel_captures::frames(name);
+        let lengths = frames.iter().map(|frame| {
+            let datagram = wire::Datagram::parse_ip(frame.ip()).expect("UDP");
+            datagram.payload.len() as u64
+        });
+        let all: u64 = lengths.sum();
+        assert_eq!(analysis(name).statistics.bytes, all, "{name}");
+    }
+}
+
 /// A truncated file is analysed up to its last complete record.
 #[test]
 fn truncated_file_is_read_up_to_the_last_complete_record() {
