@@ -300,7 +300,7 @@ impl Driver {
         });
     }
 
-    /// Requests one notification for the next completion. If the program awaits it outside of the library,
+    /// Requests one notification for the next completion, or for one that is in the queue already and of which no notification tells. If the program awaits it outside of the library,
     /// the lane's thread serves the sockets at once, even after a poll.
     pub fn arm(&self, queue: Id<CompletionQueue>, notify: Notify) {
         if self.is_inherited() {

@@ -175,12 +175,12 @@ pub struct Source {
     pub gid: Gid,
 }
 
-/// Which completions trigger the next notification.
+/// Which completions trigger the next notification. One that is in the queue already does so at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notify {
-    /// The next completion of any kind.
+    /// A completion of any kind.
     Any,
-    /// The next completion that the sender solicited, or that failed.
+    /// A completion that the sender solicited, or that failed.
     Solicited,
 }
 
@@ -195,11 +195,39 @@ pub struct CompletionQueue {
 
 #[derive(Debug)]
 struct Entries {
-    ring: VecDeque<Completion>,
+    ring: VecDeque<Entry>,
     capacity: u32,
-    armed: Option<Notify>,
+    notification: Notification,
     watched: bool,
     overrun: bool,
+}
+
+/// How far the next notification is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notification {
+    /// The program has not asked for it.
+    Unrequested,
+    /// The queue is armed.
+    Requested(Notify),
+    /// It was sent, and the program has not polled since. It polls after it takes the notification, and finds what is in the queue
+    /// now.
+    Sent,
+}
+
+/// A completion that has not been polled.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    completion: Completion,
+    solicited: bool,
+}
+
+/// The effect of arming the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArmOutcome {
+    /// The next matching completion triggers the notification.
+    Armed,
+    /// The queue holds a matching completion, of which no notification tells. It is not armed.
+    Notify,
 }
 
 /// The effect of adding a completion to the queue.
@@ -230,7 +258,7 @@ impl CompletionQueue {
                 // Grows on demand: a large capacity costs no memory until it is used.
                 ring: VecDeque::new(),
                 capacity,
-                armed: None,
+                notification: Notification::Unrequested,
                 watched: false,
                 overrun: false,
             }),
@@ -271,7 +299,7 @@ impl CompletionQueue {
     /// Whether the next completion may trigger a notification.
     #[must_use]
     pub fn is_armed(&self) -> bool {
-        self.entries.lock().armed.is_some()
+        self.entries.lock().is_armed()
     }
 
     /// Changes the entries, and the flag that follows from them.
@@ -279,7 +307,7 @@ impl CompletionQueue {
     fn change<R>(&self, change: impl FnOnce(&mut Entries) -> R) -> R {
         let mut entries = self.entries.lock();
         let result = change(&mut entries);
-        let idle = entries.ring.is_empty() && entries.armed.is_none();
+        let idle = entries.ring.is_empty() && !entries.is_armed();
         self.idle.store(idle, Ordering::Release);
         result
     }
@@ -295,7 +323,11 @@ impl CompletionQueue {
         if self.is_idle() {
             return None;
         }
-        self.change(|entries| entries.ring.pop_front())
+        self.change(|entries| {
+            entries.end_sent();
+            entries.ring.pop_front()
+        })
+        .map(|entry| entry.completion)
     }
 
     /// Swaps the two newest completions.
@@ -308,13 +340,9 @@ impl CompletionQueue {
         });
     }
 
-    pub(crate) fn arm(&self, notify: Notify) {
-        self.change(|entries| {
-            // Arming for solicited completions does not cancel an earlier request for any completion.
-            if entries.armed != Some(Notify::Any) {
-                entries.armed = Some(notify);
-            }
-        });
+    #[must_use]
+    pub(crate) fn arm(&self, notify: Notify) -> ArmOutcome {
+        self.change(|entries| entries.arm(notify))
     }
 
     pub(crate) fn watch(&self) {
@@ -333,17 +361,23 @@ impl CompletionQueue {
 
     /// The oldest completion of a queue pair with an error other than a flush.
     pub(crate) fn failure_of(&self, queue_pair: Qpn) -> Option<Completion> {
-        let failed = |entry: &&Completion| {
-            entry.queue_pair == queue_pair
-                && !matches!(entry.status, Status::Success | Status::Flushed)
+        let failed = |completion: &Completion| {
+            completion.queue_pair == queue_pair
+                && !matches!(completion.status, Status::Success | Status::Flushed)
         };
-        self.entries.lock().ring.iter().find(failed).copied()
+        let entries = self.entries.lock();
+        let mut completions = entries.ring.iter().map(|entry| entry.completion);
+        completions.find(failed)
     }
 
     /// Removes the completions of a queue pair that is destroyed or reset.
     pub(crate) fn purge(&self, queue_pair: Qpn) {
-        let others = |entry: &Completion| entry.queue_pair != queue_pair;
-        self.change(|entries| entries.ring.retain(others));
+        let others = |entry: &Entry| entry.completion.queue_pair != queue_pair;
+        self.change(|entries| {
+            // A poll of an empty queue may not change it.
+            entries.end_sent();
+            entries.ring.retain(others);
+        });
     }
 }
 
@@ -364,18 +398,60 @@ impl Entries {
             self.overrun = true;
             return PushOutcome::Overrun;
         }
-        let failed = completion.status != Status::Success;
-        self.ring.push_back(completion);
-        let wanted = match self.armed {
-            None => false,
-            Some(Notify::Any) => true,
-            Some(Notify::Solicited) => solicited || failed,
+        let entry = Entry {
+            completion,
+            solicited,
         };
-        if !wanted {
-            return PushOutcome::Added;
+        self.ring.push_back(entry);
+        match self.notification {
+            Notification::Requested(notify) if entry.triggers(notify) => {
+                self.notification = Notification::Sent;
+                PushOutcome::Notify
+            }
+            _ => PushOutcome::Added,
         }
-        self.armed = None;
-        PushOutcome::Notify
+    }
+
+    /// Some programs poll, arm the queue and sleep without another poll. So completions that arrived between the poll and the
+    /// arming trigger the notification. NICs to which the driver passes the consumer index with the arming, as that of mlx5
+    /// does, behave in this way.
+    ///
+    /// Most programs take a notification, arm the queue again and poll then. A second notification of the same completions would
+    /// wake them for nothing: `ibv_rc_pingpong -e` took twice as long.
+    fn arm(&mut self, notify: Notify) -> ArmOutcome {
+        let (notify, counts) = match self.notification {
+            Notification::Unrequested => (notify, true),
+            Notification::Sent => (notify, false),
+            // Arming for solicited completions does not cancel an earlier request for any completion.
+            Notification::Requested(Notify::Any) => (Notify::Any, true),
+            Notification::Requested(Notify::Solicited) => (notify, true),
+        };
+        if counts && self.ring.iter().any(|entry| entry.triggers(notify)) {
+            self.notification = Notification::Sent;
+            return ArmOutcome::Notify;
+        }
+        self.notification = Notification::Requested(notify);
+        ArmOutcome::Armed
+    }
+
+    fn is_armed(&self) -> bool {
+        matches!(self.notification, Notification::Requested(_))
+    }
+
+    /// Completions that are added from now on need another notification.
+    fn end_sent(&mut self) {
+        if self.notification == Notification::Sent {
+            self.notification = Notification::Unrequested;
+        }
+    }
+}
+
+impl Entry {
+    fn triggers(&self, notify: Notify) -> bool {
+        match notify {
+            Notify::Any => true,
+            Notify::Solicited => self.solicited || self.completion.status != Status::Success,
+        }
     }
 }
 
@@ -419,7 +495,7 @@ mod tests {
         assert!(!after(|queue, done| _ = queue.push(done, false)));
         assert!(!after(|queue, _| _ = queue.pop()));
         assert!(after(|queue, _| _ = queue.pop()));
-        assert!(!after(|queue, _| queue.arm(Notify::Any)));
+        assert!(!after(|queue, _| _ = queue.arm(Notify::Any)));
         assert!(!after(|queue, done| _ = queue.push(done, false)));
         assert!(after(|queue, _| _ = queue.pop()), "it was notified");
         assert!(!after(|queue, done| _ = queue.push(done, false)));
@@ -430,16 +506,69 @@ mod tests {
     fn armed_queue_notifies_once() {
         let queue = queue(8);
         let done = completion(Status::Success);
-        assert_eq!(queue.push(done, false).outcome, PushOutcome::Added);
-        queue.arm(Notify::Any);
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Armed);
         assert_eq!(queue.push(done, false).outcome, PushOutcome::Notify);
         assert_eq!(queue.push(done, false).outcome, PushOutcome::Added);
     }
 
     #[test]
+    fn arming_a_queue_that_is_not_empty_notifies_at_once() {
+        let queue = queue(8);
+        let done = completion(Status::Success);
+        queue.push(done, false);
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Notify);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Added);
+        assert_eq!(queue.pop(), Some(done));
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Notify, "one is left");
+        assert_eq!(queue.pop(), Some(done));
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Armed);
+    }
+
+    /// Most programs take the notification, arm the queue and then poll.
+    #[test]
+    fn arming_before_the_first_poll_after_a_notification_does_not_repeat_it() {
+        let queue = queue(8);
+        let done = completion(Status::Success);
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Armed);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Notify);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Added);
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Armed);
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Notify, "armed twice");
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Armed);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Notify);
+        queue.purge(done.queue_pair);
+        queue.push(done, false);
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Notify, "a new one");
+    }
+
+    #[test]
+    fn arming_for_solicited_notifies_at_once_for_a_solicited_or_failed_completion() {
+        let queue = queue(8);
+        for (status, solicited, outcome) in [
+            (Status::Success, false, ArmOutcome::Armed),
+            (Status::Success, true, ArmOutcome::Notify),
+            (Status::Flushed, false, ArmOutcome::Notify),
+        ] {
+            queue.purge(Qpn::new(17));
+            queue.push(completion(status), solicited);
+            assert_eq!(queue.arm(Notify::Solicited), outcome);
+        }
+    }
+
+    #[test]
+    fn arming_for_any_after_arming_for_solicited_counts_all_completions() {
+        let queue = queue(8);
+        let done = completion(Status::Success);
+        assert_eq!(queue.arm(Notify::Solicited), ArmOutcome::Armed);
+        assert_eq!(queue.push(done, false).outcome, PushOutcome::Added);
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Notify);
+        assert_eq!(queue.push(done, true).outcome, PushOutcome::Added);
+    }
+
+    #[test]
     fn solicited_notification_waits_for_a_solicited_or_failed_completion() {
         let queue = queue(8);
-        queue.arm(Notify::Solicited);
+        assert_eq!(queue.arm(Notify::Solicited), ArmOutcome::Armed);
         assert_eq!(
             queue.push(completion(Status::Success), false).outcome,
             PushOutcome::Added
@@ -448,7 +577,8 @@ mod tests {
             queue.push(completion(Status::Success), true).outcome,
             PushOutcome::Notify
         );
-        queue.arm(Notify::Solicited);
+        assert!(queue.pop().is_some() && queue.pop().is_some());
+        assert_eq!(queue.arm(Notify::Solicited), ArmOutcome::Armed);
         assert_eq!(
             queue.push(completion(Status::Flushed), false).outcome,
             PushOutcome::Notify
@@ -458,8 +588,8 @@ mod tests {
     #[test]
     fn arming_for_solicited_keeps_an_earlier_arming_for_any() {
         let queue = queue(8);
-        queue.arm(Notify::Any);
-        queue.arm(Notify::Solicited);
+        assert_eq!(queue.arm(Notify::Any), ArmOutcome::Armed);
+        assert_eq!(queue.arm(Notify::Solicited), ArmOutcome::Armed);
         assert_eq!(
             queue.push(completion(Status::Success), false).outcome,
             PushOutcome::Notify

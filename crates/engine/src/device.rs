@@ -19,7 +19,7 @@ use wire::{
 
 use crate::address::{Address, AddressError, GidTable, SourcePort, is_unicast};
 use crate::checksums::Readings;
-use crate::completion::{Completion, CompletionQueue, Notify};
+use crate::completion::{ArmOutcome, Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
 use crate::device_state::DeviceState;
 use crate::event::{AsyncEvent, Event};
@@ -431,12 +431,12 @@ impl Device {
         uncompared.filter(of_peer).collect()
     }
 
-    /// Requests one [`Event::Completion`] for the next completion.
-    ///
-    /// Earlier completions do not count: poll once more after arming.
+    /// Requests one [`Event::Completion`] for the next completion, or for one that is in the queue already, unless the last event
+    /// told of it: no poll followed that event.
     pub fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) {
-        if let Some(queue) = self.completion_queue(queue) {
-            queue.arm(notify);
+        let found = self.completion_queue(queue);
+        if found.is_some_and(|queue| queue.arm(notify) == ArmOutcome::Notify) {
+            self.state.events.push_back(Event::Completion(queue));
         }
     }
 

@@ -9,7 +9,7 @@ use crate::slab::Id;
 /// An event that the driver must forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// An armed completion queue received a completion that it was armed for.
+    /// A completion queue has a completion that it was armed for.
     Completion(Id<CompletionQueue>),
     /// A watched completion queue received a completion of any kind.
     CompletionAdded(Id<CompletionQueue>),

@@ -351,13 +351,31 @@ fn watch_ends_with_one_completion_and_leaves_the_notification_alone() {
 #[test]
 fn armed_queue_notifies_once_for_a_later_completion() {
     let (mut peer, _) = overrun(8);
-    peer.sends(at(1), send_only(PSN, b"before"));
     peer.arms(Notify::Any);
-    // Earlier completions do not count: poll once more after arming.
     assert_eq!(peer.events(), []);
-    peer.sends(at(2), send_only(PSN + 1, b"after"));
+    peer.sends(at(1), send_only(PSN, b"after"));
     assert_eq!(peer.events(), [Event::Completion(peer.completion_queue)]);
-    peer.sends(at(3), send_only(PSN + 2, b"again"));
+    peer.sends(at(2), send_only(PSN + 1, b"again"));
+    assert_eq!(peer.events(), []);
+}
+
+/// Some programs sleep after arming, without another poll.
+#[test]
+fn arming_notifies_at_once_for_a_completion_that_is_not_polled() {
+    let (mut peer, _) = overrun(8);
+    peer.sends(at(1), send_only(PSN, b"before"));
+    peer.arms(Notify::Solicited);
+    assert_eq!(peer.events(), []);
+    peer.arms(Notify::Any);
+    assert_eq!(peer.events(), [Event::Completion(peer.completion_queue)]);
+    peer.sends(at(2), send_only(PSN + 1, b"after").solicited());
+    assert_eq!(peer.events(), []);
+    let queue = peer.completion_queue;
+    assert!(peer.device.poll_completion(queue).is_some());
+    peer.arms(Notify::Solicited);
+    assert_eq!(peer.events(), [Event::Completion(queue)]);
+    peer.completion();
+    peer.arms(Notify::Any);
     assert_eq!(peer.events(), []);
 }
 

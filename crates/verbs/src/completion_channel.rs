@@ -13,8 +13,8 @@ use system::verbs;
 
 /// Receives the notifications of armed completion queues.
 ///
-/// To miss no completion: [arm](crate::CompletionQueue::arm) the queue, poll it until it is empty, then
-/// wait here. A program can wait for the descriptor together with others.
+/// To miss no completion at any device: [arm](crate::CompletionQueue::arm) the queue, poll it until it is empty, then
+/// wait here. A notification may come after its completion was polled. A program can wait for the descriptor together with others.
 #[derive(Debug)]
 pub struct CompletionChannel {
     pub(crate) context: Context,

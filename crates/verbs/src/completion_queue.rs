@@ -192,10 +192,12 @@ impl CompletionQueue {
         })
     }
 
-    /// Arms the queue: the next completion adds one notification to the channel.
+    /// Arms the queue: the next completion adds one notification to the channel. A completion that is already in the queue does so at
+    /// once, unless it was there at the last notification and the queue was not polled since. At devices of the system, completions
+    /// that are already in the queue may not count at all. So poll once more after arming, or at software devices after each
+    /// notification.
     ///
-    /// Completions that are already in the queue do not count, so poll once more afterwards. It has no effect at a queue without a
-    /// channel.
+    /// It has no effect at a queue without a channel.
     ///
     /// # Panics
     /// As [`poll`](Self::poll).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::tests::{completion, queue};
-use super::{Notify, PushOutcome, Status};
+use super::{ArmOutcome, Notify, PushOutcome, Status};
 
 #[test]
 fn a_poll_without_the_lock_loses_no_completion() {
@@ -48,11 +48,30 @@ fn a_program_that_arms_and_polls_nothing_is_notified() {
         let queue = Arc::new(queue(4));
         let theirs = Arc::clone(&queue);
         let pusher = thread::spawn(move || theirs.push(completion(Status::Success), false));
-        queue.arm(Notify::Any);
+        let armed = queue.arm(Notify::Any);
         let sleeps = queue.pop().is_none();
         let pushed = pusher.join().expect("no panic");
         if sleeps {
+            assert_eq!(armed, ArmOutcome::Armed);
             assert_eq!(pushed.outcome, PushOutcome::Notify);
+        }
+    });
+}
+
+/// As other programs wait: poll, arm, sleep for the notification.
+#[test]
+fn a_program_that_arms_and_sleeps_is_notified_once() {
+    loom::model(|| {
+        let queue = Arc::new(queue(4));
+        let theirs = Arc::clone(&queue);
+        let pusher = thread::spawn(move || theirs.push(completion(Status::Success), false));
+        let sleeps = queue.pop().is_none();
+        let armed = queue.arm(Notify::Any);
+        let pushed = pusher.join().expect("no panic");
+        if sleeps {
+            let at_once = armed == ArmOutcome::Notify;
+            let later = pushed.outcome == PushOutcome::Notify;
+            assert!(at_once != later);
         }
     });
 }

@@ -58,6 +58,7 @@ fn completed_send_notifies_a_queue_armed_for_any_but_not_for_solicited() {
     peer.arms(Notify::Solicited);
     peer.sends(at(1), ack(PSN));
     assert!(!peer.is_notified());
+    peer.completion();
     peer.arms(Notify::Any);
     peer.sends(at(2), ack(PSN + 1));
     assert!(peer.is_notified());

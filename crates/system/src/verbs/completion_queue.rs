@@ -266,7 +266,7 @@ impl CompletionQueue {
                 return Ok(None);
             };
             self.arm(Notify::Any)?;
-            // A completion that arrived before the queue was armed causes no event.
+            // A completion that arrived before the queue was armed may cause no event.
             let found = self.poll()?;
             if found.is_some() {
                 return Ok(found);
@@ -298,7 +298,7 @@ impl CompletionQueue {
     }
 
     /// Wakes a task when there is a completion. The caller polls once more afterwards, because a completion that arrived
-    /// before causes no event.
+    /// before may cause no event.
     pub fn watch(self: &Arc<Self>, waker: &Waker) -> Result<(), SystemRefusal> {
         let starts = {
             let mut tasks = self.tasks();

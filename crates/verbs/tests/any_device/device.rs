@@ -22,6 +22,11 @@ pub(crate) fn is_ours() -> bool {
     env!("CARGO_PKG_NAME") == "capi"
 }
 
+/// Whether it is a device of ours, whichever layer opens it.
+pub(crate) fn is_software() -> bool {
+    is_ours() || system_device().is_none()
+}
+
 /// Whether it is the kernel's Soft-RoCE.
 pub(crate) fn is_rxe() -> bool {
     system_device().is_some_and(|name| name.starts_with("rxe"))

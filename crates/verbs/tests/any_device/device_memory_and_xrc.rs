@@ -5,13 +5,8 @@ use rocinante::{
     SystemRefusal, WindowKind, XrcDomain,
 };
 
-use crate::device::{is_ours, open, system_device};
+use crate::device::{is_software, open, system_device};
 use crate::{ALL, Pair, TIMEOUT};
-
-/// Whether the device must have both.
-fn is_software() -> bool {
-    system_device().is_none() || is_ours()
-}
 
 /// Device memory; `None` if the device has none.
 fn device_memory(pair: &Pair, access: Access) -> Option<MemoryRegion> {

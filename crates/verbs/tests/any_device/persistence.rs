@@ -5,7 +5,7 @@ use rocinante::{
     PostError, Request, Status, SystemRefusal,
 };
 
-use crate::device::{is_ours, system_device};
+use crate::device::{is_ours, is_software, system_device};
 use crate::{ALL, Pair};
 
 /// Whether the device must have both: ours, and the rxe of kernels that are new enough.
@@ -19,7 +19,7 @@ fn must_have_both() -> bool {
 
 /// Whether any memory can be flushed to persistence. Others than ours check that it is persistent memory.
 fn persists_ordinary_memory() -> bool {
-    system_device().is_none() || is_ours()
+    is_software()
 }
 
 /// The first two numbers of the kernel's release.

@@ -16,7 +16,8 @@ fn ucx() -> Vec<Entry> {
     const PACKAGE: Origin = Origin::Debian("ucx-utils");
     const CHECKS: &str = "500 operations of each kind complete";
     // `rc_v` is rc_verbs with ud_verbs to connect it.
-    const RUNS: [(&str, &str, Effort); 12] = [
+    // With `-E sleep` both ends arm their queues and sleep, as programs in the wake-up mode of UCX do.
+    const RUNS: [(&str, &str, Effort); 15] = [
         ("rc_v", "tag_bw -s 65536", Effort::Small),
         ("rc_v", "tag_lat", Effort::Large),
         ("rc_v", "ucp_put_lat", Effort::Small),
@@ -24,7 +25,10 @@ fn ucx() -> Vec<Entry> {
         ("rc_v", "ucp_get", Effort::Small),
         ("rc_v", "ucp_fadd", Effort::Small),
         ("rc_v", "ucp_cswap", Effort::Large),
+        ("rc_v", "tag_lat -E sleep", Effort::Small),
+        ("rc_v", "tag_bw -s 65536 -E sleep", Effort::Large),
         ("ud_v", "tag_bw -s 65536", Effort::Small),
+        ("ud_v", "tag_lat -E sleep", Effort::Small),
         ("ud_v", "ucp_put_lat", Effort::Large),
         ("ud_v", "ucp_get", Effort::Large),
         ("ud_v", "ucp_fadd", Effort::Small),
