@@ -59,8 +59,8 @@ pub enum PostError {
     /// The destination of a datagram cannot be used.
     #[error("the destination cannot be used: {0}")]
     Address(#[from] AddressError),
-    /// An atomic needs eight aligned bytes of the peer and eight bytes of local memory.
-    #[error("an atomic needs an 8-byte aligned remote address and 8 bytes of local memory")]
+    /// An atomic needs eight bytes of local memory.
+    #[error("an atomic needs 8 bytes of local memory")]
     AtomicShape,
     /// The queue pair receives from a shared receive queue.
     #[error("this queue pair uses a shared receive queue: post the receive there")]

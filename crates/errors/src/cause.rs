@@ -79,8 +79,8 @@ causes! {
         "Set `wr.ud` (address handle, QPN, Q_Key) for UD, `remote_srqn` for XRC, and neither for \
          other types.";
     ATOMIC_SHAPE:
-        "An atomic operates on eight aligned bytes.",
-        "Use a remote address that is a multiple of 8 and a local segment of 8 bytes.";
+        "An atomic operates on eight bytes.",
+        "Use a local segment of 8 bytes.";
     INLINE_RESULT:
         "The segments of a READ or an atomic receive the result, so they can't be inline.",
         "Leave IBV_SEND_INLINE out, and name registered memory for the result.";

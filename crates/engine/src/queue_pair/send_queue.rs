@@ -362,20 +362,16 @@ fn check_service(
     Ok(())
 }
 
-/// Atomics operate on eight aligned bytes of the peer. The result of a fetching atomic may go into
-/// a longer segment. An atomic write sends exactly eight bytes.
+/// The result of a fetching atomic may go into a segment of more than eight bytes. An atomic write sends exactly eight bytes. The
+/// responder checks the alignment of the remote address.
 fn check_shape(request: &SendRequest) -> Result<(), PostError> {
     let length = request.payload.length();
-    let (remote, fits) = match request.work {
-        Work::CompareSwap { remote, .. } | Work::FetchAdd { remote, .. } => (remote, length >= 8),
-        Work::AtomicWrite(remote) => (remote, length == 8),
-        _ => return Ok(()),
+    let fits = match request.work {
+        Work::CompareSwap { .. } | Work::FetchAdd { .. } => length >= 8,
+        Work::AtomicWrite(_) => length == 8,
+        _ => true,
     };
-    if fits && remote.address.is_multiple_of(8) {
-        Ok(())
-    } else {
-        Err(PostError::AtomicShape)
-    }
+    fits.then_some(()).ok_or(PostError::AtomicShape)
 }
 
 fn packets_of(work: &Work, length: u32, mtu: PathMtu) -> u32 {

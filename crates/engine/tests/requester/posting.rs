@@ -1,7 +1,7 @@
 //! Which requests the send queue accepts and which it rejects.
 
 use engine::{PostError, QueuePairType, Segment, SendRequest, State, Status, Work};
-use wire::Key;
+use wire::{Key, NakCode};
 
 use crate::conversation::*;
 
@@ -147,21 +147,38 @@ fn read_of_two_to_the_31_bytes_is_sent() {
 }
 
 #[test]
-fn atomic_needs_eight_aligned_bytes() {
+fn atomic_needs_eight_bytes_of_local_memory() {
     let mut peer = Conversation::new();
-    let fetch_add = |address, length| {
+    let fetch_add = |length| {
         let work = Work::FetchAdd {
-            remote: remote(address),
+            remote: remote(0x1000),
             add: 1,
         };
         SendRequest::new(1, work).with([bytes(length)])
     };
-    for (address, length) in [(0x1001, 8), (0x1004, 8), (0x1000, 4)] {
-        let rejected = post(&mut peer, fetch_add(address, length));
-        assert_eq!(rejected, Err(PostError::AtomicShape));
+    assert_eq!(post(&mut peer, fetch_add(4)), Err(PostError::AtomicShape));
+    assert_eq!(post(&mut peer, fetch_add(8)), Ok(()));
+    assert_eq!(post(&mut peer, fetch_add(16)), Ok(()));
+}
+
+/// Only the responder checks the alignment, as with NICs.
+#[test]
+fn atomic_at_an_unaligned_address_is_sent() {
+    let remote = remote(0x1004);
+    let swap = Work::CompareSwap {
+        remote,
+        compare: 1,
+        swap: 2,
+    };
+    let add = Work::FetchAdd { remote, add: 1 };
+    for work in [add, swap, Work::AtomicWrite(remote)] {
+        let mut peer = Conversation::new();
+        let memory = peer.registers(0x2000, &[0; 8]);
+        peer.posts(SendRequest::new(1, work).with([memory.all()]));
+        assert_eq!(peer.received(at(0)).len(), 1);
+        peer.sends(at(1), nak(PSN, NakCode::InvalidRequest));
+        peer.completes([(1, Status::RemoteInvalidRequest)]);
     }
-    assert_eq!(post(&mut peer, fetch_add(0x1000, 8)), Ok(()));
-    assert_eq!(post(&mut peer, fetch_add(0x1000, 16)), Ok(()));
 }
 
 #[test]

@@ -12,7 +12,7 @@ impl Cluster {
     /// Posts an invalid request: it must be rejected without an effect.
     pub(super) fn post_invalid(&mut self, end: usize) -> Result<(), CheckError> {
         let (mut request, expected) = match self.rng.below(5) {
-            0 => self.unaligned_atomic(end),
+            0 => self.short_atomic(end),
             1 => self.too_many_segments(end),
             2 => self.too_much_inline(end),
             3 => self.inline_read(),
@@ -34,15 +34,16 @@ impl Cluster {
         }
     }
 
-    fn unaligned_atomic(&mut self, end: usize) -> (SendRequest, PostError) {
+    /// Its result has no room.
+    fn short_atomic(&mut self, end: usize) -> (SendRequest, PostError) {
         let (memory, key) = self.ends[end].local;
         let remote = RemoteMemory {
-            address: (self.rng.word() & !7) + self.rng.between(1, 7) as u64,
+            address: self.rng.word() & !7,
             key: Key::new(0),
         };
         let segment = Segment {
             address: self.memories[memory].address(0),
-            length: 8,
+            length: self.rng.between(1, 7) as u32,
             key,
         };
         let request = SendRequest::new(0, Work::FetchAdd { remote, add: 1 }).with([segment]);

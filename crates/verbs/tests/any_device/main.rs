@@ -23,7 +23,7 @@ use rocinante::{
     ProtectionDomain, QueuePair, RemoteMemory, Request, State, Status, SystemRefusal,
 };
 
-use device::{is_ours, is_siw, open, system_device};
+use device::{is_ours, is_siw, is_software, open, system_device};
 use ids::Ids;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -357,6 +357,28 @@ fn a_message_that_is_longer_than_its_receive_fails() {
     let is_of_rxe = system_device().is_some() && statuses == of_rxe;
     let usual = (Status::RemoteInvalidRequest, Status::LocalLength);
     assert!(is_of_rxe || statuses == usual, "{statuses:?}");
+}
+
+/// Others than ours may refuse the post.
+#[test]
+fn an_atomic_at_an_unaligned_address_is_rejected_by_the_peer() {
+    if !is_software() {
+        return;
+    }
+    let local = |pair: &Pair| pair.left.memory.slice(..8);
+    type Make = fn(RemoteMemory) -> Request;
+    let add: Make = |remote| Request::fetch_add(remote, 1);
+    let swap: Make = |remote| Request::compare_swap(remote, 0, 1);
+    for make in [add, swap] {
+        let pair = Pair::reliable();
+        pair.right.receive(1, 8);
+        let request = make(pair.right.memory.remote(12)).data(local(&pair));
+        pair.left.post(request);
+        let status = pair.left.completion().status;
+        assert_eq!(status, Status::RemoteInvalidRequest);
+        assert_eq!(pair.right.completion().status, Status::Flushed);
+        assert_eq!(pair.right.memory.to_vec(8..24), [0; 16]);
+    }
 }
 
 #[test]

@@ -706,14 +706,15 @@ static void datagrams_are_not_one_sided(void)
 	CHECK(ibv_destroy_ah(ah) == 0);
 }
 
+/* The library of rxe does not post it. With NICs the responder rejects it. */
 static void an_atomic_needs_an_aligned_address(void)
 {
 	struct ibv_sge sge = part(&left, 0, 8);
 	struct ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &sge);
-	wr.wr.atomic.remote_addr += 4;
-	reject_to_post(left.qp, &wr);
-	wr.wr.atomic.remote_addr += 4;
+	wr.wr.atomic.remote_addr += 8;
 	SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
+	wr.wr.atomic.remote_addr -= 4;
+	SAME(fate_of(&left, &wr), IBV_WC_REM_INV_REQ_ERR);
 }
 
 static const struct test_case CASES[] = {
