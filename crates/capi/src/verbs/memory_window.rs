@@ -73,12 +73,21 @@ entry! {
         queue_pair
             .driver
             .call(|device| device.post_send(queue_pair.number, request))?;
-        window.change(|c| c.rkey = next_key(c.rkey));
+        let next = window.read().rkey.wrapping_add(1);
+        window.note_bound(next);
         Ok(0)
     }
 }
 
 /// Converts binding information from C.
+impl Mw {
+    /// Reports that a bind was posted: the program reads the key of its window here. As with `ibv_inc_rkey`, only the low eight
+    /// bits change.
+    pub(super) fn note_bound(&self, key: u32) {
+        self.change(|c| c.rkey = c.rkey & !0xff | key & 0xff);
+    }
+}
+
 pub(super) fn binding_of(info: &abi::ibv_mw_bind_info) -> Result<Binding, Errno> {
     let region = if !info.mr.is_null() {
         memory_region::region_at(info.mr)?.registration.local_key
@@ -94,9 +103,4 @@ pub(super) fn binding_of(info: &abi::ibv_mw_bind_info) -> Result<Binding, Errno>
         length: info.length,
         access: memory_region::access_of(info.mw_access_flags)?,
     })
-}
-
-/// As in `ibv_inc_rkey`: only the low eight bits change.
-fn next_key(key: u32) -> u32 {
-    key & !0xff | key.wrapping_add(1) & 0xff
 }

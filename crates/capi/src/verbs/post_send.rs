@@ -33,6 +33,9 @@ entry! {
                     set_bad(bad.0, next);
                     return Err(errno);
                 }
+                if wanted.opcode == abi::IBV_WR_BIND_MW {
+                    note_bound(wanted.bind_mw.mw, wanted.bind_mw.rkey);
+                }
                 next = wanted.next;
             }
             Ok(0)
@@ -160,6 +163,13 @@ pub(super) fn bind_window(
         key: Some(Key::new(key)),
         binding: binding_of(info)?,
     })
+}
+
+/// Reports that the bind of a window was posted.
+pub(super) fn note_bound(window: *mut abi::ibv_mw, key: u32) {
+    if let Ok(window) = object_at::<&Mw, _>(window) {
+        window.note_bound(key);
+    }
 }
 
 /// A copy of a request's inline data, made while it is posted: the program may reuse its memory at once.

@@ -45,8 +45,8 @@ pub(crate) struct Pair {
     pub(super) target_resources: Option<TargetResources>,
 }
 
-// SAFETY: of its fields, only the pointers in `init` are not `Sync`, and they are never dereferenced: they
-// are returned to the program unchanged.
+// SAFETY: of its fields, only the pointers in `init` and `draft` are not `Sync`. Those in `init` are never dereferenced: they
+// are returned to the program unchanged. Those in `draft` are used under its lock, as arguments of the program's calls.
 unsafe impl Sync for Pair {}
 
 /// The requests since `ibv_wr_start`.
@@ -55,6 +55,8 @@ pub(super) type Draft = MultiCallLock<Requests>;
 #[derive(Default)]
 pub(super) struct Requests {
     pub(super) list: Vec<SendRequest>,
+    /// The windows that these requests bind, and their new keys.
+    pub(super) binds: Vec<(*mut abi::ibv_mw, u32)>,
     /// The first error; if there is one, nothing is posted.
     pub(super) error: Option<Errno>,
 }

@@ -6,7 +6,7 @@ use engine::{Payload, PostError, RemoteMemory, Segment, Segments, SendFlags, Sen
 use wire::{FlushPlacement, FlushRange, Key, Srqn};
 
 use super::post_receive::{list_of, segment_of};
-use super::post_send::{InlineData, bind_window, destination};
+use super::post_send::{InlineData, bind_window, destination, note_bound};
 use super::queue_pair::Qp;
 use crate::abi;
 use crate::entry::{FromC, Input, Pointer, entry};
@@ -31,6 +31,7 @@ entry! {
         draft.begin();
         draft.work(|requests| {
             requests.list.clear();
+            requests.binds.clear();
             requests.error = None;
         });
         Ok(())
@@ -45,7 +46,9 @@ entry! {
                 let number = queue_pair.number;
                 let list = &mut requests.list;
                 let posted = queue_pair.driver.call(|device| device.post_sends(number, list));
-                posted.map_err(rejection)
+                posted.map_err(rejection)?;
+                requests.binds.drain(..).for_each(|(window, key)| note_bound(window, key));
+                Ok(())
             }
         });
         queue_pair.draft.end();
@@ -147,7 +150,15 @@ entry! {
         info: Input<abi::ibv_mw_bind_info>,
     ) {
         match bind_window(window.0, key, &info.0) {
-            Ok(work) => queue_pair.add(work),
+            Ok(work) => {
+                queue_pair.add(work)?;
+                queue_pair.0.draft.work(|requests| {
+                    if requests.error.is_none() {
+                        requests.binds.push((window.0, key));
+                    }
+                });
+                Ok(())
+            }
             Err(errno) => queue_pair.fail(errno),
         }
     }

@@ -29,7 +29,7 @@ programs! { PROGRAMS in "programs":
 
 programs! { OURS in "programs/ours":
     destroyed_handles device_limits extreme_values few_descriptors lost_address oversized_requests recent_calls repoll
-    reply_before_disconnect socket_flags thread_destructors unmapped_memory
+    reply_before_disconnect socket_flags thread_destructors unmapped_memory window_keys
 }
 
 /// Programs with a test of their own below.
