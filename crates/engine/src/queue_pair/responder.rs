@@ -192,7 +192,10 @@ impl QueuePair {
                 if nak == NakCode::RemoteAccess {
                     self.observe_rejection(packet, device);
                 }
-                if let Some(status) = receive {
+                // The local access error exists for this receive: that of a WRITE with immediate data to memory that is not accessible.
+                let is_unwritten = nak == NakCode::RemoteAccess && packet.immediate().is_some();
+                let unwritten = is_unwritten.then_some(Status::LocalAccess);
+                if let Some(status) = receive.or(unwritten) {
                     self.fail_receive(packet, status, device);
                 }
                 self.push_nak_for_expected(Syndrome::Negative(nak));
@@ -210,7 +213,7 @@ impl QueuePair {
 
     /// Completes the receive of the rejected message with `status`.
     fn fail_receive(&mut self, packet: &Packet<'_>, status: Status, device: &mut DeviceState) {
-        if self.responder.message.is_none() {
+        if !matches!(self.responder.message, Some(Message::Send(_))) {
             self.responder.message = self.take_receive(packet, device).map(Message::Send);
         }
         self.fail_message(status, device);

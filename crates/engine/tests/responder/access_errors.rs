@@ -54,6 +54,52 @@ fn assert_rejected(mut peer: Conversation, sent: PeerPacket) {
 }
 
 #[test]
+fn write_with_immediate_and_a_wrong_key_fails_its_receive() {
+    let (mut peer, memory) = ready(all_access());
+    let inbox = peer.registers(0x9000, &[0; 8]);
+    peer.posts_receive(1, &inbox);
+    peer.posts_receive(2, &inbox);
+    let reth = Reth::new(ADDRESS, Key::new(memory.key().value() ^ 1), 8);
+    peer.sends(at(1), write_immediate(PSN, reth, b"8 bytes!", *b"imm!"));
+    peer.receives(at(1), ["nak access +0"]);
+    let number = peer.number;
+    peer.raises([AsyncEvent::AccessError(number)]);
+    peer.completes([(1, Status::LocalAccess), (2, Status::Flushed)]);
+    assert_eq!(memory.bytes(), [0; SIZE]);
+}
+
+/// The first packet has no immediate data, and consumes no receive.
+#[test]
+fn long_write_with_immediate_and_a_wrong_key_leaves_the_receives() {
+    let (mut peer, memory) = ready(all_access());
+    let inbox = peer.registers(0x9000, &[0; 8]);
+    peer.posts_receive(1, &inbox);
+    let reth = Reth::new(ADDRESS, Key::new(memory.key().value() ^ 1), 1500);
+    peer.sends(at(1), write_first(PSN, reth, &pattern(1024)));
+    peer.receives(at(1), ["nak access +0"]);
+    peer.completes([(1, Status::Flushed)]);
+}
+
+/// The memory is deregistered between two packets.
+#[test]
+fn last_packet_with_immediate_to_memory_that_is_gone_fails_its_receive() {
+    let (mut peer, _) = ready(all_access());
+    let memory = peer.registers(0x2_0000, &[0; 2048]);
+    let inbox = peer.registers(0x9000, &[0; 8]);
+    peer.posts_receive(1, &inbox);
+    peer.posts_receive(2, &inbox);
+    let reth = Reth::new(memory.address(0), memory.key(), 1500);
+    peer.sends(at(1), write_first(PSN, reth, &pattern(1024)));
+    peer.deregisters(&memory);
+    peer.sends(
+        at(2),
+        write_last_immediate(PSN + 1, &pattern(476), *b"gone"),
+    );
+    peer.receives(at(2), ["nak access +1"]);
+    peer.completes([(1, Status::LocalAccess), (2, Status::Flushed)]);
+}
+
+#[test]
 fn unknown_key_is_rejected() {
     let (_, memory) = ready(all_access());
     for key in [0, 1, memory.key().value() ^ 1, 0xffff_ffff] {

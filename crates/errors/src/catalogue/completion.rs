@@ -29,8 +29,9 @@ super::table! {
         "The peer sent an unexpected response."
         [BAD_ANSWER];
     8 "IBV_WC_LOC_ACCESS_ERR" ("Status::LocalAccess")
-        "The device could not access local memory while it executed an operation of the peer."
-        [RECEIVE_UNUSABLE];
+        "The device could not access local memory while it executed an operation of the peer: a \
+         WRITE with immediate data, which would have used this receive."
+        [UNKNOWN_REMOTE_KEY, MEMORY_FORBIDS, REMOTE_BOUNDS, OTHER_REMOTE_DOMAIN, OTHER_WINDOW_OWNER];
     9 "IBV_WC_REM_INV_REQ_ERR" ("Status::RemoteInvalidRequest")
         "The peer rejected the request as invalid, with NAK 0x61."
         [RECEIVE_TOO_SMALL, QUEUE_PAIR_FORBIDS, TOO_MANY_READS, UNALIGNED_ATOMIC, MALFORMED_REQUEST,

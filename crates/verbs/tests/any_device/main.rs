@@ -381,6 +381,28 @@ fn an_atomic_at_an_unaligned_address_is_rejected_by_the_peer() {
     }
 }
 
+/// Local access error: memory that the peer named is not accessible, and the receive of the immediate data can't be used.
+#[test]
+fn a_write_with_immediate_data_and_a_wrong_key_fails_its_receive() {
+    if !is_software() {
+        return;
+    }
+    let pair = Pair::reliable();
+    pair.right.receive(1, 8);
+    pair.right.receive(2, 8);
+    let remote = RemoteMemory {
+        key: Key::new(0),
+        ..pair.right.memory.remote(0)
+    };
+    let request = Request::write_with_immediate(remote, [1, 2, 3, 4]);
+    pair.left.post(request.data(pair.left.memory.slice(..8)));
+    assert_eq!(pair.left.completion().status, Status::RemoteAccess);
+    for (id, status) in [(1, Status::LocalAccess), (2, Status::Flushed)] {
+        let completion = pair.right.completion();
+        assert_eq!((completion.id, completion.status), (id, status));
+    }
+}
+
 #[test]
 fn receives_are_flushed_in_the_error_state() {
     let pair = Pair::reliable();
