@@ -129,7 +129,7 @@ impl<C: CPart, R: Any> Object<C, R> {
     }
 
     /// Fails if the program has overwritten the handle: a kernel looks up the object by it and would find
-    /// none.
+    /// none. Calls that no kernel sees, such as posting and polling, do not check it.
     pub(crate) fn check_handle(&self) -> Result<(), Errno> {
         // SAFETY: alive, because `self` is; as for `change`.
         let handle = unsafe { &*self.c.get() }.handle();

@@ -63,6 +63,7 @@ entry! {
 }
 
 fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah, Errno> {
+    domain.check_handle()?;
     let explain = |misuse| domain.open.driver.report_misuse(None, misuse);
     let address = address_of(attributes).map_err(|misuse| {
         explain(misuse);

@@ -107,6 +107,7 @@ entry! {
             0 => Notify::Any,
             _ => Notify::Solicited,
         };
+        queue.check_handle()?;
         queue.open.check_not_inherited()?;
         queue.driver.arm(queue.id, notify);
         Ok(0)

@@ -272,8 +272,12 @@ fn engine_init(
     };
     let shared: Option<&Srq> = match kind {
         QueuePairType::XrcInitiator => None,
-        _ => object_at(init.srq).ok(),
+        _ => object_at(init.srq)?,
     };
+    domain.check_handle()?;
+    send.check_handle()?;
+    receive.check_handle()?;
+    shared.map_or(Ok(()), Srq::check_handle)?;
     let made = QueuePairInit {
         receive_completions: receive.id,
         shared_receive: shared.map(|queue| queue.posted.id()),

@@ -143,6 +143,7 @@ entry! {
     }
 
     export fn ibv_import_mr(domain: &Pd, handle: u32) -> *mut abi::ibv_mr {
+        domain.check_handle()?;
         let registration = domain.open.objects().regions.get(&handle).copied();
         let registration = registration.ok_or(Errno::NO_ENTRY)?;
         Ok(new_handle(domain, std::ptr::null_mut(), handle, registration, true))
@@ -217,6 +218,7 @@ pub(super) fn add(
     iova: u64,
     access: Access,
 ) -> Result<*mut abi::ibv_mr, Errno> {
+    domain.check_handle()?;
     let registration = domain
         .open
         .driver
@@ -326,7 +328,9 @@ fn reregister(
         None
     };
     let domain = if asks(abi::IBV_REREG_MR_CHANGE_PD) {
-        Some(domain.ok_or(Errno::INVALID)?)
+        let domain = domain.ok_or(Errno::INVALID)?;
+        domain.check_handle()?;
+        Some(domain)
     } else {
         None
     };

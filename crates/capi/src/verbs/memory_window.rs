@@ -33,6 +33,7 @@ entry! {
             abi::IBV_MW_TYPE_2 => WindowKind::Two,
             _ => return Err(Errno::INVALID),
         };
+        domain.check_handle()?;
         domain.open.check_not_inherited()?;
         let key = domain
             .open
@@ -79,7 +80,6 @@ entry! {
     }
 }
 
-/// Converts binding information from C.
 impl Mw {
     /// Reports that a bind was posted: the program reads the key of its window here. As with `ibv_inc_rkey`, only the low eight
     /// bits change.
@@ -88,6 +88,7 @@ impl Mw {
     }
 }
 
+/// Converts binding information from C.
 pub(super) fn binding_of(info: &abi::ibv_mw_bind_info) -> Result<Binding, Errno> {
     let region = if !info.mr.is_null() {
         memory_region::region_at(info.mr)?.registration.local_key

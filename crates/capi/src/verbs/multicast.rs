@@ -13,6 +13,7 @@ use crate::object::gid_of;
 
 entry! {
     export fn ibv_attach_mcast(queue_pair: &Qp, group: Input<abi::ibv_gid>, _lid: u16) -> c_int {
+        queue_pair.check_handle()?;
         let group = gid_of(&group.0);
         let driver = &queue_pair.driver;
         queue_pair.open.check_not_inherited()?;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine::{Device, Id, ProtectionDomain};
 
-use super::context::{Context, OpenDevice};
+use super::context::{Context, OpenDevice, context_at};
 use crate::abi;
-use crate::entry::{Input, Output, entry};
+use crate::entry::{Input, Output, Pointer, entry};
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer, object_at};
 
@@ -81,6 +81,7 @@ entry! {
 
     export fn ibv_dealloc_pd(domain: &Pd) -> c_int {
         domain.check_handle()?;
+        check_context(domain)?;
         domain.check_unused()?;
         match domain.kind {
             DomainKind::Own => {
@@ -147,6 +148,15 @@ entry! {
         let kind = DomainKind::Parent { of: init.pd, thread: init.td };
         let handle = base.read().handle;
         Ok(new_handle(context, handle, Domain::new(context, base.id, kind)))
+    }
+}
+
+/// Fails if the program has put another device into the domain: a kernel would look for the handle there. A device that is closed
+/// leaves its domains.
+fn check_context(domain: &Pd) -> Result<(), Errno> {
+    match context_at(&Pointer(domain.read().context)) {
+        Ok(other) if !Arc::ptr_eq(other, &domain.open) => Err(Errno::NO_ENTRY),
+        _ => Ok(()),
     }
 }
 

@@ -136,6 +136,7 @@ fn create<'a>(
         _ => return Err(Errno::UNSUPPORTED),
     };
     let domain: &Pd = object_at(init.pd)?;
+    domain.check_handle()?;
     let engine_init = SharedReceiveInit {
         domain: domain.id,
         capacity: init.attr.max_wr,
@@ -184,5 +185,6 @@ fn xrc_parts(
     }
     let domain: &Xrcd = object_at(init.xrcd)?;
     let queue: &Cq = object_at(init.cq)?;
+    queue.check_handle()?;
     Ok((domain.id, queue.id))
 }

@@ -1,4 +1,4 @@
-/* Objects that a program destroys twice, in the wrong order, or under a number that is not theirs. */
+/* Objects that a program destroys twice, in the wrong order, or uses under a number that is not theirs. */
 #include <rdma/rdma_cma.h>
 #include "../check.h"
 
@@ -23,11 +23,55 @@
 		RETURNS_ERROR(destroy(object), EINVAL);                                                  \
 	} while (0)
 
+/* Makes something of an object under a wrong number, which a kernel would not find. */
+#define NOT_FOUND(object, call)                                                                    \
+	do {                                                                                       \
+		uint32_t own_ = (object)->handle;                                                  \
+		(object)->handle = NO_SUCH_HANDLE;                                                         \
+		RETURNS_NULL(call, ENOENT);                                                          \
+		(object)->handle = own_;                                                           \
+	} while (0)
+
 static void a_domain(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(left.context);
 	DESTROYED_ONCE(pd, ibv_dealloc_pd);
 	RETURNS_NULL(ibv_reg_mr(pd, left.memory, 16, 0), EINVAL);
+}
+
+static void a_domain_of_another_device(void)
+{
+	struct ibv_context *other = open_by_name("left");
+	struct ibv_pd *pd = ibv_alloc_pd(left.context);
+	pd->context = other;
+	RETURNS_ERROR(ibv_dealloc_pd(pd), ENOENT);
+	pd->context = left.context;
+	CHECK(ibv_dealloc_pd(pd) == 0);
+	CHECK(ibv_close_device(other) == 0);
+}
+
+static void a_domain_under_a_wrong_number(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(left.context);
+	struct ibv_qp_init_attr qp = { .send_cq = left.cq,
+				       .recv_cq = left.cq,
+				       .cap = { .max_send_wr = 1, .max_send_sge = 1 },
+				       .qp_type = IBV_QPT_RC };
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_ah_attr ah = { .is_global = 1,
+				  .port_num = 1,
+				  .grh = { .dgid = left.gid, .hop_limit = 64 } };
+	struct ibv_alloc_dm_attr memory = { .length = 64 };
+	struct ibv_dm *dm = ibv_alloc_dm(left.context, &memory);
+	CHECK(dm != NULL);
+	NOT_FOUND(pd, ibv_reg_mr(pd, left.memory, 16, 0));
+	NOT_FOUND(pd, ibv_reg_dm_mr(pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED));
+	NOT_FOUND(pd, ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	NOT_FOUND(pd, ibv_create_ah(pd, &ah));
+	NOT_FOUND(pd, ibv_create_srq(pd, &srq));
+	NOT_FOUND(pd, ibv_create_qp(pd, &qp));
+	CHECK(ibv_free_dm(dm) == 0);
+	CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
 static void a_region(void)
@@ -51,9 +95,20 @@ static void a_completion_queue(void)
 {
 	struct ibv_cq *cq = ibv_create_cq(left.context, 4, NULL, NULL, 0);
 	struct ibv_wc wc;
+	struct ibv_qp_init_attr sends = { .send_cq = cq,
+					  .recv_cq = left.cq,
+					  .cap = { .max_send_wr = 1, .max_send_sge = 1 },
+					  .qp_type = IBV_QPT_RC };
+	struct ibv_qp_init_attr receives = sends;
+	receives.send_cq = left.cq;
+	receives.recv_cq = cq;
+	NOT_FOUND(cq, ibv_create_qp(left.pd, &sends));
+	NOT_FOUND(cq, ibv_create_qp(left.pd, &receives));
 	cq->handle++;
 	RETURNS_ERROR(ibv_resize_cq(cq, 8), ENOENT);
+	RETURNS_ERROR(ibv_req_notify_cq(cq, 0), ENOENT);
 	cq->handle--;
+	RETURNS_ERROR(ibv_req_notify_cq(cq, 0), 0);
 	DESTROYED_ONCE(cq, ibv_destroy_cq);
 	CHECK(ibv_poll_cq(cq, 1, &wc) < 0);
 	RETURNS_ERROR(ibv_req_notify_cq(cq, 0), EINVAL);
@@ -93,8 +148,15 @@ static void a_shared_receive_queue(void)
 	RETURNS_ERROR(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), ENOENT);
 	RETURNS_ERROR(ibv_query_srq(srq, &attr), ENOENT);
 	srq->handle--;
+	struct ibv_qp_init_attr init = { .send_cq = left.cq,
+					 .recv_cq = left.cq,
+					 .srq = srq,
+					 .cap = { .max_send_wr = 1, .max_send_sge = 1 },
+					 .qp_type = IBV_QPT_RC };
+	NOT_FOUND(srq, ibv_create_qp(left.pd, &init));
 	DESTROYED_ONCE(srq, ibv_destroy_srq);
 	RETURNS_ERROR(ibv_query_srq(srq, &attr), EINVAL);
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
 }
 
 static struct ibv_ah *make_ah(void)
@@ -241,6 +303,8 @@ static void only_imported_objects_can_be_unimported(void)
 
 static const struct test_case CASES[] = {
 	WITH_LEFT(a_domain),
+	WITH_LEFT(a_domain_of_another_device),
+	WITH_LEFT(a_domain_under_a_wrong_number),
 	WITH_LEFT(a_region),
 	WITH_LEFT(a_window),
 	WITH_LEFT(a_completion_queue),
