@@ -96,7 +96,7 @@ impl Driver {
                 device.attach(&lane);
                 None
             }
-            None => Some(Thread::start(Arc::clone(&lane)).map_err(OpenError::System)?),
+            None => Some(Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?),
         };
         OPENED.store(true, Ordering::Relaxed);
         let driver = Self::over(lane, device, options, thread);
@@ -131,7 +131,7 @@ impl Driver {
         first: Option<&FirstLane>,
     ) -> Result<Arc<Lane>, OpenError> {
         let sockets = DeviceSockets::open(device, options.shortcut)?;
-        let poll_sources = sockets.poll_sources().map_err(OpenError::System)?;
+        let poll_sources = sockets.poll_sources().map_err(OpenError::of_system)?;
         let services = sockets.services();
         let simulated = sockets.simulated();
         let exits = sockets.exits();
@@ -147,7 +147,7 @@ impl Driver {
             poll_sources: Mutex::new(Arc::new(poll_sources)),
             generation: net::fork::generation(),
             in_child: OnceLock::new(),
-            waker: Waker::new().map_err(OpenError::System)?,
+            waker: Waker::new().map_err(OpenError::of_system)?,
             exits,
             monitor: match (&simulated, first) {
                 (None, None) => Monitor::new().ok(),

@@ -184,6 +184,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// A system call failed. A limit of open files is named.
+    pub(crate) fn of_system(error: io::Error) -> Self {
+        match JoinError::of_limit(&error) {
+            Some(limit) => Self::Join(limit),
+            None => Self::System(error),
+        }
+    }
+
     /// The number of the system error at its root, or the one that describes it best; `None` if no number does.
     #[must_use]
     pub fn os_error(&self) -> Option<i32> {

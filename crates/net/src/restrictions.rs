@@ -59,12 +59,10 @@ impl Restriction {
         match self {
             Self::Ipv6 => "allow socket(AF_INET6) if peers need IPv6",
             Self::SharedPorts => {
-                "give each program its own address, such as one of 127.0.0.0/8, or allow \
-                 setsockopt(SO_REUSEPORT)"
+                "give each program its own address, or allow setsockopt(SO_REUSEPORT)"
             }
             Self::Steering => {
-                "give each program its own address, such as one of 127.0.0.0/8, or allow \
-                 setsockopt(SO_ATTACH_REUSEPORT_CBPF)"
+                "give each program its own address, or allow setsockopt(SO_ATTACH_REUSEPORT_CBPF)"
             }
             Self::MemoryFiles => "disconnect before a program ends, or allow memfd_create",
             Self::ReceiveBatches => "allow recvmmsg",

@@ -97,6 +97,7 @@ fn software_checks() -> Vec<Check> {
     findings.extend(system::ports());
     findings.push(system::kernel_module());
     findings.push(system::runtime_directory());
+    findings.push(system::open_files());
     findings.push(system::libraries());
     findings.extend(system::restrictions());
     findings.push(system::watcher());
@@ -104,7 +105,24 @@ fn software_checks() -> Vec<Check> {
     findings.push(network::segmentation());
     findings.push(network::local_packets());
     findings.push(network::ping());
+    refer_to_earlier(&mut findings);
     findings
+}
+
+/// A failure that has the same text as an earlier one refers to that one.
+fn refer_to_earlier(findings: &mut [Check]) {
+    for index in 1..findings.len() {
+        let (earlier, [finding, ..]) = findings.split_at_mut(index) else {
+            return;
+        };
+        let is_same = |one: &&Check| one.finding.contains(&finding.finding);
+        if finding.verdict == CheckResult::Fail
+            && let Some(first) = earlier.iter().find(is_same)
+        {
+            finding.finding = format!("it failed for the same reason as `{}`", first.check);
+            finding.advice = None;
+        }
+    }
 }
 
 fn print_findings(findings: &[Check]) -> anyhow::Result<()> {

@@ -173,3 +173,31 @@ fn the_doctor_names_a_port_that_is_taken() {
         outcome.stdout
     );
 }
+
+/// What the doctor finds where a program may open this many files.
+fn findings_with_open_files(limit: u32) -> Vec<serde_json::Value> {
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -n \"$0\" && exec \"$1\" doctor --json"])
+        .args([&limit.to_string(), env!("CARGO_BIN_EXE_roci")])
+        .env("ROCI_DEVICES", format!("a={}", address(9)))
+        .output()
+        .expect("it starts");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn the_doctor_names_a_low_limit_of_open_files() {
+    for limit in [8, 10, 12, 16] {
+        let findings = findings_with_open_files(limit);
+        let found = findings.iter().find(|it| it["check"] == "open files");
+        assert_ne!(found.expect("a check")["verdict"], "ok", "{findings:?}");
+        let failed = findings.iter().filter(|it| it["verdict"] == "fail");
+        for failure in failed.filter(|it| it["check"] == "RDMA ping") {
+            let text = failure["finding"].as_str().expect("a text");
+            assert!(
+                text.contains(&format!("no more than {limit} files")),
+                "{text}"
+            );
+        }
+    }
+}

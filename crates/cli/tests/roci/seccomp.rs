@@ -6,8 +6,8 @@ use crate::run_roci::{Outcome, own_address, roci};
 const FORBID: &str = "
 import ctypes, os, platform, struct, sys
 name, argument, value, command = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
-numbers = {'x86_64': {'socket': 41, 'setsockopt': 54, 'memfd_create': 319},
-           'aarch64': {'socket': 198, 'setsockopt': 208, 'memfd_create': 279}}
+numbers = {'x86_64': {'socket': 41, 'setsockopt': 54, 'memfd_create': 319, 'recvmmsg': 299, 'getrandom': 318, 'ioctl': 16},
+           'aarch64': {'socket': 198, 'setsockopt': 208, 'memfd_create': 279, 'recvmmsg': 243, 'getrandom': 278, 'ioctl': 29}}
 number = numbers.get(platform.machine(), {}).get(name)
 if number is None: sys.exit(77)
 EPERM, LOAD, UNLESS, RETURN, ALLOW = 1, 0x20, 0x15, 0x06, 0x7fff0000
@@ -34,6 +34,7 @@ const SO_REUSEPORT: [&str; 3] = ["setsockopt", "2", "15"];
 const SO_ATTACH_REUSEPORT_CBPF: [&str; 3] = ["setsockopt", "2", "51"];
 pub(crate) const MEMFD: [&str; 3] = ["memfd_create", "0", "-1"];
 
+const RECVMMSG: [&str; 3] = ["recvmmsg", "0", "-1"];
 const SOCKET_IPV6: [&str; 3] = ["socket", "0", "10"];
 
 /// The doctor's finding, and the number of warnings on stderr. The exit code is not that of a failure.
@@ -60,6 +61,7 @@ fn limits_of_a_sandbox_are_reported_once() {
             "(SO_ATTACH_REUSEPORT_CBPF)",
         ),
         (MEMFD, "peers get no notice", "allow memfd_create"),
+        (RECVMMSG, "a call of its own", "allow recvmmsg"),
         (SOCKET_IPV6, "only IPv4 addresses", "socket(AF_INET6)"),
     ] {
         let Some((found, said)) = finding(call) else {
@@ -70,5 +72,25 @@ fn limits_of_a_sandbox_are_reported_once() {
             assert!(text.contains(advice), "{text}");
         }
         assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+/// Random numbers come from `/dev/urandom` there, and sockets become non-blocking by `fcntl`.
+#[test]
+fn a_sandbox_without_getrandom_or_ioctl_works_as_usual() {
+    for call in [["getrandom", "0", "-1"], ["ioctl", "0", "-1"]] {
+        let device = format!("a={}", own_address());
+        let Some(outcome) = without(call, &device, &["doctor", "--json"]) else {
+            return println!("left out: other numbers of system calls");
+        };
+        let rows = outcome.json();
+        let mut rows = rows.as_array().expect("a list").iter();
+        let is_wrong = |row: &&serde_json::Value| {
+            ["sandbox", "port", "end of process", "RDMA ping"]
+                .contains(&row["check"].as_str().expect("a name"))
+                && row["verdict"] != "ok"
+        };
+        let wrong = rows.find(is_wrong);
+        assert!(wrong.is_none(), "{call:?}: {wrong:?}");
     }
 }

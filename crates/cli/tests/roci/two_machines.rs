@@ -1,4 +1,4 @@
-//! Two machines, as two network namespaces that a cable connects.
+//! Two machines, as two network namespaces that a cable connects, and machines with unusual networks.
 
 use std::process::Command;
 
@@ -89,5 +89,48 @@ done";
             "{nobody}"
         );
         assert!(!no_server.contains("no machine"), "{no_server}");
+    }
+}
+
+/// The checks of the doctor that fail in a namespace after these commands, with their texts.
+fn failures_after(name: &str, commands: &str) -> Option<Vec<String>> {
+    let script = format!("{commands}\n$roci doctor --json || true");
+    let said = on_two_machines(name, &script)?;
+    let rows: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let rows = rows.as_array().expect("a list").iter();
+    let failed = rows.filter(|row| row["verdict"] == "fail");
+    let text =
+        |row: &serde_json::Value| format!("{} {} {}", row["check"], row["finding"], row["advice"]);
+    Some(failed.map(text).collect())
+}
+
+#[test]
+fn the_doctor_finds_a_firewall_at_the_port() {
+    if Command::new("nft").arg("--version").output().is_err() {
+        return println!("left out: nftables is not installed");
+    }
+    let rules = "
+nft add table inet t
+nft add chain inet t in '{ type filter hook input priority 0; }'
+nft add rule inet t in udp dport 4791 drop";
+    let Some(failures) = failures_after("firewall", rules) else {
+        return;
+    };
+    let at_the_port = failures
+        .iter()
+        .filter(|it| it.contains("a firewall drops it"));
+    assert!(at_the_port.count() > 0, "{failures:?}");
+    if let Some(failures) = failures_after("no-firewall", "") {
+        assert_eq!(failures, [""; 0]);
+    }
+}
+
+#[test]
+fn the_doctor_needs_no_ipv4() {
+    let commands = "
+ip address delete 127.0.0.1/8 dev lo
+ip address delete 10.99.1.1/24 dev veth";
+    if let Some(failures) = failures_after("ipv6-only", commands) {
+        assert_eq!(failures, [""; 0]);
     }
 }

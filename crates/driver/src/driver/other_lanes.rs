@@ -110,7 +110,7 @@ impl Driver {
             objects: Arc::clone(&self.lane.objects),
         };
         let lane = Self::create_lane(&self.device, options, Some(&first))?;
-        let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::System)?;
+        let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
         let driver = Self::over(lane, self.device.clone(), options, Some(thread));
         Ok(Self {
             index,

@@ -146,7 +146,7 @@ impl LaneState {
         }
         let common = match first {
             Some(first) => Arc::clone(&first.common),
-            None => Arc::new(Common::new(Notifier::new().map_err(OpenError::System)?)),
+            None => Arc::new(Common::new(Notifier::new().map_err(OpenError::of_system)?)),
         };
         let lane = first.map_or(0, |first| first.other);
         Ok(Self {
@@ -803,7 +803,7 @@ fn random_seed() -> Result<[u8; 32], OpenError> {
     if simulation::fill_random(&mut seed) {
         return Ok(seed);
     }
-    getrandom::fill(&mut seed).map_err(|error| OpenError::System(error.into()))?;
+    getrandom::fill(&mut seed).map_err(|error| OpenError::of_system(error.into()))?;
     Ok(seed)
 }
 

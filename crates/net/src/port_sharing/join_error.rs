@@ -102,12 +102,18 @@ impl JoinError {
             | Self::Mailbox(source) => source,
             _ => return self,
         };
-        match source.raw_os_error() {
-            Some(libc::EMFILE) => Self::TooManyFiles {
+        Self::of_limit(source).unwrap_or(self)
+    }
+
+    /// The error for a limit of open files, if that is the cause of an error of the system.
+    #[must_use]
+    pub fn of_limit(error: &io::Error) -> Option<Self> {
+        match error.raw_os_error()? {
+            libc::EMFILE => Some(Self::TooManyFiles {
                 limit: sys::process::open_files_limit(),
-            },
-            Some(libc::ENFILE) => Self::SystemOutOfFiles,
-            _ => self,
+            }),
+            libc::ENFILE => Some(Self::SystemOutOfFiles),
+            _ => None,
         }
     }
 }
@@ -119,8 +125,8 @@ fn hint(source: &io::Error) -> &'static str {
              net.core.optmem_max: let an administrator run `sysctl -w net.core.optmem_max=131072`"
         }
         _ if sys::is_forbidden(source) => {
-            "; so one context at a time can have the address: give each program its own address, such \
-             as one of 127.0.0.0/8, or allow setsockopt(SO_ATTACH_REUSEPORT_CBPF)"
+            "; so one context at a time can have the address: give each program its own address, or \
+             allow setsockopt(SO_ATTACH_REUSEPORT_CBPF)"
         }
         _ => "",
     }

@@ -1,11 +1,11 @@
 //! Checks of the network stack, on loopback.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use net::poll::{Interest, wait};
-use net::socket::{Inbox, Receiver, Sender};
+use net::socket::{Inbox, Receiver, Sender, SocketError};
 use rocinante::{Access, Context, OpenOptions, Request, Status};
 use std::os::fd::AsFd;
 use wire::Route;
@@ -16,16 +16,11 @@ use crate::shortcut_use::ShortcutUse;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The loopback address, or the one of IPv6 on a machine without IPv4.
-fn loopback() -> IpAddr {
-    match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
-        Ok(_) => Ipv4Addr::LOCALHOST.into(),
-        Err(_) => Ipv6Addr::LOCALHOST.into(),
-    }
-}
-
-fn receiver() -> anyhow::Result<Receiver> {
-    Ok(Receiver::bind(SocketAddr::new(loopback(), 0))?)
+/// A socket at the loopback address of IPv4, or of IPv6 where there is no IPv4.
+fn receiver() -> Result<Receiver, SocketError> {
+    let bind = |address: IpAddr| Receiver::bind(SocketAddr::new(address, 0));
+    let bound = bind(Ipv4Addr::LOCALHOST.into());
+    bound.or_else(|error| bind(Ipv6Addr::LOCALHOST.into()).map_err(|_| error))
 }
 
 /// The recommended receive buffer, for packets that arrive faster than they are handled.
@@ -73,18 +68,34 @@ const BATCH: usize = 8;
 fn largest_batch() -> anyhow::Result<usize> {
     const PACKET: usize = 1024;
     let receiver = receiver()?;
-    let loopback = receiver.local().ip();
-    let sender = Sender::bind(loopback)?;
-    let mut flow = sender.flow_to(loopback);
-    flow.destination_port = receiver.local().port();
-    sender.send(&Route::new(flow), PACKET, &mut [0; BATCH * PACKET])?;
-    let ready = wait(&[Interest::readable(receiver.as_fd())], Some(PROBE_TIMEOUT))?;
-    let lost = || format!("a UDP packet to {loopback} did not arrive");
-    ensure!(!ready.is_empty(), lost());
+    let lost = || format!("a UDP packet to {} did not arrive", receiver.local().ip());
+    send_to(&receiver, PACKET, &mut [0; BATCH * PACKET])?;
+    ensure!(is_readable(&receiver)?, lost());
     let mut inbox = Inbox::new(BATCH);
     let batches = receiver.receive(&mut inbox)?;
     let longest = batches.map(|batch| batch.packets().count()).max();
     longest.with_context(lost)
+}
+
+/// Sends packets to a socket from its own address.
+fn send_to(receiver: &Receiver, size: usize, packets: &mut [u8]) -> anyhow::Result<()> {
+    let address = receiver.local().ip();
+    let sender = Sender::bind(address)?;
+    let mut flow = sender.flow_to(address);
+    flow.destination_port = receiver.local().port();
+    sender.send(&Route::new(flow), size, packets)?;
+    Ok(())
+}
+
+fn is_readable(receiver: &Receiver) -> anyhow::Result<bool> {
+    let ready = wait(&[Interest::readable(receiver.as_fd())], Some(PROBE_TIMEOUT))?;
+    Ok(!ready.is_empty())
+}
+
+/// Whether a packet to a socket arrives there, from the same machine.
+pub(super) fn arrives(receiver: &Receiver) -> bool {
+    let sent = send_to(receiver, 1, &mut [0]);
+    sent.is_ok() && is_readable(receiver).unwrap_or(false)
 }
 
 /// A message over a reliable connection, through the whole stack.
@@ -96,7 +107,7 @@ pub(super) fn ping() -> Check {
         ),
         Err(error) => Check::fail(
             "RDMA ping",
-            format!("{error:#}"),
+            error.to_string(),
             "correct what failed above; if nothing did, please report this",
         ),
     }

@@ -1,5 +1,6 @@
 //! Checks of the system: interfaces, ports, permissions.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -12,9 +13,10 @@ use net::watcher::Watcher;
 use rocinante::{Context, OpenOptions};
 use wire::ROCE_PORT;
 
-use super::Check;
+use super::{Check, network};
 use crate::commands::run;
 use crate::find_device;
+use crate::free_loopback_address;
 use crate::output::count;
 
 /// The libraries for programs that `roci run` starts. Other commands work without them.
@@ -76,15 +78,15 @@ pub(super) fn ports() -> Vec<Check> {
         .iter()
         .flat_map(|device| device.gids.iter().map(|entry| entry.address))
         .collect();
-    let held: Vec<(IpAddr, SocketError)> = addresses
-        .iter()
-        .filter_map(|&address| Some((address, bind(address).err()?)))
-        .collect();
-    let free = addresses.len() - held.len();
-    let mut findings: Vec<Check> = held
-        .iter()
-        .map(|(at, error)| held_port(*at, error))
-        .collect();
+    let mut findings = Vec::new();
+    let mut free = 0;
+    for &address in &addresses {
+        match bind(address) {
+            Err(error) => findings.push(held_port(address, &error)),
+            Ok(socket) if network::arrives(&socket) => free += 1,
+            Ok(_) => findings.push(blocked_port(address)),
+        }
+    }
     if free > 0 {
         let text = format!(
             "UDP {ROCE_PORT} is free on {}",
@@ -105,9 +107,62 @@ fn held_port(address: IpAddr, error: &SocketError) -> Check {
         let text = format!("UDP {ROCE_PORT} on {address} is shared with other processes of yours");
         return Check::ok("port", text);
     }
-    let advice =
-        "end the process that holds the port, or use another address, such as one of 127.0.0.0/8";
+    let advice = "end the process that holds the port, or use another address";
     Check::fail("port", error.to_string(), advice)
+}
+
+fn blocked_port(address: IpAddr) -> Check {
+    Check::fail(
+        "port",
+        format!(
+            "a packet to UDP {ROCE_PORT} on {address} did not arrive, though it was sent from this machine"
+        ),
+        format!(
+            "a firewall drops it: `nft list ruleset` or `iptables -S` shows the rules; allow UDP port {ROCE_PORT}"
+        ),
+    )
+}
+
+/// How many files a program may open: each device takes several.
+pub(super) fn open_files() -> Check {
+    const CHECK: &str = "open files";
+    const RAISE: &str = "raise the limit with `ulimit -n 1024`";
+    /// EMFILE.
+    const TOO_MANY: i32 = 24;
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let Some(limit) = soft_limit(&limits, "Max open files") else {
+        return Check::ok(CHECK, "there is no limit");
+    };
+    let before = open_descriptors();
+    let opened = free_loopback_address::open(None, &OpenOptions::from_env());
+    let taken = open_descriptors().saturating_sub(before);
+    match opened {
+        Err(error) if error.os_error() == Some(TOO_MANY) => {
+            let text = format!("a program may open {limit}, which is too few for a device");
+            Check::fail(CHECK, text, RAISE)
+        }
+        // Other checks say why there is no device.
+        Err(_) => Check::ok(CHECK, format!("a program may open {limit}")),
+        Ok(_) => {
+            let text =
+                format!("a program may open {limit}, and a device with one address takes {taken}");
+            // A thread may have a lane of its own, with as many descriptors, and the program has files, too.
+            if limit < 4 * (before + taken) {
+                Check::warn(CHECK, text, RAISE)
+            } else {
+                Check::ok(CHECK, text)
+            }
+        }
+    }
+}
+
+fn soft_limit(limits: &str, name: &str) -> Option<usize> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn open_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
 /// The kernel's Soft-RoCE uses the port at all addresses.
@@ -130,7 +185,7 @@ pub(super) fn runtime_directory() -> Check {
         Err(error) => Check::fail(
             check,
             error.to_string(),
-            "no device can be opened without it; set XDG_RUNTIME_DIR to a directory of your own",
+            "no device can be opened without it",
         ),
         Ok(directory) => {
             let path = directory.path().display();
