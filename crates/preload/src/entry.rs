@@ -9,6 +9,7 @@ use crate::corrected_results::{as_in_sysfs, outside};
 use crate::counter_files;
 use crate::original_functions::{Real, missing};
 use crate::path_redirects;
+use crate::rsocket::{self, table};
 
 /// Defines one function for each row. A row is the C declaration, with `=>` before the path, and at the
 /// end the function that corrects the result for a redirected path.
@@ -126,14 +127,19 @@ interposed! {
     fn llistxattr(=> path, list: *mut c_char, size: size_t) -> ssize_t;
 }
 
-/// Defines one function for each row that reads from a descriptor. A row is the C declaration, and where the read begins if
-/// the caller says it.
+/// Defines one function for each row that reads from a descriptor. A row is the C declaration, where the read begins if
+/// the caller says it, and what reads from an rsocket.
 macro_rules! reading {
-    ($(fn $name:ident($($argument:ident: $type:ty),+) $(from $offset:ident)?;)+) => {$(
+    ($(fn $name:ident($($argument:ident: $type:ty),+)
+        $(from $offset:ident)? $(or $of_rsocket:ident($($passed:ident),+))?;)+) => {$(
         /// # Safety
         /// The requirements of the function of this name in the C library.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(descriptor: c_int $(, $argument: $type)+) -> ssize_t {
+            $(if let Some(number) = table::socket(descriptor) {
+                // SAFETY: the caller's promises.
+                return unsafe { rsocket::$of_rsocket(number, $($passed),+) };
+            })?
             type Function = unsafe extern "C" fn(c_int $(, $type)+) -> ssize_t;
             static REAL: Real = Real::new(name(concat!(stringify!($name), "\0")));
             let address = REAL.address();
@@ -153,8 +159,8 @@ macro_rules! reading {
 }
 
 reading! {
-    fn read(buffer: *mut c_void, size: size_t);
-    fn __read_chk(buffer: *mut c_void, size: size_t, room: size_t);
+    fn read(buffer: *mut c_void, size: size_t) or read(buffer, size);
+    fn __read_chk(buffer: *mut c_void, size: size_t, room: size_t) or read_checked(buffer, size, room);
     fn pread(buffer: *mut c_void, size: size_t, at: i64) from at;
     fn pread64(buffer: *mut c_void, size: size_t, at: i64) from at;
     fn __pread_chk(buffer: *mut c_void, size: size_t, at: i64, room: size_t) from at;

@@ -2,12 +2,11 @@
 //! `LD_PRELOAD`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::mem::transmute;
 
 use libc::pid_t;
 
 use crate::ld_preload::{self, List, with_ours};
-use crate::original_functions::{Real, missing};
+use crate::original_functions::next;
 
 type Texts = *const *const c_char;
 
@@ -15,28 +14,11 @@ unsafe extern "C" {
     static environ: Texts;
 }
 
-/// Calls the function of this name in the C library, with arguments of these types.
-macro_rules! real {
-    ($name:literal: $($type:ty),* => $($argument:expr),*) => {{
-        static REAL: Real = Real::new($name);
-        let address = REAL.address();
-        if address.is_null() {
-            return missing();
-        }
-        type Function = unsafe extern "C" fn($($type),*) -> c_int;
-        // SAFETY: the function of this name has this declaration.
-        let real = unsafe { transmute::<*mut c_void, Function>(address) };
-        // SAFETY: the caller's promises.
-        unsafe { real($($argument),*) }
-    }};
-}
-
 /// # Safety
 /// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, environment: Texts) -> c_int {
-    let call =
-        |environment| real!(c"execve": *const c_char, Texts, Texts => path, arguments, environment);
+    let call = |environment| next!(c"execve": (*const c_char, Texts, Texts) -> c_int; path, arguments, environment);
     // SAFETY: an environment.
     unsafe { with_ours(environment, call) }
 }
@@ -45,7 +27,7 @@ unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, environment: 
 /// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvpe(name: *const c_char, arguments: Texts, environment: Texts) -> c_int {
-    let call = |environment| real!(c"execvpe": *const c_char, Texts, Texts => name, arguments, environment);
+    let call = |environment| next!(c"execvpe": (*const c_char, Texts, Texts) -> c_int; name, arguments, environment);
     // SAFETY: an environment.
     unsafe { with_ours(environment, call) }
 }
@@ -71,7 +53,7 @@ unsafe extern "C" fn execvp(name: *const c_char, arguments: Texts) -> c_int {
 /// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fexecve(file: c_int, arguments: Texts, environment: Texts) -> c_int {
-    let call = |environment| real!(c"fexecve": c_int, Texts, Texts => file, arguments, environment);
+    let call = |environment| next!(c"fexecve": (c_int, Texts, Texts) -> c_int; file, arguments, environment);
     // SAFETY: an environment.
     unsafe { with_ours(environment, call) }
 }
@@ -90,10 +72,7 @@ macro_rules! spawning {
             arguments: Texts,
             environment: Texts,
         ) -> c_int {
-            let call = |environment| real!(
-                $text: *mut pid_t, *const c_char, *const c_void, *const c_void, Texts, Texts
-                => process, path, actions, attributes, arguments, environment
-            );
+            let call = |environment| next!($text: (*mut pid_t, *const c_char, *const c_void, *const c_void, Texts, Texts) -> c_int; process, path, actions, attributes, arguments, environment);
             // SAFETY: an environment.
             unsafe { with_ours(environment, call) }
         }
@@ -106,8 +85,7 @@ spawning!(posix_spawn = c"posix_spawn", posix_spawnp = c"posix_spawnp");
 /// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn setenv(name: *const c_char, value: *const c_char, replace: c_int) -> c_int {
-    let call =
-        |value| real!(c"setenv": *const c_char, *const c_char, c_int => name, value, replace);
+    let call = |value| next!(c"setenv": (*const c_char, *const c_char, c_int) -> c_int; name, value, replace);
     if name.is_null() || value.is_null() {
         return call(value);
     }
@@ -134,7 +112,7 @@ unsafe extern "C" fn putenv(variable: *mut c_char) -> c_int {
             return unsafe { setenv(ld_preload::VARIABLE.as_ptr(), value.as_ptr(), 1) };
         }
     }
-    real!(c"putenv": *mut c_char => variable)
+    next!(c"putenv": (*mut c_char) -> c_int; variable)
 }
 
 fn kept<'l>(list: &'l mut List, theirs: &CStr) -> Option<&'l CStr> {

@@ -8,10 +8,12 @@
 //!
 //! Counter files have the values of the moment when they are read (`counter_files`).
 //!
+//! With `ROCI_RSOCKET=1`, the TCP sockets of the program are rsockets (`rsocket`).
+//!
 //! When a program sets `LD_PRELOAD` for programs that it starts, this library stays in the list.
 //!
-//! A program must not notice this library: nothing here locks, prints or panics, and an ordinary call costs only a
-//! comparison of the first bytes of its path.
+//! A program must not notice this library: nothing here locks or panics, it prints only when a socket falls back to TCP, and
+//! an ordinary call costs only a comparison of the first bytes of its path, or of a number for its descriptor.
 //!
 //! Not covered are calls that the C library makes internally (such as `glob`, `nftw`), and
 //! programs that call the kernel directly. A path that can't be read crashes here, where the kernel
@@ -37,3 +39,4 @@ mod ld_preload;
 #[cfg(not(test))]
 mod original_functions;
 mod path_resolution;
+mod rsocket;

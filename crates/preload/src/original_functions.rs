@@ -35,6 +35,27 @@ impl Real {
     }
 }
 
+/// Calls the function of this name that comes after this library: that of the C library or of librdmacm. A row is
+/// its declaration and the arguments.
+macro_rules! next {
+    ($name:literal: ($($type:ty),*) -> $result:ty; $($argument:expr),*) => {{
+        static NEXT: $crate::original_functions::Real =
+            $crate::original_functions::Real::new($name);
+        type Function = unsafe extern "C" fn($($type),*) -> $result;
+        let address = NEXT.address();
+        if address.is_null() {
+            $crate::original_functions::missing::<$result>()
+        } else {
+            // SAFETY: the function of this name has this declaration.
+            let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Function>(address) };
+            // SAFETY: the caller's promises.
+            unsafe { function($($argument),*) }
+        }
+    }};
+}
+
+pub(crate) use next;
+
 /// The return value of a function that fails.
 pub(crate) trait Failure {
     const FAILURE: Self;

@@ -51,9 +51,9 @@ const NOT_FOUND: u8 = 127;
 #[command(after_help = "\
 The program, and everything that it starts, loads Rocinante's libibverbs and librdmacm instead of the
 system's. This also works with scripts, Python and mpirun. The commands `rdma`, `show_gids` and
-`ibdev2netdev` show Rocinante's devices. The program replaces `roci run` in the same process, so exit code, signals and
-terminal are the program's. If it can't be started, the exit code is 127 (no such program),
-126 (not executable) or 125 (any other error).
+`ibdev2netdev` show Rocinante's devices. The program replaces `roci run` in the same process, so
+exit code, signals and terminal are the program's. If it can't be started, the exit code is 127
+(no such program), 126 (not executable) or 125 (any other error).
 
 Examples:
   roci run -- ibv_devinfo -v
@@ -64,6 +64,7 @@ Examples:
   roci run --fault loss=1% -- ibv_rc_pingpong 10.0.0.7       with packet loss
   roci run --devices mlx5_0=127.0.0.2 -- ./my-program        on a device with this name
   roci run --explain -- rping -c -a 10.0.0.7 -C 3            explain errors on stderr
+  roci run --rsocket -- redis-server --bind 10.0.0.7         its TCP connections over RDMA
   roci run --check=fail -- ./my-test                         find races and other mistakes")]
 pub(crate) struct Options {
     #[command(flatten)]

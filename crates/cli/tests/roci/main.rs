@@ -11,6 +11,7 @@ mod link;
 mod loopback_not_listed;
 mod perf;
 mod ping;
+mod rsocket;
 mod run_roci;
 mod sanitizers;
 mod seccomp;

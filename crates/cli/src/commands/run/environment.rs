@@ -38,6 +38,7 @@ const CHECK_PROCESSES: &str = "ROCI_CHECK_PROCESSES";
 const CHECK_PROFILE: &str = "ROCI_CHECK_PROFILE";
 const CHECK_SUPPRESS: &str = "ROCI_CHECK_SUPPRESS";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
+const RSOCKET: &str = "ROCI_RSOCKET";
 
 /// The options of sanitizers with which a program of theirs runs on our libraries.
 ///
@@ -102,6 +103,9 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "WHEN", require_equals = true, num_args = 0..=1,
           default_missing_value = "always")]
     shortcut: Option<WhenShortcut>,
+    /// Send what the program sends over TCP through rsockets, if its peer has them too
+    #[arg(long)]
+    rsocket: bool,
 }
 
 fn ring(text: &str) -> Result<u64, String> {
@@ -267,6 +271,7 @@ impl Environment {
                 settings.check_processes.then(|| "1".into()),
             ),
             (SHORTCUT, settings.shortcut.map(WhenShortcut::value)),
+            (RSOCKET, settings.rsocket.then(|| "1".into())),
             (FAULT_VARIABLE, settings.fault.as_ref().map(OsString::from)),
             (
                 DEVICES_VARIABLE,
@@ -341,6 +346,7 @@ pub(crate) fn without_ours(
         CHECK_PROFILE,
         CHECK_SUPPRESS,
         SHORTCUT,
+        RSOCKET,
         FAULT_VARIABLE,
         DEVICES_VARIABLE,
     ];
