@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use examples::{DeviceOptions, completed, point_to_capture, println};
+use examples::{DeviceOptions, TIMEOUT, completed, point_to_capture, println};
 use rocinante::{
     Access, CompletionQueue, Connection, Connector, Context, Key, Listener, MemoryRegion,
     ProtectionDomain, RemoteMemory, Request, Status,
@@ -162,6 +162,8 @@ impl Chat {
             match keyboard.recv_timeout(POLL_INTERVAL) {
                 Ok(line) if line == "q" => {
                     self.connection.disconnect()?;
+                    // Until the peer has answered the disconnect request.
+                    self.connection.wait_disconnected(TIMEOUT);
                     return Ok(());
                 }
                 Ok(line) => self.send_line(&line)?,

@@ -273,6 +273,7 @@ fn chat_shows_what_was_typed_and_ends_with_q() {
     assert!(server.contains("the peer has disconnected"), "{server}");
     let capture = Capture::read(&directory.file("chat-client.pcapng"));
     assert!(capture.has(Opcode::RcWriteOnly) && capture.has(Opcode::RcReadRequest));
+    assert!(capture.has_disconnect_reply(), "the client waits for it");
 }
 
 #[test]
