@@ -128,6 +128,7 @@ pub(super) fn rows() -> Vec<Row> {
         pingpongs(),
         connections(),
         rsockets(),
+        over_rsockets(),
         perftest(),
         qperf(),
         pyverbs(),
@@ -284,6 +285,37 @@ fn rsockets() -> Vec<Row> {
     let client = "rcopy /etc/services {address}:{scratch}/copy";
     rows.push(Row::pair("rcopy", stays("rcopy", Ready::Service), client).only_v4());
     rows
+}
+
+/// TCP programs with `--rsocket`. There is no TCP listener that a client could fall back to.
+fn over_rsockets() -> Vec<Row> {
+    let pair = |program, server: &str, client: &str| {
+        let line = |words: &str| format!("env ROCI_RSOCKET=1 {words}");
+        let server = stays(&line(server), Ready::Service);
+        Row::pair(program, server, &line(client))
+            .options("--rsocket")
+            .only_v4()
+    };
+    vec![
+        pair(
+            "Python's http.server, curl",
+            "/usr/bin/python3 -m http.server --bind {address} --directory /etc 8000",
+            "curl -sS http://{address}:8000/services",
+        )
+        .prints("ssh"),
+        pair(
+            "redis-server, redis-cli",
+            "redis-server --bind {address} --port 6390 --protected-mode no --dir {scratch}",
+            "redis-cli -h {address} -p 6390 ping",
+        )
+        .prints("PONG"),
+        pair(
+            "nginx, curl",
+            "/usr/sbin/nginx -e stderr -p {scratch} -c {scripts}/../nginx.conf",
+            "curl -sS http://{address}:8080/services",
+        )
+        .prints("ssh"),
+    ]
 }
 
 fn perftest() -> Vec<Row> {

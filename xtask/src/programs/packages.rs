@@ -2,7 +2,7 @@
 
 use crate::debian::{self, Package};
 
-const PACKAGES: [Package; 9] = [
+const PACKAGES: [Package; 13] = [
     ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
     ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
     ("ibverbs-utils", "/usr/bin/ibv_rc_pingpong"),
@@ -12,6 +12,10 @@ const PACKAGES: [Package; 9] = [
     ("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs"),
     ("iproute2", "/usr/bin/ip"),
     ("netbase", "/etc/services"),
+    ("python3", "/usr/bin/python3"),
+    ("curl", "/usr/bin/curl"),
+    ("redis", "/usr/bin/redis-server"),
+    ("nginx", "/usr/sbin/nginx"),
 ];
 
 /// Why the programs can't be run here, if they can't.
