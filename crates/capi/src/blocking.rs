@@ -8,34 +8,46 @@ use std::mem::{self, ManuallyDrop};
 use std::ptr::{null, without_provenance};
 use std::sync::{Arc, OnceLock};
 
+use driver::{BlockedCall, Situation};
+
 use crate::conversion::{MinusOne, guard_wait};
 use crate::errno::Errno;
 use crate::interruption;
 
-type Objects = Vec<Arc<dyn Any + Send + Sync>>;
+type Objects = Vec<(Arc<dyn Any + Send + Sync>, BlockedCall)>;
+
+/// An object that a thread waits for.
+pub(crate) trait Waited: Any + Send + Sync {
+    /// Describes the wait of a thread. The result does not keep the object.
+    fn describe(&self) -> Box<dyn Fn() -> Situation + Send + Sync>;
+}
 
 thread_local! {
     /// The objects that this thread waits for while it can be cancelled. `drop_objects` drops them if it is.
     static WAITED_ON: ManuallyDrop<RefCell<Objects>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
-/// Waits for the object of `begin` until `step` returns something. Between two steps the thread may be
+/// Waits for the object of `begin` until `step` returns something, in a call of this name. Between two steps the thread may be
 /// cancelled, so both closures are `Copy`: they have nothing to drop.
-pub(crate) fn wait<T: Any + Send + Sync>(
+pub(crate) fn wait<T: Waited>(
+    call: &'static str,
     begin: impl Fn() -> Result<Arc<T>, Errno> + Copy,
     step: impl Fn(&T) -> Result<Option<MinusOne>, Errno> + Copy,
 ) -> MinusOne {
     let mut started = false;
     loop {
         let result = guard_wait(|| {
-            let object = if mem::replace(&mut started, true) {
-                resume()
+            let (object, listed) = if mem::replace(&mut started, true) {
+                let (object, listed) = resume::<T>();
+                (object, Some(listed))
             } else {
-                begin()?
+                (begin()?, None)
             };
             let result = step(&object);
             if let Ok(None) = result {
-                store(object);
+                let list = || BlockedCall::begin(call, || object.describe());
+                let listed = listed.unwrap_or_else(list);
+                store(object, listed);
             }
             result
         });
@@ -46,13 +58,13 @@ pub(crate) fn wait<T: Any + Send + Sync>(
     }
 }
 
-fn store(object: Arc<dyn Any + Send + Sync>) {
-    WAITED_ON.with(|objects| objects.borrow_mut().push(object));
+fn store(object: Arc<dyn Any + Send + Sync>, listed: BlockedCall) {
+    WAITED_ON.with(|objects| objects.borrow_mut().push((object, listed)));
     drop_objects_at_thread_end(true);
 }
 
-fn resume<T: Any + Send + Sync>() -> Arc<T> {
-    let (object, others) = WAITED_ON.with(|objects| {
+fn resume<T: Waited>() -> (Arc<T>, BlockedCall) {
+    let (newest, others) = WAITED_ON.with(|objects| {
         let mut objects = objects.take();
         (objects.pop(), objects)
     });
@@ -61,8 +73,8 @@ fn resume<T: Any + Send + Sync>() -> Arc<T> {
     } else {
         WAITED_ON.with(|objects| objects.replace(others));
     }
-    let object = object.and_then(|object| object.downcast().ok());
-    object.expect("the step before stored it")
+    let newest = newest.and_then(|(object, listed)| Some((object.downcast().ok()?, listed)));
+    newest.expect("the step before stored it")
 }
 
 /// The stack of a cancelled thread is not unwound, but the destructors of its keys run. The destructor of a
@@ -103,6 +115,12 @@ mod tests {
 
     type Thing = Object<u64, Arc<AtomicU32>>;
 
+    impl Waited for AtomicU32 {
+        fn describe(&self) -> Box<dyn Fn() -> Situation + Send + Sync> {
+            Box::new(|| Situation::without_problem("It has not come."))
+        }
+    }
+
     #[test]
     fn a_waited_object_lives_until_the_wait_ends() {
         let thing = Thing::make(0, Arc::default());
@@ -118,13 +136,16 @@ mod tests {
                 Ok(Some(MinusOne::DONE))
             }
         };
-        assert_eq!(wait(|| Ok(Arc::clone(thing)), destroy_at_first).0, 0);
+        assert_eq!(
+            wait("call", || Ok(Arc::clone(thing)), destroy_at_first).0,
+            0
+        );
         assert_eq!(left.strong_count(), 0);
     }
 
     #[test]
     fn waiting_for_an_invalid_object_fails() {
-        let nothing = || Err::<Arc<u32>, _>(Errno::INVALID);
-        assert_eq!(wait(nothing, |_| Ok(Some(MinusOne::DONE))).0, -1);
+        let nothing = || Err::<Arc<AtomicU32>, _>(Errno::INVALID);
+        assert_eq!(wait("call", nothing, |_| Ok(Some(MinusOne::DONE))).0, -1);
     }
 }

@@ -28,6 +28,7 @@ macro_rules! entry {
             $($arg: <$type as $crate::entry::FromC>::Raw),*
         ) -> $crate::entry::MinusOne {
             $crate::blocking::wait(
+                stringify!($name),
                 || {
                     // SAFETY: the C caller promises what the header says about the arguments.
                     let object = unsafe { <&$object as $crate::entry::FromC>::from_c($target) }?;

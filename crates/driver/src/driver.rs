@@ -5,6 +5,7 @@ pub(crate) mod connected_end;
 mod other_lanes;
 mod poll_and_sleep;
 mod post_shared_receive;
+mod wait_situations;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use net::socket::SocketError;
 use net::watcher::Watcher;
 use wire::{Gid, Qpn};
 
+use crate::blocked_calls::{self, BlockedCall, Situation};
 use crate::clock::now;
 use crate::cm_events::Subscriber;
 use crate::devices::device;
@@ -89,6 +91,9 @@ impl Driver {
         let lane = Self::create_lane(&device, options, None)?;
         if let Some(check) = lane.lock().check() {
             check.set_device(&lane);
+        }
+        if lane.simulated.is_none() && (options.explain || options.check.is_some()) {
+            blocked_calls::enable();
         }
         let lanes = Lanes::new(options, lane.simulated.is_some());
         let thread = match &lane.simulated {
@@ -573,6 +578,7 @@ impl Driver {
     /// The next asynchronous event. Sleeps until there is one or the deadline passes.
     pub fn wait_event(&self, until: Option<Instant>) -> Option<AsyncEvent> {
         let notifier = self.event_notifier()?;
+        let mut listed = None;
         loop {
             if let Some(event) = self.poll_event() {
                 return Some(event);
@@ -580,6 +586,11 @@ impl Driver {
             if until.is_some_and(|at| at <= now()) {
                 return None;
             }
+            listed.get_or_insert_with(|| {
+                BlockedCall::begin("Context::wait_event", || {
+                    || Situation::without_problem("The device has no asynchronous event.")
+                })
+            });
             self.sleep(&Awaited::Notification(&notifier), until);
         }
     }

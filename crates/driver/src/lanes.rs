@@ -142,6 +142,16 @@ impl Common {
         self.waiters.read().get(&queue)?.channel.clone()
     }
 
+    /// The completion queues of a channel.
+    pub(crate) fn queues_of(&self, notifier: &Arc<Notifier>) -> Vec<Id<CompletionQueue>> {
+        let waiters = self.waiters.read();
+        let of_channel = waiters.iter().filter(|(_, it)| {
+            let channel = it.channel.as_ref();
+            channel.is_some_and(|(other, _)| Arc::ptr_eq(other, notifier))
+        });
+        of_channel.map(|(queue, _)| *queue).collect()
+    }
+
     pub(crate) fn set_wait_set(&self, queue: Id<CompletionQueue>, waiting: Arc<WaitSet>) {
         let mut waiters = self.waiters.write();
         waiters.entry(queue).or_default().set = Some(waiting);

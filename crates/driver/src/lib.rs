@@ -15,6 +15,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+mod blocked_calls;
 mod capture_and_faults;
 mod check;
 pub mod clock;
@@ -42,6 +43,7 @@ mod sync;
 mod trace;
 mod waiting;
 
+pub use blocked_calls::{BlockedCall, Situation};
 pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices, is_simulated};
 pub use diagnostics::{Misuse, enable_explanations};

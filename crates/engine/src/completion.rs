@@ -299,7 +299,16 @@ impl CompletionQueue {
     /// Whether the next completion may trigger a notification.
     #[must_use]
     pub fn is_armed(&self) -> bool {
-        self.entries.lock().is_armed()
+        self.armed().is_some()
+    }
+
+    /// Which completions trigger the next notification, if it is armed.
+    #[must_use]
+    pub fn armed(&self) -> Option<Notify> {
+        match self.entries.lock().notification {
+            Notification::Requested(notify) => Some(notify),
+            Notification::Unrequested | Notification::Sent => None,
+        }
     }
 
     /// Changes the entries, and the flag that follows from them.

@@ -25,9 +25,10 @@ pub enum Stage {
 pub fn at_exit(stage: Stage, hook: fn()) {
     let mut hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
     hooks.push((stage, hook));
+    exit::at_exit(run);
 }
 
-pub(crate) fn run() {
+fn run() {
     let mut hooks = mem::take(&mut *HOOKS.lock().unwrap_or_else(PoisonError::into_inner));
     hooks.sort_by_key(|(stage, _)| *stage);
     for (_, hook) in hooks {

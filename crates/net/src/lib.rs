@@ -15,6 +15,7 @@
 pub mod capture;
 mod direction;
 pub mod exit_hooks;
+pub mod fatal_signals;
 pub mod fault;
 pub mod fork;
 pub mod interface;

@@ -8,9 +8,11 @@
 //! it holds our lock. The check for cancellation also costs time for every packet.
 
 pub(crate) mod exit;
+pub(crate) mod fatal_signals;
 pub(crate) mod file_hole;
 pub(crate) mod file_size;
 pub(crate) mod fork;
+pub(crate) mod futex;
 pub(crate) mod option;
 pub(crate) mod poll;
 pub(crate) mod process;

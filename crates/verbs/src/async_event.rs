@@ -1,5 +1,7 @@
 //! Asynchronous events, which belong to no single request.
 
+use std::fmt;
+
 use engine::AsyncEvent as OfEngine;
 use system::verbs;
 use wire::Qpn;
@@ -68,5 +70,29 @@ impl AsyncEvent {
             }
             verbs::AsyncEvent::Other(event) => Self::of_software(event),
         }
+    }
+}
+
+/// What happened, in words.
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue_pair =
+            |number: &Qpn, what: &str| format!("queue pair {:#x} {what}", number.value());
+        let text = match self {
+            Self::CompletionQueueError(_) => "a completion queue overran".into(),
+            Self::QueuePairFatal(number) => queue_pair(number, "failed"),
+            Self::RequestError(number) => queue_pair(number, "received an invalid request"),
+            Self::AccessError(number) => queue_pair(number, "received a request without the right"),
+            Self::CommunicationEstablished(number) => {
+                queue_pair(number, "received its first packet")
+            }
+            Self::SendQueueDrained(number) => queue_pair(number, "has drained its send queue"),
+            Self::LastReceiveReached(number) => queue_pair(number, "has used its last receive"),
+            Self::SharedReceiveLimit(_) => "a shared receive queue has few receives left".into(),
+            Self::PortError => "the port went down".into(),
+            Self::PortActive => "the port is active again".into(),
+            Self::Other(number) => format!("event {number} of the device"),
+        };
+        f.write_str(&text)
     }
 }

@@ -8,7 +8,7 @@ use engine::{ObjectError, SystemRefusal};
 
 use crate::context::{Context, Opened};
 use driver::clock::now;
-use driver::{Awaited, Driver, Notifier};
+use driver::{Awaited, BlockedCall, Driver, Notifier};
 use system::verbs;
 
 /// Receives the notifications of armed completion queues.
@@ -71,10 +71,12 @@ impl CompletionChannel {
     /// As [`poll`](Self::poll).
     #[must_use]
     pub fn wait(&self) -> QueueToken {
+        let mut listed = None;
         loop {
             if let Some(token) = self.poll() {
                 return token;
             }
+            listed.get_or_insert_with(|| self.list_call());
             self.sleep(None);
         }
     }
@@ -83,6 +85,7 @@ impl CompletionChannel {
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<QueueToken> {
         let deadline = now() + timeout;
+        let mut listed = None;
         loop {
             if let Some(token) = self.poll() {
                 return Some(token);
@@ -90,8 +93,18 @@ impl CompletionChannel {
             if now() >= deadline {
                 return None;
             }
+            listed.get_or_insert_with(|| self.list_call());
             self.sleep(Some(deadline));
         }
+    }
+
+    /// Lists a call that waits, if it waits at one of our devices.
+    fn list_call(&self) -> Option<BlockedCall> {
+        let Channel::Software(notifier) = &self.object else {
+            return None;
+        };
+        let describe = || self.driver().describe_channel(notifier);
+        Some(BlockedCall::begin("CompletionChannel::wait", describe))
     }
 
     fn sleep(&self, deadline: Option<Instant>) {

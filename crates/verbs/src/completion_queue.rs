@@ -9,7 +9,7 @@ use engine::{Completion, Id, Notify, ObjectError};
 use crate::completion_channel::{Channel, CompletionChannel, QueueToken, reported};
 use crate::context::{Context, Opened};
 use crate::error::SetupError;
-use driver::{Awaited, Driver, PolledQueue, WaitSet};
+use driver::{Awaited, BlockedCall, Driver, PolledQueue, WaitSet};
 use system::verbs;
 
 /// A queue of completions, oldest first.
@@ -154,6 +154,7 @@ impl CompletionQueue {
 
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {
         let awake_until = driver::clock::spin_until(SPIN);
+        let mut listed = None;
         loop {
             let found = match &self.0.object {
                 Object::Software { driver, queue, .. } => driver.poll_without_yield(queue),
@@ -175,6 +176,10 @@ impl CompletionQueue {
                     queue,
                     waiting,
                 } => {
+                    listed.get_or_insert_with(|| {
+                        let describe = || driver.describe_queue(queue.id());
+                        BlockedCall::begin("CompletionQueue::wait", describe)
+                    });
                     let awaited = Awaited::Completion(queue.id(), waiting);
                     driver.sleep(&awaited, deadline);
                 }

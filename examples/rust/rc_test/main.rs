@@ -206,7 +206,7 @@ fn describe_event(event: AsyncEvent) -> String {
             "a peer had no right to access this memory; queue pair {:#x} is in the error state",
             number.value()
         ),
-        other => format!("asynchronous event {}", other.code()),
+        other => other.to_string(),
     }
 }
 

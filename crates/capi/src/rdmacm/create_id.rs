@@ -13,6 +13,7 @@ use crate::abi;
 use crate::entry::{MinusOne, Output, entry};
 use crate::errno::Errno;
 use crate::object::object_at;
+use crate::verbs::event_target::EventKind;
 
 entry! {
     export fn rdma_create_id(
@@ -105,7 +106,8 @@ pub(super) fn destroy(id: &Id) {
     let cm_id = lock(&id.cm_id).take();
     drop(cm_id);
     event::acknowledge_last(id);
-    id.unacknowledged.wait();
+    id.unacknowledged
+        .wait("rdma_destroy_id", EventKind::Connection);
     if id.state().sync
         && let Ok(channel) = object_at::<&Channel, _>(id.read().channel)
     {

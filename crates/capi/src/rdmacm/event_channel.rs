@@ -4,10 +4,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use driver::Situation;
 use driver::rdma_cm::EventChannel;
 use net::interface;
 
 use crate::abi;
+use crate::blocking::Waited;
 use crate::entry::entry;
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer};
@@ -50,6 +52,12 @@ pub(super) fn create<'a>() -> Result<&'a Channel, Errno> {
     let generation = net::fork::generation();
     let state = ChannelState { events, generation };
     Ok(Channel::make(c_part, Arc::new(state)))
+}
+
+impl Waited for ChannelState {
+    fn describe(&self) -> Box<dyn Fn() -> Situation + Send + Sync> {
+        Box::new(|| Situation::without_problem("Its channel has no event."))
+    }
 }
 
 impl ChannelState {

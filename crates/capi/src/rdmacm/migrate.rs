@@ -6,6 +6,7 @@ use super::id::Id;
 use crate::entry::{MinusOne, entry};
 use crate::errno::Errno;
 use crate::object::object_at;
+use crate::verbs::event_target::EventKind;
 
 entry! {
     export fn rdma_migrate_id(id: &Id, channel: Option<&Channel>) -> MinusOne {
@@ -35,6 +36,7 @@ pub(super) fn migrate(id: &Id, channel: Option<&Channel>) -> Result<(), Errno> {
     id.change(|c| c.channel = channel.c());
     // A thread that still handles an event of the old channel must not run at the same time as one with an
     // event of the new.
-    id.unacknowledged.wait();
+    id.unacknowledged
+        .wait("rdma_migrate_id", EventKind::Connection);
     Ok(())
 }

@@ -12,6 +12,7 @@ use super::socket_address;
 use crate::abi;
 use crate::entry::{Input, MinusOne, Pointer, entry};
 use crate::errno::Errno;
+use crate::verbs::event_target::EventKind;
 use crate::verbs::multicast::ibv_detach_mcast;
 
 entry! {
@@ -54,7 +55,7 @@ entry! {
             unsafe { ibv_detach_mcast(queue_pair, &raw mut name, 0) };
         }
         id.cm_id()?.leave(group)?;
-        membership.unacknowledged.wait();
+        (membership.unacknowledged).wait("rdma_leave_multicast", EventKind::Connection);
         Ok(MinusOne::DONE)
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::os::fd::AsRawFd;
 
+use driver::Situation;
 use engine::AsyncEvent;
 
 use super::completion_queue::Cq;
@@ -11,6 +12,7 @@ use super::query::PORT;
 use super::queue_pair::Qp;
 use super::shared_receive_queue::Srq;
 use crate::abi;
+use crate::blocking::Waited;
 use crate::entry::{Input, MinusOne, Output, entry};
 use crate::errno::Errno;
 use crate::object::object_at;
@@ -50,6 +52,12 @@ entry! {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Waited for OpenDevice {
+    fn describe(&self) -> Box<dyn Fn() -> Situation + Send + Sync> {
+        Box::new(|| Situation::without_problem("The device has no asynchronous event."))
     }
 }
 

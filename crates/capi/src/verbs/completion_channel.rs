@@ -4,10 +4,11 @@ use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use driver::Notifier;
+use driver::{Notifier, Situation};
 
 use super::context::{Context, OpenDevice, is_nonblocking};
 use crate::abi;
+use crate::blocking::Waited;
 use crate::entry::entry;
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer};
@@ -42,6 +43,12 @@ entry! {
         }
         channel.destroy();
         Ok(0)
+    }
+}
+
+impl Waited for CompletionChannel {
+    fn describe(&self) -> Box<dyn Fn() -> Situation + Send + Sync> {
+        Box::new(self.open.driver.describe_channel(&self.notifier))
     }
 }
 

@@ -9,7 +9,7 @@ use engine::{CompletedWork, Completion, CompletionQueue, Id, MAX_COMPLETIONS, No
 
 use super::completion_channel::Channel;
 use super::context::{Context, OpenDevice};
-use super::event_target::{EventTarget, UnacknowledgedEvents};
+use super::event_target::{EventKind, EventTarget, UnacknowledgedEvents};
 use crate::abi;
 use crate::entry::{Input, Pointer, Polled, entry};
 use crate::errno::Errno;
@@ -85,7 +85,7 @@ entry! {
             channel.notifier.forget(notification_of(queue));
             channel.change(|c| c.refcnt -= 1);
         }
-        queue.unacknowledged.wait();
+        queue.unacknowledged.wait("ibv_destroy_cq", EventKind::Completion);
         queue.destroy();
         Ok(0)
     }

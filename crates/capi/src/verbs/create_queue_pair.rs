@@ -8,7 +8,7 @@ use wire::Qpn;
 
 use super::completion_queue::Cq;
 use super::context::{Context, OpenDevice, context_at};
-use super::event_target::EventTarget;
+use super::event_target::{EventKind, EventTarget};
 use super::protection_domain::Pd;
 use super::queue_pair::{Draft, Pair, Qp};
 use super::queue_pair_ex;
@@ -43,7 +43,7 @@ entry! {
         if queue_pair.owned {
             end(queue_pair)?;
         }
-        queue_pair.unacknowledged.wait();
+        queue_pair.unacknowledged.wait("ibv_destroy_qp", EventKind::Async);
         queue_pair.destroy();
         Ok(0)
     }

@@ -8,7 +8,7 @@ use engine::{Id, MAX_REQUESTS, SharedReceiveInit};
 
 use super::completion_queue::Cq;
 use super::context::{Context, OpenDevice, context_at};
-use super::event_target::{EventTarget, UnacknowledgedEvents};
+use super::event_target::{EventKind, EventTarget, UnacknowledgedEvents};
 use super::protection_domain::Pd;
 use super::xrc::Xrcd;
 use crate::abi;
@@ -96,7 +96,7 @@ entry! {
         let driver = &queue.open.driver;
         driver.call_without_transmit(|device| device.destroy_shared_receive_queue(queue.posted.id()))?;
         queue.open.forget_receive_queue(queue.posted.id());
-        queue.unacknowledged.wait();
+        queue.unacknowledged.wait("ibv_destroy_srq", EventKind::Async);
         queue.destroy();
         Ok(0)
     }

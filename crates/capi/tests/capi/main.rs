@@ -1,6 +1,7 @@
 //! The C libraries as C sees them.
 
 mod checked;
+mod hangs;
 mod layout;
 mod programs;
 mod releases;

@@ -16,6 +16,7 @@ use wire::cm::PortSpace;
 use super::cm_id::CmId;
 use super::event_queue::{EventQueue, QueuedEvent};
 use crate::Driver;
+use crate::blocked_calls::{BlockedCall, Situation};
 use crate::clock::now;
 use crate::lane::Awaited;
 use crate::simulation;
@@ -128,6 +129,7 @@ impl EventChannel {
     /// The next event. Waits for it until `deadline`, if there is one.
     #[must_use]
     pub fn wait_until(&self, deadline: Option<Instant>) -> Option<Event> {
+        let mut listed = None;
         loop {
             if let Some(event) = self.poll() {
                 return Some(event);
@@ -135,6 +137,11 @@ impl EventChannel {
             if deadline.is_some_and(|at| at <= now()) {
                 return None;
             }
+            listed.get_or_insert_with(|| {
+                BlockedCall::begin("the wait for an event of a connection", || {
+                    || Situation::without_problem("Its channel has no event.")
+                })
+            });
             self.sleep(deadline);
         }
     }

@@ -107,7 +107,6 @@ pub(crate) fn is_blocked(signal: i32) -> bool {
 }
 
 /// Makes this thread block all signals.
-#[cfg(test)]
 pub(crate) fn block_all() {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: fills in the live set.

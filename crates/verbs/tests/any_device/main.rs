@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use rocinante::{
     Access, CompletedWork, Completion, CompletionQueue, ConnectOptions, Context, DeviceChoice,
-    DeviceKind, Key, MemoryError, MemoryRegion, OpenError, OpenOptions, PreparedQueuePair,
-    ProtectionDomain, QueuePair, RemoteMemory, Request, State, Status, SystemRefusal,
+    DeviceKind, Incoming, Key, MemoryError, MemoryRegion, OpenError, OpenOptions,
+    PreparedQueuePair, ProtectionDomain, QueuePair, RemoteMemory, Request, State, Status,
+    SystemRefusal,
 };
 
 use device::{is_ours, is_siw, is_software, open, system_device};
@@ -366,7 +367,7 @@ fn an_atomic_at_an_unaligned_address_is_rejected_by_the_peer() {
         return;
     }
     let local = |pair: &Pair| pair.left.memory.slice(..8);
-    type Make = fn(RemoteMemory) -> Request;
+    type Make = fn(RemoteMemory) -> Incoming;
     let add: Make = |remote| Request::fetch_add(remote, 1);
     let swap: Make = |remote| Request::compare_swap(remote, 0, 1);
     for make in [add, swap] {

@@ -40,8 +40,7 @@ fn queue_pairs_take_receives_from_a_shared_queue_in_order() {
     let sent = context.create_completion_queue(16).expect("room");
     let received = context.create_completion_queue(16).expect("room");
     let shared = domain.create_shared_receive_queue(8, 1).expect("room");
-    let with_shared =
-        |builder: QueuePairBuilder| builder.shared_receive_queue(&shared).depth(4, 0);
+    let with_shared = |builder: QueuePairBuilder| builder.shared_receive_queue(&shared).depth(4, 0);
     let pairs = [(); 2].map(|()| connect(&domain, [&sent, &received], with_shared));
     let memory = domain.allocate_memory(SIZE, ALL).expect("memory");
     for id in 0..4_usize {
@@ -74,8 +73,7 @@ fn a_queue_pair_with_a_shared_queue_takes_no_receives_of_its_own() {
     let domain = context.allocate_protection_domain().expect("room");
     let queue = context.create_completion_queue(8).expect("room");
     let shared = domain.create_shared_receive_queue(4, 1).expect("room");
-    let with_shared =
-        |builder: QueuePairBuilder| builder.shared_receive_queue(&shared).depth(1, 0);
+    let with_shared = |builder: QueuePairBuilder| builder.shared_receive_queue(&shared).depth(1, 0);
     let [one, _other] = connect(&domain, [&queue, &queue], with_shared);
     let memory = domain.allocate_memory(64, ALL).expect("memory");
     let refused: Result<(), PostError> = one.post_receive(1, [memory.all()]);
@@ -136,14 +134,13 @@ fn arming_a_queue_that_holds_a_completion_notifies_at_once() {
     let (channel, [left, right]) = at_channel(&context);
     let [sender, receiver] = connect(&domain, [&left, &right], |builder| builder);
     let memory = domain.allocate_memory(64, ALL).expect("memory");
-    for (id, request) in [Request::send(), Request::send().solicited()]
-        .into_iter()
-        .enumerate()
-    {
+    let usual = Request::send().inline(b"hi");
+    let solicited = usual.clone().solicited();
+    for (id, request) in [usual, solicited].into_iter().enumerate() {
         receiver
             .post_receive(id as u64, [memory.all()])
             .expect("room");
-        sender.post_send(request.inline(b"hi")).expect("room");
+        sender.post_send(request).expect("room");
         let sent = left.wait_for(TIMEOUT).expect("it completes");
         assert_eq!(sent.status, Status::Success);
     }

@@ -6,6 +6,7 @@ mod peers;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;
+mod waits;
 
 use std::process::Command;
 
@@ -14,7 +15,13 @@ use std::process::Command;
 #[ignore = "a scenario that other tests start"]
 fn scenario() {
     let name = std::env::var("SCENARIO").expect("the name of a scenario");
-    let scenarios = [memory::SCENARIOS, peers::SCENARIOS, setup::SCENARIOS].concat();
+    let scenarios = [
+        memory::SCENARIOS,
+        peers::SCENARIOS,
+        setup::SCENARIOS,
+        waits::SCENARIOS,
+    ]
+    .concat();
     let (_, run) = scenarios
         .iter()
         .find(|(known, _)| *known == name)
@@ -149,6 +156,13 @@ prints! {
         ["to 127.57.11.2:7199", "reason 28: refused by the application"];
     an_address_of_no_device: "no device"
         ["The address 127.57.12.1:7199 can't be resolved from 192.0.2.77: ", "no RDMA device"];
+}
+
+// Waiting.
+prints! {
+    a_completion_that_causes_no_event: "unpolled completion"
+        ["CompletionChannel::wait has waited for ", "holds 1 completion that the program has not polled", "is not armed"];
+    a_wait_for_a_peer: "idle channel";
 }
 
 // Setting up.
