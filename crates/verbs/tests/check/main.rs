@@ -73,6 +73,10 @@ fn findings(program: &str, wrong: bool) -> (BTreeSet<String>, Option<i32>, Strin
         .env("WRONG", if wrong { "1" } else { "0" })
         .env("ROCI_CHECK", "fail")
         .env("ROCI_CHECK_JSON", &file)
+        .env(
+            "ROCI_CHECK_PROFILE",
+            if program == "not portable" { "rxe" } else { "" },
+        )
         .output()
         .expect("a process");
     let lines = std::fs::read_to_string(&file).expect("the check made this file");
@@ -114,12 +118,40 @@ const NOTES: [&str; 7] = [
 ];
 
 macro_rules! finds {
-    ($($test:ident: $program:literal $rule:literal;)+) => { $(
-        #[test]
-        fn $test() {
-            finds($program, $rule);
-        }
-    )+ };
+    ($($test:ident: $program:literal $rule:literal;)+) => {
+        const TESTED: &[&str] = &[$($rule),+];
+
+        $(
+            #[test]
+            fn $test() {
+                finds($program, $rule);
+            }
+        )+
+    };
+}
+
+/// Rules without a program in one process: two of them need a second process, and `memory-unmapped` is about the memory
+/// of C programs, whose tests have it.
+const NOT_IN_ONE_PROCESS: [&str; 3] = ["target-race", "process-race", "memory-unmapped"];
+const NOT_BETWEEN_PROCESSES: [&str; 1] = ["memory-unmapped"];
+
+#[test]
+fn every_rule_has_a_mistake_and_its_correction() {
+    let page = include_str!("../../../../docs/check.md");
+    let rules = page.lines().filter_map(|line| {
+        let (rule, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+        let is_rule = rest.starts_with("error | ") || rest.starts_with("note | ");
+        is_rule.then_some(rule)
+    });
+    let rules: Vec<_> = rules.collect();
+    assert!(rules.contains(&"buffer-changed"), "the table is found");
+    for rule in rules {
+        let in_one = TESTED.contains(&rule) || NOT_IN_ONE_PROCESS.contains(&rule);
+        assert!(in_one, "{rule} has no program in one process");
+        let between = rule == "process-race" || processes::TESTED.contains(&rule);
+        let between = between || NOT_BETWEEN_PROCESSES.contains(&rule);
+        assert!(between, "{rule} has no program with two processes");
+    }
 }
 
 finds! {
@@ -178,6 +210,7 @@ finds! {
     a_message_into_memory_that_a_peer_wrote: "message over write" "shared-target";
     a_message_into_a_receive_with_the_memory_of_a_send: "immediate for receive of send" "overlapping-requests";
     objects_that_are_forgotten: "leak" "leak";
+    a_queue_that_the_chosen_device_cannot_have: "not portable" "not-portable";
 }
 
 /// Two connected ends whose program is checked, as the environment says.

@@ -1,9 +1,10 @@
-//! Races between processes, which `ROCI_CHECK_PROCESSES` finds.
+//! Mistakes between processes: one for each rule (`every_rule`), and here races that `ROCI_CHECK_PROCESSES` finds.
 //!
 //! Three processes are connected with each other by RDMA. The accesses of the first and the second to the target's memory
 //! never overlap in time, because the test orders them by pipes. The devices do not see pipes: only the right programs
 //! order the accesses by RDMA, too.
 
+mod every_rule;
 mod stage;
 
 use rocinante::{Connector, Listener, Request};
@@ -34,9 +35,47 @@ macro_rules! finds {
     ($($test:ident: $program:literal;)+) => { $(
         #[test]
         fn $test() {
-            finds($program);
+            finds($program, "process-race");
         }
     )+ };
+}
+
+macro_rules! finds_rules {
+    ($($test:ident: $rule:literal;)+) => {
+        /// The rules that have a program with two processes here. The races below are about `process-race`.
+        pub(crate) const TESTED: &[&str] = &[$($rule),+];
+
+        $(
+            #[test]
+            fn $test() {
+                finds($rule, $rule);
+            }
+        )+
+    };
+}
+
+finds_rules! {
+    between_processes_buffer_changed: "buffer-changed";
+    between_processes_overlapping_requests: "overlapping-requests";
+    between_processes_shared_target: "shared-target";
+    between_processes_remote_race: "remote-race";
+    between_processes_missing_fence: "missing-fence";
+    between_processes_target_race: "target-race";
+    between_processes_remote_access_to_buffer: "remote-access-to-buffer";
+    between_processes_never_signaled: "never-signaled";
+    between_processes_send_queue_not_polled: "send-queue-not-polled";
+    between_processes_completion_queue_too_small: "completion-queue-too-small";
+    between_processes_too_many_receives: "too-many-receives";
+    between_processes_destroyed_with_sends: "destroyed-with-sends";
+    between_processes_failure_not_polled: "failure-not-polled";
+    between_processes_never_polled: "never-polled";
+    between_processes_event_not_fetched: "event-not-fetched";
+    between_processes_region_in_use: "region-in-use";
+    between_processes_key_after_deregistration: "key-after-deregistration";
+    between_processes_not_portable: "not-portable";
+    between_processes_no_receive_yet: "no-receive-yet";
+    between_processes_longest_rnr_timer: "longest-rnr-timer";
+    between_processes_leak: "leak";
 }
 
 finds! {

@@ -12,6 +12,7 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("early", early),
     ("send queue", send_queue),
     ("longest timer", longest_timer),
+    ("not portable", not_portable),
 ];
 
 /// The queue has room for 256. Here the entries of acknowledged requests become free without a completion.
@@ -162,4 +163,12 @@ fn longest_timer(wrong: bool) {
     there.post_receive(0, [room]).expect("room");
     pair.left.success();
     pair.right.success();
+}
+
+/// The chosen device has room for 32,767 completions.
+fn not_portable(wrong: bool) {
+    let pair = pair();
+    let capacity = if wrong { 32_768 } else { 32_767 };
+    let queue = pair.left.context.create_completion_queue(capacity);
+    queue.expect("room");
 }

@@ -10,10 +10,11 @@ use std::sync::mpsc;
 use std::thread;
 
 use rocinante::{
-    CompletionQueue, Endpoint, OpenOptions, QueuePair, QueuePairBuilder, RemoteMemory, Request,
-    Status,
+    CompletionQueue, Endpoint, OpenOptions, PreparedQueuePair, QueuePair, QueuePairBuilder,
+    RemoteMemory, Request, Status,
 };
 
+use super::every_rule;
 use crate::Make;
 use crate::support::{End, TIMEOUT};
 
@@ -44,7 +45,7 @@ pub(super) struct Stage {
     pub(super) role: Role,
     pub(super) end: End,
     wrong: bool,
-    received: CompletionQueue,
+    pub(super) received: CompletionQueue,
     to: BTreeMap<Role, QueuePair>,
     memory: BTreeMap<Role, RemoteMemory>,
     heard: BTreeSet<String>,
@@ -57,7 +58,7 @@ pub(crate) fn run_role() {
     let role = variable("ROLE");
     let role = ROLES.into_iter().find(|it| format!("{it:?}") == role);
     let name = variable("PROGRAM");
-    let (_, run) = (super::PROGRAMS.iter())
+    let (_, run) = (super::PROGRAMS.iter().chain(every_rule::PROGRAMS))
         .find(|(known, _)| *known == name)
         .expect("a program of this name");
     let number = variable("NUMBER").parse().expect("a number");
@@ -114,6 +115,34 @@ impl Stage {
         self.meet("joined");
     }
 
+    /// Makes another connection between the first process and the target. Returns nothing in the second process.
+    pub(super) fn connect_again(&mut self, prepared: PreparedQueuePair) -> Option<QueuePair> {
+        let (me, peer) = match self.role {
+            Role::First => (FIRST, TARGET),
+            Role::Target => (TARGET, FIRST),
+            Role::Second => return None,
+        };
+        self.tell(&format!("{me:?} again is {}", prepared.endpoint()));
+        let endpoint = self.hear_rest(&format!("{peer:?} again is "));
+        let endpoint: Endpoint = endpoint.parse().expect("an endpoint");
+        let queue_pair = prepared.connect(endpoint).expect("a peer");
+        self.tell(&format!("{me:?} is connected"));
+        self.hear(&format!("{peer:?} is connected"));
+        Some(queue_pair)
+    }
+
+    /// The queue pair to a process.
+    pub(super) fn to(&self, peer: Role) -> &QueuePair {
+        &self.to[&peer]
+    }
+
+    /// The memory of a process, from `start` on.
+    pub(super) fn memory_of(&self, peer: Role, start: usize) -> RemoteMemory {
+        let mut memory = self.memory[&peer];
+        memory.address += start as u64;
+        memory
+    }
+
     /// Waits until all processes are here.
     fn meet(&mut self, place: &str) {
         self.tell(&format!("{place} {:?}", self.role));
@@ -154,7 +183,7 @@ impl Stage {
     }
 
     /// The rest of a line that begins in this way.
-    fn hear_rest(&mut self, start: &str) -> String {
+    pub(super) fn hear_rest(&mut self, start: &str) -> String {
         loop {
             let rest = self.heard.iter().find_map(|line| line.strip_prefix(start));
             match rest {
@@ -173,8 +202,7 @@ impl Stage {
 
     /// Posts a request to the target's memory, with the same bytes of the own memory.
     pub(super) fn post(&self, make: Make, range: Range<usize>) {
-        let mut remote = self.memory[&TARGET];
-        remote.address += range.start as u64;
+        let remote = self.memory_of(TARGET, range.start);
         let request = make(remote, self.end.memory.slice(range));
         self.to[&TARGET].post_send(request).expect("room");
     }
@@ -222,24 +250,28 @@ fn address(role: Role, number: u32) -> String {
     format!("127.{}.{high}.{low}", 64 + role as u32)
 }
 
-/// The wrong program has a race between processes and no other mistake, and the right one none.
-pub(super) fn finds(program: &str) {
-    let (rules, said) = run(program, true);
-    let expected = BTreeSet::from(["process-race".to_owned()]);
+/// The wrong program violates this rule and no other, and the right one none.
+pub(super) fn finds(program: &str, rule: &str) {
+    let (mut rules, said) = run(program, rule, true);
+    if rule == "remote-race" {
+        // The target may notice the same race.
+        rules.remove("target-race");
+    }
+    let expected = BTreeSet::from([rule.to_owned()]);
     assert_eq!(rules, expected, "{program}: {said}");
-    let (rules, said) = run(program, false);
+    let (rules, said) = run(program, rule, false);
     assert!(rules.is_empty(), "{program}, corrected: {said}");
 }
 
 /// Runs the three processes. Returns the rules that they violate, and what they said.
-fn run(program: &str, wrong: bool) -> (BTreeSet<String>, String) {
+fn run(program: &str, rule: &str, wrong: bool) -> (BTreeSet<String>, String) {
     let number = own_number();
     let (say, said) = mpsc::channel();
     let mut inputs: Vec<ChildStdin> = Vec::new();
     let mut readers = Vec::new();
     let mut children: Vec<(Child, thread::JoinHandle<String>)> = Vec::new();
     for role in ROLES {
-        let mut child = start(program, wrong, role, number);
+        let mut child = start(program, wrong, role, number, &options_for(rule, role));
         inputs.push(child.stdin.take().expect("a pipe"));
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let say = say.clone();
@@ -300,7 +332,21 @@ fn own_number() -> u32 {
     std::process::id().wrapping_mul(64).wrapping_add(run) % 50_000
 }
 
-fn start(program: &str, wrong: bool, role: Role, number: u32) -> Child {
+/// Some rules need an option, or a lost packet.
+fn options_for(rule: &str, role: Role) -> Vec<(&'static str, &'static str)> {
+    match (rule, role) {
+        ("process-race", _) => vec![("ROCI_CHECK_PROCESSES", "1")],
+        ("not-portable", _) => vec![("ROCI_CHECK_PROFILE", "rxe")],
+        ("target-race", Role::First) => vec![
+            ("ROCI_FAULT", "drop:opcode=RC_WRITE_LAST,nth=1"),
+            ("ROCI_SHORTCUT", "0"),
+        ],
+        ("target-race", _) => vec![("ROCI_SHORTCUT", "0")],
+        _ => Vec::new(),
+    }
+}
+
+fn start(program: &str, wrong: bool, role: Role, number: u32, options: &[(&str, &str)]) -> Child {
     Command::new(std::env::current_exe().expect("this test"))
         .args(["role", "--exact", "--ignored", "--nocapture"])
         .env("PROGRAM", program)
@@ -308,7 +354,7 @@ fn start(program: &str, wrong: bool, role: Role, number: u32) -> Child {
         .env("NUMBER", number.to_string())
         .env("WRONG", if wrong { "1" } else { "0" })
         .env("ROCI_CHECK", "fail")
-        .env("ROCI_CHECK_PROCESSES", "1")
+        .envs(options.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
