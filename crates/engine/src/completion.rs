@@ -552,13 +552,12 @@ mod tests {
 
     #[test]
     fn arming_for_solicited_notifies_at_once_for_a_solicited_or_failed_completion() {
-        let queue = queue(8);
         for (status, solicited, outcome) in [
             (Status::Success, false, ArmOutcome::Armed),
             (Status::Success, true, ArmOutcome::Notify),
             (Status::Flushed, false, ArmOutcome::Notify),
         ] {
-            queue.purge(Qpn::new(17));
+            let queue = queue(8);
             queue.push(completion(status), solicited);
             assert_eq!(queue.arm(Notify::Solicited), outcome);
         }

@@ -195,9 +195,12 @@ impl QueuePairBuilder {
 
     /// Reserves room for all completions in the queues.
     fn reserve(&self, depth: Depth) -> Result<Reservations, SetupError> {
-        let counts = |applies: bool, requests| match applies && !self.sizes.may_overrun {
-            true => requests,
-            false => 0,
+        let counts = |applies: bool, requests| {
+            if applies && !self.sizes.may_overrun {
+                requests
+            } else {
+                0
+            }
         };
         let sends = counts(self.kind != QueuePairType::XrcTarget, depth.sends);
         let sends = self.completions.reserve(sends)?;

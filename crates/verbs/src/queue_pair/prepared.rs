@@ -14,7 +14,7 @@ use crate::rdma_cm::{CmId, Parameters};
 /// It cannot send, so it has no method for it:
 /// ```compile_fail
 /// # fn demo(prepared: rocinante::PreparedQueuePair) {
-/// prepared.post_send(rocinante::Request::send());
+/// prepared.post_send(rocinante::Request::send().inline(b"hello"));
 /// # }
 /// ```
 #[derive(Debug)]

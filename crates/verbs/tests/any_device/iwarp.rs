@@ -24,7 +24,7 @@ fn what_an_iwarp_device_lacks_is_a_typed_error() {
         let lacks = matches!(refused, Err(PostError::System(SystemRefusal::Lacks(_))));
         assert!(lacks, "{refused:?}");
     }
-    let refused = pair.left.completions.resize(100);
+    let refused = pair.left.completions.resize(300);
     let lacks = matches!(refused, Err(ObjectError::System(SystemRefusal::Lacks(_))));
     assert!(lacks, "{refused:?}");
     let builder = || pair.domain.queue_pair_builder(&pair.left.completions);

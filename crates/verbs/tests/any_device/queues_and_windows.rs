@@ -216,7 +216,9 @@ fn a_completion_queue_changes_its_size() {
         return;
     }
     let pair = Pair::reliable();
-    pair.left.completions.resize(100).expect("room");
+    pair.left.completions.resize(300).expect("room");
+    let refused = pair.left.completions.resize(100);
+    refused.expect_err("more requests may be outstanding");
     pair.right.receive(1, 8);
     pair.left.post(Request::send().inline(b"as usual"));
     pair.left.success();

@@ -7,6 +7,7 @@ use rocinante::{
 
 use super::stage::{FIRST, Programs, Role, Stage, TARGET};
 use crate::support::TIMEOUT;
+use crate::{read_from, write_to};
 
 pub(super) const PROGRAMS: Programs = &[
     ("buffer-changed", buffer_changed),
@@ -51,7 +52,7 @@ fn buffer_changed(stage: &mut Stage) {
 /// A WRITE sends what a READ before it stores.
 fn overlapping_requests(stage: &mut Stage) {
     if stage.role == FIRST {
-        stage.post(Request::read, 0..8);
+        stage.post(read_from, 0..8);
         let write = Request::write(stage.memory_of(TARGET, 200));
         let write = write.data(stage.end.memory.slice(0..8));
         let write = if stage.right() { write.fenced() } else { write };
@@ -78,7 +79,7 @@ fn remote_race(stage: &mut Stage) {
         return;
     };
     if stage.role == FIRST {
-        stage.post(Request::write, 0..8);
+        stage.post(write_to, 0..8);
         if stage.right() {
             stage.sent();
         }
@@ -96,7 +97,7 @@ fn remote_race(stage: &mut Stage) {
 
 fn missing_fence(stage: &mut Stage) {
     if stage.role == FIRST {
-        stage.post(Request::read, 0..8);
+        stage.post(read_from, 0..8);
         let write = Request::write(stage.memory_of(TARGET, 0));
         let write = write.data(stage.end.memory.slice(8..16));
         let write = if stage.right() { write.fenced() } else { write };
@@ -132,7 +133,7 @@ fn target_race(stage: &mut Stage) {
         }
         Role::Second => {
             stage.hear("written");
-            stage.access(Request::write, 0..8);
+            stage.access(write_to, 0..8);
         }
         Role::Target => await_first(stage),
     }
@@ -154,7 +155,7 @@ fn remote_access_to_buffer(stage: &mut Stage) {
         _ => {
             stage.hear("sent");
             let start = if stage.right() { 100 } else { 99 };
-            stage.access(Request::write, start..start + 10);
+            stage.access(write_to, start..start + 10);
             post_receive(stage, &drained);
             stage.receive();
         }
