@@ -351,7 +351,7 @@ function fitted(name, shared, room) {
 /** How many characters all addresses have in common, in whole groups. */
 function commonStart(names) {
   let length = 0;
-  while (names.every((name) => length < name.length && name[length] === names[0][length])) length++;
+  while (names.length && names.every((name) => length < name.length && name[length] === names[0][length])) length++;
   const start = (names[0] ?? "").slice(0, length);
   return Math.max(start.lastIndexOf("."), start.lastIndexOf(":")) + 1;
 }
