@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::sys::exit;
 
-static HOOKS: Mutex<Vec<(Stage, fn())>> = Mutex::new(Vec::new());
+type Hook = (Stage, fn());
+
+static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
 /// What a hook does. Hooks run in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
