@@ -93,8 +93,8 @@ fn run_examples_in_docs(root: &Path) -> Result<(), String> {
         .current_dir(root)
         .status()
         .map_err(|error| format!("`{command}` can't be started: {error}"))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("`{command}` failed")),
+    if status.success() {
+        return Ok(());
     }
+    Err(format!("`{command}` failed"))
 }
