@@ -18,7 +18,8 @@ causes! {
          or `-x INDEX` for it; `roci gids` marks the row to use.";
     EMPTY_GID:
         "`sgid_index` names an empty row of the GID table.",
-        "Choose a row with an address: `roci gids` lists them.";
+        "Choose a row with an address: `roci gids` lists them. For a program that always uses row 1, `roci run \
+         --devices NAME=ADDRESS+ADDRESS` makes a device with two rows.";
     UNREACHABLE_FROM_GID:
         "`sgid_index` names a row of the GID table whose address has no route to the peer.",
         "Choose a row with an address in the peer's network and of its address family: `roci gids` \

@@ -30,7 +30,7 @@ pub enum SetupError {
         needed: u64,
     },
     /// The GID table has no such entry.
-    #[error("GID index {0} is empty: look at the GID table for the index to use")]
+    #[error("GID index {0} is empty: `roci gids` lists the indexes to use")]
     EmptyGid(u8),
 }
 
