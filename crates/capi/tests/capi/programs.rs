@@ -128,7 +128,7 @@ fn calls_at_exit_work_with_every_option() {
         &[("ROCI_SHORTCUT", "1"), ("ROCI_LANES", "2")],
     ];
     for options in all_options {
-        let Some(said) = output("programs", "calls_at_exit", options) else {
+        let Some(said) = output("programs/ours", "calls_at_exit", options) else {
             return;
         };
         let mut findings = said

@@ -220,7 +220,10 @@ fn completion_queue_too_small(stage: &mut Stage) {
     let completions = small.clone();
     let builder = |stage: &Stage| {
         let builder = stage.end.domain.queue_pair_builder(&completions);
-        builder.receive_completions(&stage.received).depth(8, 8)
+        builder
+            .receive_completions(&stage.received)
+            .depth(8, 8)
+            .may_overrun()
     };
     let Some(drained) = connect_without_receives(stage, builder, &small) else {
         return;
@@ -249,7 +252,13 @@ fn completion_queue_too_small(stage: &mut Stage) {
 
 fn too_many_receives(stage: &mut Stage) {
     let small = stage.end.context.create_completion_queue(4).expect("room");
-    let builder = |stage: &Stage| stage.builder().receive_completions(&small).depth(1, 8);
+    let builder = |stage: &Stage| {
+        stage
+            .builder()
+            .receive_completions(&small)
+            .depth(1, 8)
+            .may_overrun()
+    };
     let Some(again) = connect_again(stage, builder) else {
         return;
     };

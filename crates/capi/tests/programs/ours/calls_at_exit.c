@@ -1,7 +1,7 @@
 /* Verbs in handlers of `atexit`, where some programs end their communication. The destructors of thread-local variables
  * have run by then. A handler is registered before the first verb or after it: the last one that is registered runs
  * first, and so what the library does at exit may come before it or after it. */
-#include "connection.h"
+#include "../connection.h"
 
 /* Messages of several packets: each packet is read on its own. */
 static void send_both_ways(void)
