@@ -317,7 +317,7 @@ mod tests {
         Problem::Incident(Incident::SendFailed(failed), PeerLookup::NotLocal)
     }
 
-    /// Each probe is an empty datagram.
+    /// Each probe is a datagram that the device drops.
     #[test]
     fn silence_of_many_queue_pairs_is_explained_with_one_probe_per_second() {
         let silent = UdpSocket::bind(("127.54.203.2", ROCE_PORT)).expect("a free address");

@@ -28,6 +28,7 @@ mod lane;
 mod lanes;
 mod neighbours;
 mod options;
+mod probe_datagram;
 pub mod rdma_cm;
 mod service_reservations;
 mod shortcut;

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use cm::{Failure, Id, Manager, State};
 use net::interface::{Neighbour, neighbour};
-use wire::ROCE_PORT;
 
 use crate::lane::earliest;
 
@@ -22,6 +21,9 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(64);
 
 /// How many resolutions wait at a time. Others are resolved at once, and their requests time out.
 const MAX_WAITING: usize = 64;
+
+/// Services at this port ignore what they receive. Most machines have none, and their answer is ignored.
+const DISCARD_PORT: u16 = 9;
 
 /// Address resolutions that wait for a neighbour.
 #[derive(Default)]
@@ -45,7 +47,7 @@ impl Neighbours {
         id: Id,
         (source, mut peer): (IpAddr, SocketAddr),
     ) {
-        peer.set_port(ROCE_PORT);
+        peer.set_port(DISCARD_PORT);
         let waiting =
             (self.0.len() < MAX_WAITING).then(|| Resolution::begin(now, id, source, peer));
         match waiting.flatten() {
@@ -115,7 +117,8 @@ impl Resolution {
     }
 }
 
-/// Sends an empty datagram, which every RoCE device drops.
+/// Sends an empty datagram. Not to the port of RoCE: the Soft-RoCE of Linux 6.1 panics when it drops a datagram that is
+/// shorter than a header.
 fn probe(source: IpAddr, peer: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((source, 0))?;
     socket.connect(peer)?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use wire::ROCE_PORT;
 
 use crate::clock;
+use crate::probe_datagram::PROBE_DATAGRAM;
 
 /// How long to wait for an ICMP error. A local network delivers it within a few milliseconds.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -80,12 +81,12 @@ impl PortProbe {
     }
 }
 
-/// Sends an empty datagram, which every RoCE device drops. Returns `None` if no ICMP error comes back.
+/// Sends a datagram that every RoCE device drops. Returns `None` if no ICMP error comes back.
 fn probe(source: IpAddr, address: IpAddr) -> Option<PortState> {
     let probed = UdpSocket::bind((source, 0)).and_then(|socket| {
         socket.connect((address, ROCE_PORT))?;
         socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
-        socket.send(&[])?;
+        socket.send(&PROBE_DATAGRAM)?;
         socket.recv(&mut [0])
     });
     let error = probed.err()?;

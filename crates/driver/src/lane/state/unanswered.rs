@@ -2,7 +2,7 @@
 //!
 //! A kernel rejects a request for a service that nobody has. Devices in user space exist only while a process runs, and the
 //! machine itself reports that none does: by an ICMP error, which sockets of a device do not receive. So when a request
-//! has been retransmitted several times, an empty datagram follows it from a socket of its own.
+//! has been retransmitted several times, a datagram that every device drops follows it from a socket of its own.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -14,6 +14,7 @@ use wire::ROCE_PORT;
 use super::LaneState;
 use crate::diagnostics::{Problem, UnansweredRequest};
 use crate::lane::earliest;
+use crate::probe_datagram::PROBE_DATAGRAM;
 
 /// How often a request is retransmitted before its peer's port is probed. So a server may start six seconds after its client.
 const RETRANSMISSIONS_BEFORE_PROBE: u8 = 3;
@@ -92,7 +93,7 @@ impl PortWatch {
                 self.attempts += 1;
                 // An error of an earlier probe would be reported instead of sending this one.
                 let _ = self.is_refused();
-                let _ = self.socket.send(&[]);
+                let _ = self.socket.send(&PROBE_DATAGRAM);
                 self.step = Step::LookAt(now + RESULT_DELAY, now);
                 Vec::new()
             }
@@ -249,7 +250,7 @@ mod tests {
         let [id, _] = ids();
         let mut watch = watch("127.58.95.2");
         // Nobody serves it, and then somebody does.
-        let _ = watch.socket.send(&[]);
+        let _ = watch.socket.send(&PROBE_DATAGRAM);
         let _served = UdpSocket::bind(watch.path.1).unwrap();
         watch.note_request(now(), id);
         let mut steps = 0;
