@@ -13,7 +13,7 @@ use crate::debian;
 /// Who may make network namespaces here.
 pub(super) enum Isolation {
     Root,
-    /// An ordinary user, who is root in a user namespace only.
+    /// An ordinary user. The tests are root within a user namespace.
     User,
     /// Nobody; what is missing.
     None(String),

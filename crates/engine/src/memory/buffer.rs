@@ -100,7 +100,7 @@ pub struct Buffer {
     owner: Owner,
 }
 
-/// Who has the bytes of a buffer.
+/// The owner of the bytes of a buffer.
 enum Owner {
     /// The buffer itself.
     Buffer { _words: Vec<AtomicU64> },

@@ -10,7 +10,7 @@ use super::netlink;
 pub enum Neighbour {
     /// Nothing was sent to it yet, or packets to it need no link address.
     Unknown,
-    /// The kernel asks for its link address, or has asked in vain.
+    /// The kernel asks for its link address, or has asked and got no answer.
     Unresolved,
     /// It has answered.
     Resolved,
