@@ -147,12 +147,10 @@ unsafe extern "C" fn recvmsg(descriptor: c_int, message: *mut msghdr, flags: c_i
 }
 
 /// A stream has no control data: what TCP would take is about its own headers.
-fn without_control(message: msghdr) -> msghdr {
-    msghdr {
-        msg_control: std::ptr::null_mut(),
-        msg_controllen: 0,
-        ..message
-    }
+fn without_control(mut message: msghdr) -> msghdr {
+    message.msg_control = std::ptr::null_mut();
+    message.msg_controllen = 0;
+    message
 }
 
 /// Defines `sendfile` and `sendfile64`, whose declarations are equal on 64-bit Linux.
