@@ -12,6 +12,7 @@ mod debian;
 mod ecosystem;
 mod fuzz;
 mod install;
+mod instructions;
 mod interop;
 mod isolated_tests;
 mod library_overhead;
@@ -70,6 +71,9 @@ enum Task {
         /// Compare `roci perf` with perftest, both on the kernel's Soft-RoCE, instead
         #[arg(long, group = "in_a_kernel", conflicts_with = "arguments")]
         layer: bool,
+        /// Count the instructions of requests within a process instead, and compare them with the last count
+        #[arg(long, conflicts_with_all = ["in_a_kernel", "arguments"])]
+        instructions: bool,
         /// How to run that kernel
         #[arg(long, value_enum, requires = "in_a_kernel", default_value_t = interop::Backend::Uml)]
         backend: interop::Backend,
@@ -160,6 +164,9 @@ fn main() -> ExitCode {
             backend,
             ..
         } => return done(interop::measure_layer(workspace_root(), backend)),
+        Task::Bench {
+            instructions: true, ..
+        } => return done(instructions::measure(workspace_root())),
         Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), library_overhead()]),
         Task::Fuzz { target, seconds } => {
             test_steps::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])

@@ -1,6 +1,7 @@
 //! The device: its objects, and how packets enter and leave it.
 
 mod create_destroy;
+mod direct;
 mod multicast;
 mod pacing;
 mod queue_pairs;
@@ -701,6 +702,12 @@ impl Device {
         while delivered < MAX_OWN_DELIVERY
             && let Some(number) = self.ready.pop_front()
         {
+            if self.own_delivery
+                && let Some(bytes) = self.execute_directly(now, number, buffer)
+            {
+                delivered += bytes;
+                continue;
+            }
             let numbers = self.queue_pairs.space();
             let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
                 continue;

@@ -73,6 +73,18 @@ impl PlantedBug {
         self.bug == Some(bug)
     }
 
+    /// Whether there is one.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn is_any(self) -> bool {
+        self.bug.is_some()
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    #[inline]
+    pub(crate) fn is_any(self) -> bool {
+        false
+    }
+
     #[cfg(not(feature = "planted-bugs"))]
     #[inline]
     pub(crate) fn is(self, _bug: Bug) -> bool {

@@ -7,11 +7,12 @@
 //! The send side of a reliable queue pair is the [`requester`], its receive side the [`responder`].
 //! Unreliable connections ([`unreliable_connection`]) and datagrams ([`datagram`]) are simpler and have their
 //! own files. All take their work from the [`send_queue`] and divide it into packets by
-//! [`segmentation`]. The transition to the error state is in [`error_state`], and [`diagnosis`] finds out
+//! [`segmentation`], except requests within a device ([`direct`]). The transition to the error state is in [`error_state`], and [`diagnosis`] finds out
 //! why something failed.
 
 mod datagram;
 mod diagnosis;
+mod direct;
 mod error_state;
 mod local_work;
 mod modification;

@@ -86,7 +86,7 @@ pub(crate) struct OwnDelivery<'d> {
 }
 
 impl OwnDelivery<'_> {
-    fn includes(&self, route: &Route, destination: Qpn) -> bool {
+    pub(crate) fn includes(&self, route: &Route, destination: Qpn) -> bool {
         self.numbers.assigns(destination) && self.gids.has_address(route.flow.destination)
     }
 }
@@ -301,6 +301,7 @@ const fn padding(payload: usize) -> usize {
     payload.wrapping_neg() % 4
 }
 
-const fn wire_length(head: usize, payload: usize) -> usize {
+/// The length of a packet with its pad and ICRC.
+pub(crate) const fn wire_length(head: usize, payload: usize) -> usize {
     head + payload + padding(payload) + ICRC_LENGTH
 }

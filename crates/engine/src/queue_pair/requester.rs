@@ -170,6 +170,28 @@ impl Requester {
         self.rnr_wait_until.is_some()
     }
 
+    /// Whether nothing is under way, and nothing delays the next request.
+    pub(super) fn is_idle(&self) -> bool {
+        self.oldest == self.next
+            && self.cursor == self.next
+            && self.position == 0
+            && self.awaited.is_empty()
+            && self.rnr_wait_until.is_none()
+            && self.coalescing == Coalescing::Off
+    }
+
+    /// How many packets of a message are sent before one requests an acknowledgement.
+    pub(super) fn packets_per_ack_request(&self, mtu: usize) -> u32 {
+        (self.window.packets(mtu) / 4).clamp(1, MAX_PACKETS_PER_ACK_REQUEST)
+    }
+
+    /// Advances by the packets of one message, which were sent and acknowledged at once.
+    pub(super) fn skip(&mut self, packets: u32) {
+        self.start(self.cursor + packets);
+        self.sequence = (self.sequence + 1) & 0xff_ffff;
+        self.packets_since_ack_request = 0;
+    }
+
     /// How many packets are sent and not acknowledged.
     pub(super) fn in_flight(&self) -> u32 {
         self.cursor.ahead_of(self.oldest)
@@ -368,7 +390,7 @@ impl QueuePair {
         let requester = &self.requester;
         let window = requester.window.packets(link.mtu());
         let full = requester.in_flight() + piece.span >= window;
-        let interval = (window / 4).clamp(1, MAX_PACKETS_PER_ACK_REQUEST);
+        let interval = requester.packets_per_ack_request(link.mtu());
         let limited = requester.credit_limit.is_some() && requester.in_flight() == 0;
         piece.opcode.position().ends()
             || full

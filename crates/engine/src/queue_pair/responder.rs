@@ -110,6 +110,16 @@ impl Responder {
         self.expected = expected;
     }
 
+    /// Whether it expects this PSN, and nothing is under way. The first packet of the peer has arrived.
+    pub(super) fn is_idle_at(&self, psn: Psn) -> bool {
+        self.expected == psn
+            && self.established
+            && !self.nak_sent
+            && self.message.is_none()
+            && self.responses.is_empty()
+            && !self.hides_receives
+    }
+
     fn classify(&self, psn: Psn, planted: PlantedBug) -> SequencePosition {
         let distance = if planted.is(Bug::NoPsnWrap) {
             psn.value() as i32 - self.expected.value() as i32

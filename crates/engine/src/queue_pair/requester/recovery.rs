@@ -106,7 +106,7 @@ impl QueuePair {
     }
 
     /// Packets were acknowledged: renews retries and timer.
-    pub(super) fn made_progress(&mut self, now: &Now, before: Psn) {
+    pub(in crate::queue_pair) fn made_progress(&mut self, now: &Now, before: Psn) {
         let packets = self.requester.oldest.ahead_of(before);
         let mtu = self.link.map_or(0, |link| link.mtu());
         self.requester.window.grow(packets, mtu);

@@ -217,7 +217,7 @@ impl QueuePair {
     }
 
     /// C9-148: an acknowledgement reports completed messages and the credits for further ones.
-    fn update_credits(&mut self, aeth: &Aeth) {
+    pub(in crate::queue_pair) fn update_credits(&mut self, aeth: &Aeth) {
         if let Syndrome::Acknowledge { credits } = aeth.syndrome() {
             self.requester.credit_limit =
                 credits.map(|count| (aeth.message_sequence() + count) & 0xff_ffff);

@@ -152,7 +152,7 @@ impl QueuePair {
         }
     }
 
-    fn count_message(&mut self) {
+    pub(in crate::queue_pair) fn count_message(&mut self) {
         self.responder.count_message();
         self.counters.messages_received += 1;
     }

@@ -263,6 +263,11 @@ impl QueuePair {
         }
     }
 
+    /// The acknowledgement of all messages that are complete.
+    pub(in crate::queue_pair) fn acknowledgement(&self) -> Aeth {
+        Aeth::new(self.credits(), self.responder.completed)
+    }
+
     /// The length of the headers of an acknowledgement.
     pub(in crate::queue_pair) fn acknowledgement_length(&self) -> usize {
         let opcode = self.response_opcode(Operation::Acknowledge, Position::Only);

@@ -1,0 +1,324 @@
+//! Requests within a device that are executed without packets: nothing but their speed tells them from packets.
+//!
+//! A device that records incidents builds packets for every request. So the same program runs on one that records them and on
+//! one that does not, and the two are compared after each step.
+
+mod conversation;
+
+use conversation::*;
+use engine::{QueuePairInit, QueuePairType, ReceiveRequest, RemoteMemory, SendRequest, Work};
+use proptest::prelude::*;
+use wire::{Key, Qpn};
+
+/// Memory has four areas of this size, for four kinds of use, and each end has half of each. A program that relies on the order
+/// of requests without a fence sees differences, so what one kind of request writes, no other kind and no other end accesses.
+const AREA: u64 = 16 << 10;
+
+/// What a program does.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Receive(End, u32),
+    Send(End, Request),
+    /// Sends what was posted.
+    Transmit,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Left,
+    Right,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    kind: Kind,
+    offset: u32,
+    length: u32,
+    signaled: bool,
+    solicited: bool,
+    fenced: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Send,
+    SendImmediate,
+    SendInline,
+    Write,
+    WriteImmediate,
+    WriteToUnknownKey,
+    Read,
+    FetchAdd,
+}
+
+/// A device with two queue pairs that are connected to each other.
+struct Pair {
+    peer: Conversation,
+    numbers: [Qpn; 2],
+    left: Region,
+    right: Region,
+}
+
+impl Pair {
+    fn new(builds_packets: bool) -> Self {
+        let mut setup = Setup::default();
+        setup.config.incidents = builds_packets;
+        let mut peer = Conversation::with(setup);
+        let init = QueuePairInit::new(QueuePairType::Rc, peer.domain, peer.completion_queue);
+        let second = peer.device.create_queue_pair(init).expect("room");
+        let numbers = [peer.number, second];
+        connect_to_each_other(&mut peer, numbers);
+        peer.device.set_own_delivery(true);
+        let content = |factor: u64| (0..4 * AREA).map(move |it| (it * factor % 251) as u8);
+        let left = peer.registers(0x1000_0000, &content(3).collect::<Vec<_>>());
+        let right = peer.registers(0x2000_0000, &content(7).collect::<Vec<_>>());
+        Self {
+            peer,
+            numbers,
+            left,
+            right,
+        }
+    }
+
+    fn number(&self, end: End) -> Qpn {
+        self.numbers[end as usize]
+    }
+
+    fn run(&mut self, id: u64, step: Step) {
+        let device = &mut self.peer.device;
+        // A full queue rejects the same request on both devices.
+        match step {
+            Step::Receive(end, length) => {
+                let segment = self.right.segment(place(2, end), length);
+                let receive = ReceiveRequest::new(id, [segment]);
+                let _ = device.post_receive(self.numbers[end as usize], receive);
+            }
+            Step::Send(end, request) => {
+                let number = self.number(end);
+                let request = self.request(id, end, request);
+                let _ = self.peer.device.post_send(number, request);
+            }
+            Step::Transmit => while device.poll_transmit(at(0), &mut Vec::new()).is_some() {},
+        }
+    }
+
+    fn request(&self, id: u64, end: End, request: Request) -> SendRequest {
+        let Request { offset, length, .. } = request;
+        let area = match request.kind {
+            Kind::Read => 0,
+            Kind::FetchAdd => 3,
+            _ => 1,
+        };
+        let remote = RemoteMemory {
+            address: self.right.address(place(area, end) + u64::from(offset)),
+            key: self.right.key(),
+        };
+        let unknown = RemoteMemory {
+            key: Key::new(0x77_7777),
+            ..remote
+        };
+        let work = match request.kind {
+            Kind::Send | Kind::SendInline => Work::Send,
+            Kind::SendImmediate => Work::SendImmediate(*b"word"),
+            Kind::Write => Work::Write(remote),
+            Kind::WriteImmediate => Work::WriteImmediate(remote, *b"word"),
+            Kind::WriteToUnknownKey => Work::Write(unknown),
+            Kind::Read => Work::Read(remote),
+            Kind::FetchAdd => Work::FetchAdd {
+                remote: RemoteMemory {
+                    address: remote.address & !7,
+                    ..remote
+                },
+                add: 5,
+            },
+        };
+        let sent = SendRequest::new(id, work);
+        let mut sent = match request.kind {
+            Kind::SendInline => sent.inline(b"inline"),
+            Kind::FetchAdd => sent.with([self.left.segment(place(3, end), 8)]),
+            kind => {
+                let own = place(u64::from(matches!(kind, Kind::Read)), end);
+                let first = length / 3;
+                sent.with([
+                    self.left.segment(own, first),
+                    self.left.segment(own + u64::from(first), length - first),
+                ])
+            }
+        };
+        let flags = [
+            (engine::SendFlags::SIGNALED, request.signaled),
+            (engine::SendFlags::SOLICITED, request.solicited),
+            (engine::SendFlags::FENCE, request.fenced),
+        ];
+        flags
+            .into_iter()
+            .for_each(|(flag, on)| sent.flags.set(flag, on));
+        sent
+    }
+
+    /// Everything that a program can rely on. Completions of different work queues have no order.
+    fn visible(&mut self) -> impl PartialEq + std::fmt::Debug + use<> {
+        let mut completions = self.peer.completions();
+        completions.sort_by_key(|it| (it.queue_pair.value(), it.work.is_receive()));
+        let events: Vec<_> = std::iter::from_fn(|| self.peer.device.poll_event()).collect();
+        let states = self.numbers.map(|number| {
+            let queue_pair = self.peer.device.queue_pair(number).expect("it exists");
+            (queue_pair.attributes(), queue_pair.outstanding_sends())
+        });
+        (
+            completions,
+            format!("{events:?}"),
+            format!("{states:?}"),
+            (self.left.bytes(), self.right.bytes()),
+        )
+    }
+
+    /// The packets of one more message of each end. They tell PSNs, message numbers and credits.
+    fn packets(&mut self) -> Vec<Vec<u8>> {
+        self.peer.device.set_own_delivery(false);
+        for number in self.numbers {
+            let request = SendRequest::new(9, Work::Send).inline(b"last");
+            let _ = self.peer.device.post_send(number, request);
+        }
+        let mut buffer = Vec::new();
+        let sent = || {
+            let transmit = self.peer.device.poll_transmit(at(0), &mut buffer);
+            transmit.map(|_| buffer.clone())
+        };
+        std::iter::from_fn(sent).collect()
+    }
+}
+
+/// The part of an area that an end uses.
+fn place(area: u64, end: End) -> u64 {
+    area * AREA + end as u64 * (AREA / 2)
+}
+
+fn end() -> impl Strategy<Value = End> {
+    prop_oneof![Just(End::Left), Just(End::Right)]
+}
+
+/// Of one packet, or of several.
+fn length() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => 0_u32..64, 2 => 1000_u32..1100, 1 => 0_u32..7000]
+}
+
+fn request(length: impl Strategy<Value = u32>) -> impl Strategy<Value = Request> {
+    let kind = prop_oneof![
+        4 => Just(Kind::Send),
+        2 => Just(Kind::SendImmediate),
+        2 => Just(Kind::SendInline),
+        6 => Just(Kind::Write),
+        1 => Just(Kind::WriteImmediate),
+        4 => Just(Kind::Read),
+        1 => Just(Kind::FetchAdd),
+    ];
+    (kind, 0_u32..1000, length, any::<[bool; 3]>()).prop_map(
+        |(kind, offset, length, [signaled, solicited, fenced])| Request {
+            kind,
+            offset,
+            length,
+            signaled,
+            solicited,
+            fenced,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        // Long enough: two ends that fail at a time have no order.
+        3 => end().prop_map(|end| Step::Receive(end, 8000)),
+        5 => (end(), request(length())).prop_map(|(end, request)| Step::Send(end, request)),
+        5 => Just(Step::Transmit),
+    ]
+}
+
+/// Runs the steps on both devices. Returns them.
+fn run(steps: &[Step]) -> [Pair; 2] {
+    let mut pairs = [true, false].map(Pair::new);
+    for (id, step) in (0..).zip(steps) {
+        pairs.iter_mut().for_each(|pair| pair.run(id, *step));
+        let [packets, direct] = &mut pairs;
+        assert_eq!(direct.visible(), packets.visible(), "after {step:?}");
+    }
+    pairs
+}
+
+proptest! {
+    #[test]
+    fn a_program_sees_no_difference(steps in prop::collection::vec(step(), 1..60)) {
+        let [mut packets, mut direct] = run(&steps);
+        prop_assert_eq!(direct.packets(), packets.packets());
+    }
+
+    /// One request of one packet at a time: then each has its own acknowledgement.
+    #[test]
+    fn the_same_packets_are_counted(
+        requests in prop::collection::vec(request(0_u32..=1024), 1..20)
+    ) {
+        let receives = Step::Receive(End::Right, 8000);
+        let steps = |it| [receives, Step::Send(End::Left, it), Step::Transmit];
+        let steps: Vec<_> = requests.into_iter().flat_map(steps).collect();
+        let [packets, direct] = run(&steps);
+        let counters = |pair: &Pair| {
+            let own = pair.numbers.map(|number| {
+                let queue_pair = pair.peer.device.queue_pair(number);
+                *queue_pair.expect("it exists").counters()
+            });
+            (*pair.peer.device.counters(), own)
+        };
+        prop_assert_eq!(counters(&direct), counters(&packets));
+    }
+}
+
+#[test]
+fn a_request_that_fails_is_reported_as_by_packets() {
+    let failing = Request {
+        kind: Kind::WriteToUnknownKey,
+        offset: 0,
+        length: 8,
+        signaled: true,
+        solicited: false,
+        fenced: false,
+    };
+    let good = Request {
+        kind: Kind::Write,
+        ..failing
+    };
+    let too_long = Request {
+        kind: Kind::Send,
+        length: 100,
+        ..failing
+    };
+    for last in [failing, too_long] {
+        let steps = [good, good, last].map(|it| Step::Send(End::Left, it));
+        let steps = [Step::Receive(End::Right, 50)].into_iter().chain(steps);
+        let steps: Vec<_> = steps.flat_map(|step| [step, Step::Transmit]).collect();
+        run(&steps);
+    }
+}
+
+/// Otherwise the comparison would compare packets with packets.
+#[test]
+fn a_request_between_idle_ends_builds_no_packet() {
+    let write = Step::Send(
+        End::Left,
+        Request {
+            kind: Kind::Write,
+            offset: 0,
+            length: 64,
+            signaled: true,
+            solicited: false,
+            fenced: false,
+        },
+    );
+    let [mut packets, mut direct] = run(&[write, Step::Transmit]);
+    for (pair, is_built) in [(&mut packets, true), (&mut direct, false)] {
+        pair.run(7, write);
+        let mut buffer = b"before".to_vec();
+        assert!(pair.peer.device.poll_transmit(at(0), &mut buffer).is_none());
+        // The last packet of the other device is an acknowledgement.
+        assert_eq!(buffer.len() == 20, is_built, "{buffer:02x?}");
+    }
+}
