@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::command::CommandLine;
+use xtask::command::CommandLine;
 
 /// Crates without I/O and clock, each with the same bans.
 const SEALED_CRATES: [&str; 4] = ["crates/engine", "crates/check", "crates/cm", "crates/host"];

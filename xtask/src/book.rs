@@ -13,7 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::{self, CommandLine};
+use xtask::command::{self, CommandLine};
+
 use crate::test_steps;
 
 /// A book: the directory of its `SUMMARY.md` and `book.toml` in `docs/book`, and of its pages in `target/book`.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::command::CommandLine;
-use crate::debian::{self, Package};
+use xtask::command::CommandLine;
+use xtask::debian::{self, Package};
 
 /// The packages of a browser, its driver and fonts.
 const PACKAGES: [Package; 3] = [

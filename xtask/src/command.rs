@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 /// A cargo command with its environment, run from the workspace's root unless another directory is set.
 #[derive(Clone, Debug)]
-pub(crate) struct CommandLine {
+pub struct CommandLine {
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
     directory: Option<PathBuf>,
@@ -18,7 +18,7 @@ impl CommandLine {
     ///
     /// The name is looked up in PATH rather than taken from `CARGO`: that variable names the
     /// compiler set we were built with, and only rustup's own `cargo` understands `+nightly`.
-    pub(crate) fn cargo(words: &str) -> Self {
+    pub fn cargo(words: &str) -> Self {
         CommandLine {
             arguments: words.split_whitespace().map(str::to_owned).collect(),
             environment: Vec::new(),
@@ -26,45 +26,48 @@ impl CommandLine {
         }
     }
 
-    pub(crate) fn arguments(mut self, more: &[String]) -> Self {
+    /// More arguments, each as it is.
+    pub fn arguments(mut self, more: &[String]) -> Self {
         self.arguments.extend_from_slice(more);
         self
     }
 
     /// More arguments, separated by spaces.
-    pub(crate) fn arguments_of(mut self, words: &str) -> Self {
+    pub fn arguments_of(mut self, words: &str) -> Self {
         self.arguments
             .extend(words.split_whitespace().map(str::to_owned));
         self
     }
 
     /// What follows `cargo`.
-    pub(crate) fn words(&self) -> &[String] {
+    pub fn words(&self) -> &[String] {
         &self.arguments
     }
 
-    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    /// A variable of its environment.
+    pub fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
         self
     }
 
-    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+    /// The directory that it runs in.
+    pub fn directory(mut self, directory: &Path) -> Self {
         self.directory = Some(directory.to_owned());
         self
     }
 
     /// Runs with our own terminal; true when it succeeded.
-    pub(crate) fn run(&self, root: &Path) -> io::Result<bool> {
+    pub fn run(&self, root: &Path) -> io::Result<bool> {
         self.prepare(root).status().map(|status| status.success())
     }
 
     /// Runs quietly and returns everything it printed.
-    pub(crate) fn capture(&self, root: &Path) -> io::Result<Output> {
+    pub fn capture(&self, root: &Path) -> io::Result<Output> {
         self.prepare(root).stdin(Stdio::null()).output()
     }
 
     /// Whether the command exists and works here: for probes such as `--version`.
-    pub(crate) fn works(&self, root: &Path) -> bool {
+    pub fn works(&self, root: &Path) -> bool {
         self.capture(root)
             .is_ok_and(|output| output.status.success())
     }
@@ -103,7 +106,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// A command as it is typed into a shell.
-pub(crate) fn shown(command: &Command) -> String {
+pub fn shown(command: &Command) -> String {
     let words = [command.get_program()]
         .into_iter()
         .chain(command.get_args());
@@ -112,7 +115,7 @@ pub(crate) fn shown(command: &Command) -> String {
 }
 
 /// Runs a command; the error has what it wrote to stderr.
-pub(crate) fn call(command: &mut Command) -> Result<(), String> {
+pub fn call(command: &mut Command) -> Result<(), String> {
     let shown = shown(command);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("`{shown}` can't be started: {error}"))?;
@@ -121,6 +124,33 @@ pub(crate) fn call(command: &mut Command) -> Result<(), String> {
     }
     let errors = String::from_utf8_lossy(&output.stderr);
     Err(format!("`{shown}` failed: {}", errors.trim()))
+}
+
+/// Shows a cargo command, given as what follows `cargo`, and runs it.
+pub fn cargo(root: &Path, words: &str) -> Result<(), String> {
+    run_cargo(root, &CommandLine::cargo(words))
+}
+
+/// Shows a command and runs it.
+pub fn run_cargo(root: &Path, command: &CommandLine) -> Result<(), String> {
+    println!("$ {command}");
+    match command.run(root) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("`{command}` failed")),
+        Err(error) => Err(format!("cargo can't be started: {error}")),
+    }
+}
+
+/// We are in the directory of the unoptimised build ourselves.
+pub fn program_beside_us(name: &str) -> Result<PathBuf, String> {
+    let ours = std::env::current_exe().map_err(|error| error.to_string())?;
+    Ok(ours.with_file_name(name))
+}
+
+/// Whether rustup, which installs compilers and standard libraries, is installed.
+pub fn has_rustup() -> bool {
+    let asked = Command::new("rustup").arg("--version").output();
+    asked.is_ok_and(|output| output.status.success())
 }
 
 #[cfg(test)]

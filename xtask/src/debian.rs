@@ -5,15 +5,15 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 /// A package's name, and a file that exists if it is installed.
-pub(crate) type Package = (&'static str, &'static str);
+pub type Package = (&'static str, &'static str);
 
 /// Whether this process may install packages and create namespaces.
-pub(crate) fn are_we_root() -> bool {
+pub fn are_we_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
 }
 
 /// Why these packages can't be used here; `None` if they can.
-pub(crate) fn missing(packages: &[Package]) -> Option<String> {
+pub fn missing(packages: &[Package]) -> Option<String> {
     let absent = absent(packages);
     if absent.is_empty() || (are_we_root() && has_apt()) {
         return None;
@@ -23,7 +23,7 @@ pub(crate) fn missing(packages: &[Package]) -> Option<String> {
 }
 
 /// Installs the packages that are missing.
-pub(crate) fn install(packages: &[Package]) -> Result<(), String> {
+pub fn install(packages: &[Package]) -> Result<(), String> {
     let absent = absent(packages);
     if absent.is_empty() {
         return Ok(());
@@ -45,7 +45,7 @@ pub(crate) fn install(packages: &[Package]) -> Result<(), String> {
 }
 
 /// Runs `apt-get`, after any other one that is running.
-pub(crate) fn apt_get(words: &[&str]) -> Result<(), String> {
+pub fn apt_get(words: &[&str]) -> Result<(), String> {
     println!("$ apt-get {}", words.join(" "));
     let status = Command::new("apt-get")
         .args(["-q", "-o", "DPkg::Lock::Timeout=300"])

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::command::CommandLine;
+use xtask::command::CommandLine;
 
 /// What takes longer than this hangs: inputs are a few kilobytes.
 const HANGS_AFTER_SECONDS: u32 = 30;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn root() -> &'static Path {
-        crate::workspace_root()
+        xtask::workspace_root()
     }
 
     #[test]

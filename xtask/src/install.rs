@@ -25,16 +25,18 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 
 /// The directories of what was built.
-pub(crate) struct Built {
-    pub(crate) command: PathBuf,
-    pub(crate) libraries: PathBuf,
+pub struct Built {
+    /// The directory of `roci`.
+    pub command: PathBuf,
+    /// The directory of the libraries.
+    pub libraries: PathBuf,
     /// The libraries for programs that use the C library musl, if they were built.
-    pub(crate) musl: Option<PathBuf>,
+    pub musl: Option<PathBuf>,
 }
 
 impl Built {
     /// All of it in one directory, as cargo leaves it.
-    pub(crate) fn in_directory(directory: &Path) -> Self {
+    pub fn in_directory(directory: &Path) -> Self {
         Self {
             command: directory.to_owned(),
             libraries: directory.to_owned(),
@@ -44,7 +46,7 @@ impl Built {
 }
 
 /// Builds everything and puts it below the prefix.
-pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
+pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let built = build(root)?;
     let prefix = std::path::absolute(prefix).map_err(|error| error.to_string())?;
     copy_everything(&Built::in_directory(&built), &prefix)
@@ -54,7 +56,7 @@ pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
 }
 
 /// Builds everything. Returns the directory with the result.
-pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
+pub fn build(root: &Path) -> Result<PathBuf, String> {
     let build = CommandLine::cargo(BUILD);
     println!("$ {build}");
     match build.run(root) {
@@ -65,7 +67,7 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
 }
 
 /// Puts what was built below the prefix.
-pub(crate) fn copy_everything(built: &Built, prefix: &Path) -> io::Result<()> {
+pub fn copy_everything(built: &Built, prefix: &Path) -> io::Result<()> {
     let libraries = prefix.join("lib/rocinante");
     let command = prefix.join("bin/roci");
     copy_libraries(&built.libraries, &libraries)?;

@@ -14,13 +14,17 @@ mod test_programs;
 use std::path::Path;
 use std::thread;
 
-use crate::command::CommandLine;
-use crate::debian::{self, Package};
+use xtask::command::CommandLine;
+use xtask::debian::{self, Package};
+
 use isolation::Isolation;
 use summary::Summary;
 
 /// Every test of the workspace.
 const ALL: &str = "--workspace --all-features";
+
+/// The same without the laboratory, which a quick run does not use.
+const QUICK: &str = "--workspace --exclude lab --all-features";
 
 /// The tests of the C libraries. With the features of [`ALL`], nothing is built again.
 const C_LIBRARIES: &str = "--workspace --all-features --test capi";
@@ -43,12 +47,12 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         None => debian::install(&PACKAGES)?,
         Some(missing) => println!("some tests leave something out: {missing}"),
     }
-    check_all(root, &[])
+    check_all(root, ALL, &[])
 }
 
-/// The same with fewer random cases.
+/// The same with fewer random cases, and without the laboratory.
 pub(crate) fn check_quickly(root: &Path) -> Result<(), String> {
-    check_all(root, &[("PROPTEST_CASES", "32")])
+    check_all(root, QUICK, &[("PROPTEST_CASES", "32")])
 }
 
 /// The tests of the C libraries.
@@ -56,9 +60,9 @@ pub(crate) fn check_c_libraries(root: &Path, environment: &[Variable<'_>]) -> Re
     run(root, C_LIBRARIES, environment)
 }
 
-fn check_all(root: &Path, environment: &[Variable<'_>]) -> Result<(), String> {
-    run(root, ALL, environment)?;
-    run_examples_in_docs(root)
+fn check_all(root: &Path, selection: &str, environment: &[Variable<'_>]) -> Result<(), String> {
+    run(root, selection, environment)?;
+    run_examples_in_docs(root, selection)
 }
 
 fn run(root: &Path, selection: &str, environment: &[Variable<'_>]) -> Result<(), String> {
@@ -83,8 +87,8 @@ fn run(root: &Path, selection: &str, environment: &[Variable<'_>]) -> Result<(),
 }
 
 /// One process runs the examples of a crate. They share a namespace, which no test is in.
-fn run_examples_in_docs(root: &Path) -> Result<(), String> {
-    let command = CommandLine::cargo("test --doc").arguments_of(ALL);
+fn run_examples_in_docs(root: &Path, selection: &str) -> Result<(), String> {
+    let command = CommandLine::cargo("test --doc").arguments_of(selection);
     println!("$ {command}");
     let directory = isolation::RuntimeDirectory::new()?;
     let status = Isolation::available()

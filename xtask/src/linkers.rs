@@ -4,26 +4,10 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::command::CommandLine;
+use xtask::command::{CommandLine, program_beside_us, run_cargo};
+use xtask::linker::{Linker, linker_of, must_be_of};
+
 use crate::isolated_tests;
-use crate::programs::{program_beside_us, run_cargo};
-
-/// A linker that the compiler driver can use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Linker {
-    GnuLd,
-    Lld,
-}
-
-impl Linker {
-    /// What `-fuse-ld=` calls it; its program has this name, too.
-    fn name(self) -> &'static str {
-        match self {
-            Linker::GnuLd => "bfd",
-            Linker::Lld => "lld",
-        }
-    }
-}
 
 /// Links with each of them and runs the tests of the C libraries on what they make.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
@@ -56,35 +40,6 @@ fn link_and_test(root: &Path, linker: Linker) -> Result<(), String> {
     must_be_of(&library, linker)?;
     let library = library.display().to_string();
     isolated_tests::check_c_libraries(root, &[("ROCI_TEST_LIBRARY", &library)])
-}
-
-/// Fails if another linker has made this file.
-pub(crate) fn must_be_of(file: &Path, linker: Linker) -> Result<(), String> {
-    match linker_of(file)? {
-        found if found == linker => Ok(()),
-        found => Err(format!(
-            "{} was linked with {found:?} instead of {linker:?}",
-            file.display()
-        )),
-    }
-}
-
-/// lld writes its name into the section for comments, GNU ld does not.
-fn linker_of(file: &Path) -> Result<Linker, String> {
-    let output = Command::new("readelf")
-        .arg("--string-dump=.comment")
-        .arg(file)
-        .output()
-        .map_err(|error| format!("readelf can't be started: {error}"))?;
-    let comments = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() || !comments.contains("rustc version") {
-        return Err(format!("{} has no comments", file.display()));
-    }
-    Ok(if comments.contains("Linker: LLD") {
-        Linker::Lld
-    } else {
-        Linker::GnuLd
-    })
 }
 
 fn is_installed(program: &str) -> bool {

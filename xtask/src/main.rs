@@ -6,38 +6,24 @@
 mod bans;
 mod book;
 mod browser;
-mod command;
-mod conformance;
-mod debian;
-mod ecosystem;
 mod fuzz;
-mod install;
-mod instructions;
-mod interop;
 mod isolated_tests;
-mod library_overhead;
 mod linkers;
 mod oldest_compiler;
-mod package;
-mod programs;
-mod recipes;
 mod reference;
 mod registry;
 mod spec_rules;
-mod steps;
-mod storm;
 mod style;
-mod targets;
 mod test_steps;
-mod tutorial;
 
-use std::path::{Path, PathBuf};
+use std::env;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use xtask::steps::{self, Step};
+use xtask::{done, install, laboratory, workspace_root};
 
-use command::CommandLine;
-use steps::{Step, Work};
 use test_steps::Pace;
 
 /// Commands for developers. Run `cargo xtask test` before you send a change.
@@ -63,24 +49,6 @@ enum Task {
         #[arg(long, value_name = "STEP", value_parser = test_steps::STEP_NAMES)]
         only: Option<String>,
     },
-    /// Run the benchmarks in a release build, with copy, CRC, TCP and UDP for comparison
-    Bench {
-        /// Compare with the kernel's Soft-RoCE and TCP instead
-        #[arg(long, group = "in_a_kernel", conflicts_with = "arguments")]
-        kernel: bool,
-        /// Compare `roci perf` with perftest, both on the kernel's Soft-RoCE, instead
-        #[arg(long, group = "in_a_kernel", conflicts_with = "arguments")]
-        layer: bool,
-        /// Count the instructions of requests within a process instead, and compare them with the last count
-        #[arg(long, conflicts_with_all = ["in_a_kernel", "arguments"])]
-        instructions: bool,
-        /// How to run that kernel
-        #[arg(long, value_enum, requires = "in_a_kernel", default_value_t = interop::Backend::Uml)]
-        backend: interop::Backend,
-        /// Arguments of the engine's benchmark: `bulk` or `scaling` prints one of its tables
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
     /// Fuzz one target, or every target in turn
     #[command(after_help = "Targets are the files in fuzz/fuzz_targets.")]
     Fuzz {
@@ -99,92 +67,28 @@ enum Task {
         #[arg(long, value_name = "DIR")]
         prefix: PathBuf,
     },
-    /// Build a Debian package of the command, its libraries, completions and manual; or an archive
-    #[command(after_help = "The package replaces no file of the distribution.")]
-    Package(package::Options),
-    /// Run programs against the Soft-RoCE of a Linux kernel, in both directions, and print a table
-    #[command(
-        after_help = "The kernel is Debian's, in QEMU or built as User Mode Linux, in a network namespace."
-    )]
-    Interop(interop::Options),
-    /// Run rdma-core's own test suite on our device, and write docs/conformance.md
-    #[command(
-        after_help = "Needs root, for Debian's package python3-pyverbs and a network namespace."
-    )]
-    Conformance {
-        /// Run only cases whose name contains this, and write nothing
-        #[arg(default_value = "")]
-        name: String,
-        /// The suite of the newest rdma-core in Debian, with its libraries and Python, instead
-        #[arg(long)]
-        newest: bool,
-    },
-    /// Run UCX, libfabric, MPI, fio and other users of RDMA, unmodified, and write docs/ecosystem.md
-    #[command(after_help = "Needs root, to install packages and to make network namespaces.")]
-    Ecosystem(ecosystem::Options),
     /// Write docs/rules.md: each rule of the specification, with the code and the tests that cite it
     Rules,
-    /// Run the recipes of docs/ci.md unchanged, each in a fresh file system
-    #[command(after_help = "Needs root. Packages come from the distribution.")]
-    Recipes(recipes::Options),
-    /// Run other people's RDMA programs, unmodified, and write docs/programs.md
-    #[command(
-        after_help = "Needs root, to install packages and to make network namespaces; without root, rows that need them are skipped."
-    )]
-    Programs {
-        /// Check the programs as `roci run --check` does, and write nothing
-        #[arg(long)]
-        check: bool,
-        /// Run only programs whose name contains this, and write nothing
-        #[arg(default_value = "")]
-        name: String,
-    },
-    /// Compile for other architectures and for musl; with --full, also run on aarch64
-    #[command(after_help = "Standard libraries come from rustup, the aarch64 machine from Debian.")]
-    Targets(targets::Options),
-    /// Kill, stop and disconnect real programs at random, and check that nothing hangs or is lost
-    #[command(after_help = "Needs root, for network namespaces and a full disk.")]
-    Storm(storm::Options),
 }
 
 fn main() -> ExitCode {
-    let steps = match Arguments::parse().task {
+    let words: Vec<_> = env::args().skip(1).collect();
+    if words.first().is_some_and(|name| laboratory::has(name)) {
+        return in_laboratory(&words);
+    }
+    let matches = arguments().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let steps = match arguments.task {
         Task::Test { quick, only: None } => return test(quick),
         Task::Test {
             quick,
             only: Some(name),
         } => one_step(quick, &name),
-        Task::Bench {
-            kernel: true,
-            backend,
-            ..
-        } => return done(interop::compare(workspace_root(), backend)),
-        Task::Bench {
-            layer: true,
-            backend,
-            ..
-        } => return done(interop::measure_layer(workspace_root(), backend)),
-        Task::Bench {
-            instructions: true, ..
-        } => return done(instructions::measure(workspace_root())),
-        Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), library_overhead()]),
         Task::Fuzz { target, seconds } => {
             test_steps::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
         }
         Task::Install { prefix } => return done(install::install(workspace_root(), &prefix)),
-        Task::Package(options) => return done(package::package(workspace_root(), &options)),
-        Task::Interop(options) => return done(interop::run(workspace_root(), &options)),
-        Task::Conformance { name, newest } => {
-            return done(conformance::write(workspace_root(), &name, newest));
-        }
-        Task::Ecosystem(options) => return done(ecosystem::write(workspace_root(), &options)),
-        Task::Recipes(options) => return done(recipes::run(workspace_root(), &options)),
         Task::Rules => return done(spec_rules::write(workspace_root())),
-        Task::Targets(options) => return done(targets::run(workspace_root(), &options)),
-        Task::Storm(options) => return done(storm::run(workspace_root(), &options)),
-        Task::Programs { check, name } => {
-            return done(programs::write(workspace_root(), &name, check));
-        }
     };
     match steps {
         Ok(steps) => steps::run(workspace_root(), &steps),
@@ -192,13 +96,20 @@ fn main() -> ExitCode {
     }
 }
 
-fn done(result: Result<(), String>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(rejection) => {
-            eprintln!("{rejection}");
-            ExitCode::FAILURE
-        }
+/// Our own commands, and those of the laboratory for the list of `--help`.
+fn arguments() -> clap::Command {
+    let others = laboratory::COMMANDS.map(|(name, about)| clap::Command::new(name).about(about));
+    Arguments::command().subcommands(others)
+}
+
+/// The laboratory knows its arguments itself, `--help` included, and prints why something failed.
+fn in_laboratory(words: &[String]) -> ExitCode {
+    let command = laboratory::command(words);
+    // Paths among the arguments start where the caller is.
+    match env::current_dir().and_then(|here| command.run(&here)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => done(Err(format!("`{command}` can't be started: {error}"))),
     }
 }
 
@@ -219,34 +130,27 @@ fn pace(quick: bool) -> Pace {
     if quick { Pace::Quick } else { Pace::Full }
 }
 
-fn bench(arguments: &[String]) -> Step {
-    let engine =
-        CommandLine::cargo("bench -p rocinante-engine --bench datapath --").arguments(arguments);
-    let device = CommandLine::cargo("bench -p rocinante --bench loopback");
-    let connections = CommandLine::cargo("bench -p rocinante --bench connections");
-    let promise = "how fast the engine is alone, and the device over loopback";
-    Step::new(
-        "bench",
-        promise,
-        Work::Commands(vec![engine, device, connections]),
-    )
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn library_overhead() -> Step {
-    let work = match library_overhead::missing() {
-        None => Work::Check(library_overhead::measure),
-        Some(missing) => Work::LeftOut(missing),
-    };
-    Step::new(
-        "library-overhead",
-        "the overhead of the C libraries, with perftest",
-        work,
-    )
-}
+    #[test]
+    fn the_list_of_commands_has_those_of_the_laboratory() {
+        let help = arguments().render_help().to_string();
+        for (name, about) in laboratory::COMMANDS {
+            assert!(help.contains(name) && help.contains(about), "{help}");
+        }
+    }
 
-/// Commands run here whatever directory they were called from, and findings name paths from here.
-fn workspace_root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask is a directory of the workspace")
+    /// The fresh system of the step `recipes` has no compiler, so this half of the action is only read.
+    #[test]
+    fn the_action_builds_by_a_command_that_we_have() {
+        let action = include_str!("../../action.yml");
+        let mut lines = action.lines().map(str::trim_start);
+        let words = lines.find_map(|line| line.strip_prefix("run: cargo xtask "));
+        let words = words.expect("a step that builds").split(' ');
+        arguments()
+            .try_get_matches_from(["cargo xtask"].into_iter().chain(words))
+            .expect("a command of ours");
+    }
 }

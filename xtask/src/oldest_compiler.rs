@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::programs::cargo;
-use crate::targets::has_rustup;
+use xtask::command::{cargo, has_rustup};
 
 /// What users compile: the published crates (dependencies of the two that are named first) and the C libraries.
 const PACKAGES: &str = "-p rocinante -p roci -p capi -p preload --all-features";

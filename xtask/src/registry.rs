@@ -7,8 +7,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::CommandLine;
-use crate::programs::cargo;
+use xtask::command::{CommandLine, cargo};
 
 /// What a page of the registry shows, and what its search uses.
 const REQUIRED: [&str; 6] = [

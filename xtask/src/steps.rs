@@ -10,31 +10,37 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::command::CommandLine;
+use crate::laboratory;
 use log::LogDirectory;
 
 /// How many of the slowest steps a run names.
 const NAMED_SLOW_STEPS: usize = 5;
 
 /// One thing that is checked.
-pub(crate) struct Step {
-    pub(crate) name: &'static str,
+pub struct Step {
+    /// What `--only` calls it.
+    pub name: &'static str,
     /// What is known once the step has passed.
-    pub(crate) promise: &'static str,
-    pub(crate) work: Work,
+    pub promise: &'static str,
+    /// How it is checked.
+    pub work: Work,
 }
 
 /// How a step finds out.
-pub(crate) enum Work {
+pub enum Work {
     /// Commands, one after the other; the first one that fails is the step's failure.
     Commands(Vec<CommandLine>),
     /// A check inside this program; the error is the text to show.
     Check(fn(&Path) -> Result<(), String>),
+    /// A check of the laboratory, which knows the step by its name, and what the step needs.
+    Laboratory,
     /// Nothing to do on this machine or at this pace; the sentence says why.
     LeftOut(String),
 }
 
 impl Step {
-    pub(crate) fn new(name: &'static str, promise: &'static str, work: Work) -> Self {
+    /// A step of this name that promises this.
+    pub fn new(name: &'static str, promise: &'static str, work: Work) -> Self {
         Step {
             name,
             promise,
@@ -45,7 +51,7 @@ impl Step {
 
 impl Work {
     /// One cargo command, given as what follows `cargo`.
-    pub(crate) fn command(words: &str) -> Self {
+    pub fn command(words: &str) -> Self {
         Work::Commands(vec![CommandLine::cargo(words)])
     }
 }
@@ -67,7 +73,7 @@ struct Report {
 
 /// Runs each step as a process of its own, whose output goes to a file. A run prints some 40 lines; of a
 /// failed step it prints what failed.
-pub(crate) fn run_logged(root: &Path, steps: &[Step], quick: bool) -> ExitCode {
+pub fn run_logged(root: &Path, steps: &[Step], quick: bool) -> ExitCode {
     let logs = match LogDirectory::new(root, quick) {
         Ok(logs) => logs,
         Err(why) => {
@@ -78,11 +84,12 @@ pub(crate) fn run_logged(root: &Path, steps: &[Step], quick: bool) -> ExitCode {
     report(&run_until_failure(steps, |step| match &step.work {
         Work::LeftOut(_) => perform(root, step),
         Work::Commands(_) | Work::Check(_) => logs.run(step.name),
+        Work::Laboratory => in_laboratory(root, step.name, || logs.run(step.name)),
     }))
 }
 
 /// Runs the steps in this process, with all their output, up to the first that fails.
-pub(crate) fn run(root: &Path, steps: &[Step]) -> ExitCode {
+pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
     report(&run_until_failure(steps, |step| perform(root, step)))
 }
 
@@ -123,12 +130,25 @@ fn run_until_failure(steps: &[Step], mut perform: impl FnMut(&Step) -> Outcome) 
 fn perform(root: &Path, step: &Step) -> Outcome {
     match &step.work {
         Work::Commands(commands) => run_commands(root, commands),
-        Work::Check(check) => run_check(root, step.name, *check),
-        Work::LeftOut(reason) => {
-            println!("left out: {reason}");
-            Outcome::LeftOut(reason.clone())
-        }
+        Work::Check(check) => run_check(root, step.name, check),
+        Work::Laboratory => in_laboratory(root, step.name, || {
+            run_check(root, step.name, |root| laboratory::check(root, step.name))
+        }),
+        Work::LeftOut(reason) => left_out(reason.clone()),
     }
+}
+
+/// Asks first, so that the parts of a run that are left out are known to the one who prints its table.
+fn in_laboratory(root: &Path, name: &str, perform: impl FnOnce() -> Outcome) -> Outcome {
+    match laboratory::missing(root, name) {
+        Some(reason) => left_out(reason),
+        None => perform(),
+    }
+}
+
+fn left_out(reason: String) -> Outcome {
+    println!("left out: {reason}");
+    Outcome::LeftOut(reason)
 }
 
 fn run_commands(root: &Path, commands: &[CommandLine]) -> Outcome {
@@ -146,7 +166,7 @@ fn run_commands(root: &Path, commands: &[CommandLine]) -> Outcome {
     Outcome::Passed
 }
 
-fn run_check(root: &Path, name: &str, check: fn(&Path) -> Result<(), String>) -> Outcome {
+fn run_check(root: &Path, name: &str, check: impl FnOnce(&Path) -> Result<(), String>) -> Outcome {
     match check(root) {
         Ok(()) => Outcome::Passed,
         Err(findings) => {

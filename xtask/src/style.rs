@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::reference;
 
 /// Directories with source code.
-const SOURCE_DIRECTORYS: [&str; 4] = ["crates", "xtask", "fuzz", "examples"];
+const SOURCE_DIRECTORYS: [&str; 5] = ["crates", "xtask", "lab", "fuzz", "examples"];
 
 /// Directories in them that tools write.
 const BUILD_DIRECTORYS: [&str; 3] = ["target", "corpus", "artifacts"];

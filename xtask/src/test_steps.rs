@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use crate::command::CommandLine;
-use crate::steps::{Step, Work};
-use crate::{
-    bans, book, browser, conformance, ecosystem, fuzz, interop, isolated_tests, linkers,
-    oldest_compiler, programs, recipes, registry, storm, style, targets, tutorial,
-};
+use xtask::command::CommandLine;
+use xtask::steps::{Step, Work};
+
+use crate::{bans, book, browser, fuzz, isolated_tests, linkers, oldest_compiler, registry, style};
 
 /// How much time the run may take.
 #[derive(Clone, Copy, PartialEq)]
@@ -89,7 +87,7 @@ fn source_steps(pace: Pace) -> Vec<Step> {
         Step::new(
             "clippy",
             "the compiler and clippy report nothing",
-            Work::command("clippy --workspace --all-targets --all-features -- -D warnings"),
+            clippy(pace),
         ),
         Step::new(
             "tests",
@@ -109,7 +107,7 @@ fn source_steps(pace: Pace) -> Vec<Step> {
         Step::new(
             "targets",
             "the code compiles for other architectures",
-            unless_quick(pace, targets::missing, targets::check),
+            in_laboratory(pace),
         ),
         Step::new(
             "oldest-rust",
@@ -119,7 +117,7 @@ fn source_steps(pace: Pace) -> Vec<Step> {
         Step::new(
             "docs",
             "the documentation of the code builds and its links are valid",
-            docs(),
+            docs(pace),
         ),
         Step::new(
             "book",
@@ -146,37 +144,37 @@ fn program_steps(pace: Pace) -> Vec<Step> {
         Step::new(
             "programs",
             "other people's RDMA programs run unmodified",
-            unless_quick(pace, programs::missing, programs::check),
+            in_laboratory(pace),
         ),
         Step::new(
             "storm",
             "nothing hangs or is lost when processes die, networks fail and resources run out",
-            unless_quick(pace, storm::missing, storm::check),
+            in_laboratory(pace),
         ),
         Step::new(
             "tutorial",
             "the commands of README, tutorial and other pages work, and translations contain the same commands",
-            unless_quick(pace, tutorial::missing, tutorial::check),
+            in_laboratory(pace),
         ),
         Step::new(
             "conformance",
             "rdma-core's own test suite passes as before",
-            unless_quick(pace, conformance::missing, conformance::check),
+            in_laboratory(pace),
         ),
         Step::new(
             "ecosystem",
             "UCX, libfabric, MPI and fio run unmodified, over our device",
-            unless_quick(pace, ecosystem::missing, ecosystem::check),
+            in_laboratory(pace),
         ),
         Step::new(
             "interop",
             "data is exchanged with the Soft-RoCE of a stock Linux kernel",
-            unless_quick(pace, interop::missing, interop::check),
+            in_laboratory(pace),
         ),
         Step::new(
             "recipes",
             "the CI recipes and the Debian package work",
-            unless_quick(pace, recipes::missing, recipes::check),
+            in_laboratory(pace),
         ),
     ]
 }
@@ -190,6 +188,20 @@ pub(crate) fn fuzzing(root: &Path, target: Option<&str>, seconds: u32) -> Result
             Work::Commands(fuzz::commands(root, target, seconds)?),
         )),
         Some(missing) => Err(missing),
+    }
+}
+
+fn clippy(pace: Pace) -> Work {
+    let command = CommandLine::cargo("clippy --all-targets --all-features");
+    let command = command.arguments_of(packages(pace));
+    Work::Commands(vec![command.arguments_of("-- -D warnings")])
+}
+
+/// What of the workspace is compiled. A quick run does not use the laboratory.
+fn packages(pace: Pace) -> &'static str {
+    match pace {
+        Pace::Quick => "--workspace --exclude lab",
+        Pace::Full => "--workspace",
     }
 }
 
@@ -212,8 +224,8 @@ fn models() -> Work {
     Work::Commands(vec![command])
 }
 
-fn docs() -> Work {
-    let command = CommandLine::cargo("doc --workspace --no-deps");
+fn docs(pace: Pace) -> Work {
+    let command = CommandLine::cargo("doc --no-deps").arguments_of(packages(pace));
     Work::Commands(vec![command.env("RUSTDOCFLAGS", "-Dwarnings")])
 }
 
@@ -235,6 +247,13 @@ fn unless_quick(
         return Work::LeftOut(TOO_SLOW.into());
     }
     missing().map_or(Work::Check(check), Work::LeftOut)
+}
+
+fn in_laboratory(pace: Pace) -> Work {
+    match pace {
+        Pace::Quick => Work::LeftOut(TOO_SLOW.into()),
+        Pace::Full => Work::Laboratory,
+    }
 }
 
 fn short_fuzzing(root: &Path, pace: Pace) -> Result<Work, String> {

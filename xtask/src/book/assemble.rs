@@ -189,11 +189,11 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::Scratch;
+    use xtask::scratch::Scratch;
 
     #[test]
     fn links_of_a_copy_lead_to_pages_files_and_the_other_book() {
-        let root = crate::workspace_root();
+        let root = xtask::workspace_root();
         let books = books(root).expect("every page is in a book");
         let scratch = Scratch::new("book").expect("a directory");
         for book in &books {

@@ -149,7 +149,7 @@ fn files_below(directory: &Path) -> Result<Vec<PathBuf>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::Scratch;
+    use xtask::scratch::Scratch;
 
     #[test]
     fn a_link_of_a_built_page_that_leads_nowhere_is_found() {

@@ -97,7 +97,7 @@ fn read(path: &Path) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::Scratch;
+    use xtask::scratch::Scratch;
 
     #[test]
     fn a_link_that_leads_nowhere_is_found() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::debian;
+use xtask::debian;
 
 /// Who may make network namespaces here.
 pub(super) enum Isolation {

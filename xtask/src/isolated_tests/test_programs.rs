@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-
-use crate::command::CommandLine;
+use xtask::command::CommandLine;
 
 /// A program with tests.
 #[derive(Debug, PartialEq)]

@@ -2,13 +2,13 @@
 
 use crate::run_roci::{Roci, address, roci};
 
-/// What the kernel's own device has, listed by `xtask/guest/device-files.sh`. `cargo xtask interop`
+/// What the kernel's own device has, listed by `lab/guest/device-files.sh`. `cargo xtask interop`
 /// checks that the kernel still says so.
 const KERNEL: &str = include_str!("rxe-files.txt");
 
 const LIST: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../../xtask/guest/device-files.sh"
+    "/../../lab/guest/device-files.sh"
 );
 
 /// What only a card has: `counters`, and some names in `hw_counters`, are those of common cards.

@@ -7,21 +7,21 @@ use std::process::Command;
 
 use crate::run_roci::{Directory, Outcome, Roci, Running, address, own_address, roci};
 
-/// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-output.sh`.
+/// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `lab/guest/rdma-output.sh`.
 /// `cargo xtask interop` checks that it still says so.
 const KERNEL: &str = include_str!("rxe-rdma.txt");
 
 const ASK: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../../xtask/guest/rdma-output.sh"
+    "/../../lab/guest/rdma-output.sh"
 );
 
-/// How many objects programs have at the kernel's device, asked by `xtask/guest/rdma-objects.sh`.
+/// How many objects programs have at the kernel's device, asked by `lab/guest/rdma-objects.sh`.
 const KERNEL_OBJECTS: &str = include_str!("rxe-objects.txt");
 
 const ASK_OBJECTS: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../../xtask/guest/rdma-objects.sh"
+    "/../../lab/guest/rdma-objects.sh"
 );
 
 fn device() -> String {
