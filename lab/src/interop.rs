@@ -40,8 +40,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use xtask::command::CommandLine;
 
+use crate::programs;
 use build_directory::BuildDirectory;
 use cell::Cell;
 use guest_files::Extra;
@@ -114,7 +114,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     if options.backend == Backend::Uml && !options.is_first_kernel() {
         return Err("User Mode Linux is built from the source of Linux 6.1 only".into());
     }
-    build(root)?;
+    programs::build(root)?;
     let tests = rust_api::build(root)?;
     requirements::install(options.backend)?;
     for kernel in options.kernels() {
@@ -215,14 +215,6 @@ impl Options {
             Some(text) => has_it && row.name.contains(text),
             None => has_it && (self.full || !row.long),
         }
-    }
-}
-
-fn build(root: &Path) -> Result<(), String> {
-    let build = CommandLine::cargo("build -p roci -p capi -p preload");
-    match build.run(root) {
-        Ok(true) => Ok(()),
-        _ => Err(format!("`{build}` failed")),
     }
 }
 

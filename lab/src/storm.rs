@@ -20,7 +20,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use xtask::command::{cargo, program_beside_us};
+use xtask::command::program_beside_us;
 use xtask::debian;
 use xtask::scratch::Scratch;
 
@@ -40,9 +40,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long after the last fault everything but the servers may still run: longer than all retries of a queue pair
 /// or of the connection manager take, and than any program may run.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(100);
-
-/// The command that builds the ledger program.
-const WORKER: &str = "build -p rocinante --example ledger";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -81,7 +78,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
     programs::install()?;
     programs::build(root)?;
-    cargo(root, WORKER)?;
     let seed = options.seed.unwrap_or_else(seed_of_the_clock);
     let repeat = format!(
         "cargo xtask storm --seed {seed} --seconds {}",

@@ -7,7 +7,6 @@ mod reader;
 use std::fs;
 use std::path::Path;
 
-use xtask::command::cargo;
 use xtask::debian::{self, Package};
 
 use crate::programs;
@@ -24,9 +23,6 @@ const PACKAGES: [Package; 7] = [
     ("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs"),
     ("tcpdump", "/usr/bin/tcpdump"),
 ];
-
-/// As the tests have built them before: with the features of all, nothing is compiled again.
-const EXAMPLES: &str = "build --workspace --all-features --examples";
 
 const FRONT_PAGE: &str = "README.md";
 const TUTORIAL: &str = "docs/tutorial";
@@ -51,7 +47,6 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     compare_translations(root, &pages)?;
     debian::install(&PACKAGES)?;
     programs::build(root)?;
-    cargo(root, EXAMPLES)?;
     for page in &pages {
         println!("{}", page.name);
         let reader = Reader::new(root)?;

@@ -27,9 +27,8 @@ const IWARP_ADDRESS: &str = "10.215.0.1";
 /// How long the tests may take on an emulated machine.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Builds the tests, and the programs of the tutorial. Returns the program of the tests.
+/// Builds the tests. Returns the program of the tests.
 pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
-    tutorial_programs::build(root)?;
     let words =
         "test -p rocinante --features async --test any_device --no-run --message-format json";
     let build = CommandLine::cargo(words);

@@ -1,9 +1,6 @@
 //! The Rust programs of the tutorial on the kernel's device, each side in the kernel's machine.
 
-use std::path::Path;
 use std::time::Duration;
-
-use xtask::command::CommandLine;
 
 use super::machine::Machine;
 use super::network::{Family, Side};
@@ -69,15 +66,6 @@ const RUNS: [Run; 7] = [
         prints: "[seen] hello",
     },
 ];
-
-/// Builds the programs.
-pub(super) fn build(root: &Path) -> Result<(), String> {
-    let build = CommandLine::cargo("build -p examples --examples");
-    match build.run(root) {
-        Ok(true) => Ok(()),
-        _ => Err(format!("`{build}` failed")),
-    }
-}
 
 /// Runs the programs. Returns how many runs there were.
 pub(super) fn check(machine: &mut Machine) -> Result<usize, String> {
