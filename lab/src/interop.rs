@@ -19,7 +19,7 @@ pub(crate) mod image;
 mod layer_cost;
 mod library_tests;
 mod machine;
-mod namespace;
+pub(crate) mod namespace;
 mod network;
 pub(crate) mod packages;
 mod pair_runner;

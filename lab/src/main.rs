@@ -8,6 +8,7 @@ mod ecosystem;
 mod instructions;
 mod interop;
 mod library_overhead;
+mod link_bench;
 mod package;
 mod programs;
 mod recipes;
@@ -44,10 +45,17 @@ enum Task {
         /// Count the instructions of requests within a process instead, and compare them with the last count
         #[arg(long, conflicts_with_all = ["in_a_kernel", "arguments"])]
         instructions: bool,
+        /// Compare with TCP over emulated links instead: slow, long, lossy and with short queues
+        #[arg(long, conflicts_with_all = ["in_a_kernel", "instructions"])]
+        network: bool,
+        /// This process is already in the namespaces
+        #[arg(long, hide = true, requires = "network")]
+        inside: bool,
         /// How to run that kernel
         #[arg(long, value_enum, requires = "in_a_kernel", default_value_t = interop::Backend::Uml)]
         backend: interop::Backend,
-        /// Arguments of the engine's benchmark: `bulk` or `scaling` prints one of its tables
+        /// Arguments of the engine's benchmark: `bulk` or `scaling` prints one of its tables; with --network, a part of the
+        /// names of the links
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -136,6 +144,17 @@ fn main() -> ExitCode {
         Task::Bench {
             instructions: true, ..
         } => instructions::measure(root),
+        Task::Bench {
+            network: true,
+            inside: true,
+            arguments,
+            ..
+        } => link_bench::run_inside(&arguments.join(" ")),
+        Task::Bench {
+            network: true,
+            arguments,
+            ..
+        } => link_bench::run(root, &arguments.join(" ")),
         Task::Bench { arguments, .. } => {
             return steps::run(root, &[bench(&arguments), library_overhead()]);
         }
