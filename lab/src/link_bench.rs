@@ -54,7 +54,10 @@ const SCENARIOS: [Scenario; 12] = [
     Scenario("300 Mbit/s, 1 ms, loss 1 %", "rate=300 delay=0.5 loss=1"),
     Scenario("300 Mbit/s, 1 ms, 1 % late", "rate=300 delay=0.5 late=1"),
     Scenario("200 Mbit/s, 50 ms", "rate=200 delay=25"),
-    Scenario("200 Mbit/s, 50 ms, loss 0.1 %", "rate=200 delay=25 loss=0.1"),
+    Scenario(
+        "200 Mbit/s, 50 ms, loss 0.1 %",
+        "rate=200 delay=25 loss=0.1",
+    ),
     Scenario("200 Mbit/s, 50 ms, loss 1 %", "rate=200 delay=25 loss=1"),
     Scenario("1 Gbit/s, 20 ms", "rate=1000 delay=10 queue=2000"),
 ];

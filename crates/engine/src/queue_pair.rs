@@ -14,6 +14,7 @@ mod datagram;
 mod diagnosis;
 mod direct;
 mod error_state;
+mod kept_packets;
 mod local_work;
 mod modification;
 mod posting;
@@ -87,6 +88,12 @@ impl PeerRoute {
     fn mtu(&self) -> usize {
         self.mtu.bytes()
     }
+
+    /// Whether the addresses show that the peer is on this host.
+    fn is_within_host(&self) -> bool {
+        let flow = &self.route.flow;
+        flow.destination.is_loopback() || flow.destination == flow.source
+    }
 }
 
 /// The timers of a queue pair.
@@ -94,10 +101,14 @@ impl PeerRoute {
 enum Timer {
     /// A sent packet is not acknowledged: go back to it.
     Acknowledgement,
+    /// No response came within the estimated time: send the oldest packet again.
+    Response,
     /// The peer had no receive posted: retry after the delay in its RNR NAK.
     ReceiverNotReady,
     /// Requests waited to be coalesced, and no more were posted: send them now.
     Coalescing,
+    /// Requests waited to be spread over the round trip: send them now.
+    Pacing,
 }
 
 impl QueuePair {
@@ -316,7 +327,9 @@ impl QueuePair {
                 self.acknowledgement_timed_out(device);
                 self.tell_retries(device);
             }
+            Some(Timer::Response) => self.response_overdue(now),
             Some(Timer::Coalescing) => self.requester.end_coalescing(),
+            Some(Timer::Pacing) => self.requester.end_pause(),
             None => {}
         }
     }

@@ -211,7 +211,9 @@ fn wait_for(file: &File, until: Option<Instant>) -> io::Result<()> {
         tv_sec: timeout.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
     });
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let timeout = timeout
+        .as_ref()
+        .map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: both pointers are to variables of this function, or null where that is allowed; `poll` is one entry.
     let result = unsafe { libc::ppoll(&raw mut poll, 1, timeout, std::ptr::null()) };
     if result < 0 {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::QueuePair;
+use super::kept_packets::KeptPackets;
 use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
 use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
@@ -24,6 +25,7 @@ impl QueuePair {
         self.flush_sends(device);
         self.fail_message(Status::Flushed, device);
         self.flush_receives(device);
+        self.responder.kept = KeptPackets::default();
         self.responder.keep_responses_before_final_nak();
         if self.init.shared_receive.is_some() || self.init.kind == QueuePairType::XrcTarget {
             device.raise(AsyncEvent::LastReceiveReached(self.number));

@@ -105,6 +105,9 @@ impl QueuePair {
             (State::ReadyToReceive, State::ReadyToSend) => {
                 self.requester
                     .start(attributes.send_psn.unwrap_or_default());
+                if !self.link.is_some_and(|link| link.is_within_host()) {
+                    self.requester.start_elsewhere();
+                }
             }
             (State::ReadyToSend, State::SendQueueDrain) => {
                 self.requester.announce_drain = attributes.drain_event.unwrap_or(false);

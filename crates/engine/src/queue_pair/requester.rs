@@ -2,8 +2,8 @@
 //!
 //! Three sequence numbers describe its progress: `oldest` is the first one that is not
 //! acknowledged, `next` the first one that was never sent, and `cursor` the one to send now.
-//! Normally `cursor == next`. After a loss `cursor` goes back to `oldest`, and all packets from
-//! there on are retransmitted (go-back-N).
+//! Normally `cursor == next`. After a loss `cursor` goes back to `oldest`, for a [few packets](repair) or, after a timeout, for
+//! all of them (go-back-N).
 //!
 //! ```text
 //!   acknowledged   |  in flight, or to retransmit   |  never sent
@@ -12,9 +12,12 @@
 //! ```
 
 mod coalescing;
+mod pacing;
 mod prolonged_retries;
 mod recovery;
+mod repair;
 mod response;
+mod round_trip;
 mod window;
 
 pub use window::WindowLimits;
@@ -36,6 +39,8 @@ use crate::transmit::Batch;
 use crate::work_request::{SendFlags, Work};
 use coalescing::Coalescing;
 use prolonged_retries::ProlongedRetries;
+use repair::Repair;
+use round_trip::RoundTrip;
 use window::SendWindow;
 
 /// The maximum number of packets between two acknowledgement requests in a long message.
@@ -62,8 +67,17 @@ pub(super) struct Requester {
     /// Timeouts since the last progress.
     timeouts: u32,
     acknowledgement_due: Option<Instant>,
+    /// When the oldest packet is sent again, according to the round trips so far.
+    response_due: Option<Instant>,
+    /// How often it was sent again for that reason since the last progress.
+    probes: u32,
+    round_trip: RoundTrip,
+    repair: Option<Repair>,
     rnr_wait_until: Option<Instant>,
     coalescing: Coalescing,
+    /// Until when the next packets wait, and when the pause of the last ones ended or ends.
+    paused_until: Option<Instant>,
+    paused_before: Option<Instant>,
     /// The PSN at which a loss was last detected and retransmitted. One loss causes one
     /// retransmission.
     retransmitted_at: Option<Psn>,
@@ -103,14 +117,25 @@ impl Requester {
             rnr_retries_left: 0,
             timeouts: 0,
             acknowledgement_due: None,
+            response_due: None,
+            probes: 0,
+            round_trip: RoundTrip::default(),
+            repair: None,
             rnr_wait_until: None,
             coalescing: Coalescing::Off,
+            paused_until: None,
+            paused_before: None,
             retransmitted_at: None,
             peer_expects: None,
             window: SendWindow::new(limits),
             lasting_retries: None,
             announce_drain: false,
         }
+    }
+
+    /// The peer is on another host, so the path may be slow.
+    pub(super) fn start_elsewhere(&mut self) {
+        self.window.start_elsewhere();
     }
 
     pub(super) fn start(&mut self, first: Psn) {
@@ -176,13 +201,15 @@ impl Requester {
             && self.cursor == self.next
             && self.position == 0
             && self.awaited.is_empty()
+            && self.repair.is_none()
             && self.rnr_wait_until.is_none()
+            && self.paused_until.is_none()
             && self.coalescing == Coalescing::Off
     }
 
     /// How many packets of a message are sent before one requests an acknowledgement.
     pub(super) fn packets_per_ack_request(&self, mtu: usize) -> u32 {
-        (self.window.packets(mtu) / 4).clamp(1, MAX_PACKETS_PER_ACK_REQUEST)
+        (self.admitted(mtu) / 4).clamp(1, MAX_PACKETS_PER_ACK_REQUEST)
     }
 
     /// Advances by the packets of one message, which were sent and acknowledged at once.
@@ -190,6 +217,17 @@ impl Requester {
         self.start(self.cursor + packets);
         self.sequence = (self.sequence + 1) & 0xff_ffff;
         self.packets_since_ack_request = 0;
+    }
+
+    /// Whether the packet at the cursor was never sent.
+    fn sends_new(&self) -> bool {
+        self.cursor.since(self.next) >= 0
+    }
+
+    /// Whether the response of the read or atomic at `psn` is awaited already.
+    fn is_awaited(&self, psn: Psn) -> bool {
+        let newest = self.awaited.back();
+        newest.is_some_and(|last| last.since(psn) >= 0)
     }
 
     /// How many packets are sent and not acknowledged.
@@ -207,12 +245,29 @@ impl QueuePair {
         device: &mut DeviceState,
     ) {
         let Some(link) = self.link else { return };
-        if batch.is_empty() && (self.waits_to_coalesce(now) || !self.window_is_open(&link)) {
+        if batch.is_empty()
+            && (self.is_paused(now) || self.waits_to_coalesce(now) || !self.window_is_open(&link))
+        {
             return;
         }
-        loop {
-            self.begin_requests(&link, device);
-            let piece = match self.next_piece(&link, device.planted) {
+        let before = batch.packets();
+        self.send_requests(now, &link, batch, device);
+        let sent = (batch.packets() - before) as u32;
+        if !batch.is_to_self() {
+            self.pause_after(sent, &link, now);
+        }
+    }
+
+    fn send_requests(
+        &mut self,
+        now: &Now,
+        link: &PeerRoute,
+        batch: &mut Batch<'_>,
+        device: &mut DeviceState,
+    ) {
+        for _ in 0..self.paced_packets(link) {
+            self.begin_requests(link, device);
+            let piece = match self.next_piece(link, device.planted) {
                 Ok(piece) => piece,
                 Err(Blocked::Impossible(status)) => {
                     self.fail_current(status, device);
@@ -224,12 +279,16 @@ impl QueuePair {
             if !batch.admits(&link.route, head, piece.payload) {
                 return;
             }
-            if let Err(status) = self.send_piece(&piece, &link, batch, device) {
-                self.fail_current(status, device);
-                return;
-            }
+            let (psn, is_new) = (self.requester.cursor, self.requester.sends_new());
+            let requests_ack = match self.send_piece(&piece, link, batch, device) {
+                Ok(requests_ack) => requests_ack,
+                Err(status) => return self.fail_current(status, device),
+            };
             if !batch.is_to_self() {
                 self.arm_acknowledgement_timer(now);
+                if is_new && requests_ack {
+                    self.requester.round_trip.sent(psn, now.get());
+                }
             }
         }
     }
@@ -304,7 +363,7 @@ impl QueuePair {
         else {
             return Err(Blocked::Waiting);
         };
-        if request.work().has_response() {
+        if request.work().has_response() && !requester.is_awaited(requester.cursor) {
             self.check_response_resources()?;
         }
         let index = requester.cursor.ahead_of(first);
@@ -329,14 +388,14 @@ impl QueuePair {
     /// quarter of the window is free, because one send of many packets costs little more than a
     /// send of one. An acknowledgement is then on its way, because every quarter requests one.
     fn window_is_open(&self, link: &PeerRoute) -> bool {
-        let window = self.requester.window.packets(link.mtu());
+        let window = self.requester.admitted(link.mtu());
         let in_flight = self.requester.in_flight();
         in_flight == 0 || in_flight + window / 4 <= window
     }
 
     fn window_admits(&self, span: u32, link: &PeerRoute) -> bool {
         let in_flight = self.requester.in_flight();
-        in_flight == 0 || in_flight + span <= self.requester.window.packets(link.mtu())
+        in_flight == 0 || in_flight + span <= self.requester.admitted(link.mtu())
     }
 
     /// C9-148: without a credit only one packet may be in flight, to learn of new credits.
@@ -357,13 +416,14 @@ impl QueuePair {
         admitted || no_ack_requested || self.requester.in_flight() == 0
     }
 
+    /// Sends a packet. Returns whether it requests an acknowledgement.
     fn send_piece(
         &mut self,
         piece: &Piece,
         link: &PeerRoute,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
-    ) -> Result<(), Status> {
+    ) -> Result<bool, Status> {
         let psn = self.requester.cursor;
         let requests_ack = self.requests_acknowledgement(piece, link);
         let request = self
@@ -383,18 +443,19 @@ impl QueuePair {
         drop(memory);
         let awaited = request.work().has_response();
         self.advance(piece, requests_ack, awaited, device);
-        Ok(())
+        Ok(requests_ack)
     }
 
     fn requests_acknowledgement(&self, piece: &Piece, link: &PeerRoute) -> bool {
         let requester = &self.requester;
-        let window = requester.window.packets(link.mtu());
+        let window = requester.admitted(link.mtu());
         let full = requester.in_flight() + piece.span >= window;
         let interval = requester.packets_per_ack_request(link.mtu());
         let limited = requester.credit_limit.is_some() && requester.in_flight() == 0;
         piece.opcode.position().ends()
             || full
             || limited
+            || requester.ends_round()
             || requester.packets_since_ack_request + 1 >= interval
     }
 
@@ -407,11 +468,11 @@ impl QueuePair {
     ) {
         let requester = &mut self.requester;
         let after = requester.cursor + piece.span;
-        if requester.cursor.since(requester.next) < 0 {
+        if !requester.sends_new() {
             device.counters.retransmitted += 1;
             self.counters.retransmitted += 1;
         }
-        if awaited {
+        if awaited && !requester.is_awaited(requester.cursor) {
             requester.awaited.push_back(after - 1);
         }
         if after.since(requester.next) > 0 {
@@ -423,6 +484,7 @@ impl QueuePair {
         } else {
             requester.packets_since_ack_request + 1
         };
+        requester.continue_round();
     }
 
     /// Local work sends no packet, but completes in the order of the send queue.

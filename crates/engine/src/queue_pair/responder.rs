@@ -16,6 +16,7 @@ use std::sync::Arc;
 use wire::{Key, NakCode, Packet, Psn, Syndrome};
 
 use super::QueuePair;
+use super::kept_packets::{KeptPackets, REORDERING};
 use crate::completion::{CompletionQueue, Status};
 use crate::device_state::DeviceState;
 use crate::event::{AsyncEvent, Event};
@@ -40,6 +41,8 @@ pub(super) struct Responder {
     /// Whether a NAK was sent for the expected PSN. No further NAK is sent until that packet
     /// arrives.
     nak_sent: bool,
+    /// Packets beyond the expected one.
+    pub(super) kept: KeptPackets,
     /// The message whose packets are arriving.
     pub(super) message: Option<Message>,
     responses: VecDeque<Response>,
@@ -97,6 +100,7 @@ impl Responder {
             expected: Psn::ZERO,
             completed: 0,
             nak_sent: false,
+            kept: KeptPackets::default(),
             message: None,
             responses: VecDeque::new(),
             saved: VecDeque::new(),
@@ -115,6 +119,7 @@ impl Responder {
         self.expected == psn
             && self.established
             && !self.nak_sent
+            && self.kept.is_empty()
             && self.message.is_none()
             && self.responses.is_empty()
             && !self.hides_receives
@@ -144,9 +149,14 @@ impl QueuePair {
         self.set_request_domain(packet, device);
         match self.responder.classify(packet.psn, device.planted) {
             SequencePosition::Duplicate => return self.handle_duplicate(packet, device),
-            SequencePosition::Ahead => return self.report_gap(device),
+            SequencePosition::Ahead => return self.keep_ahead(packet, device),
             SequencePosition::Expected => self.note_established(device),
         }
+        self.handle_expected(packet, device);
+        self.handle_kept(device);
+    }
+
+    fn handle_expected(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
         if let Err(rejection) = self.validate(packet, device) {
             return self.reject(packet, rejection, device);
         }
@@ -165,10 +175,34 @@ impl QueuePair {
         }
     }
 
-    /// Sends one sequence NAK per gap, and no further one until the expected packet arrives.
-    fn report_gap(&mut self, device: &mut DeviceState) {
+    /// Handles packets that were kept, as far as none is missing. Another gap before the rest of them is reported.
+    fn handle_kept(&mut self, device: &mut DeviceState) {
+        let gap = self.responder.expected;
+        while self.state.receives()
+            && let Some(kept) = self.responder.kept.take(self.responder.expected)
+        {
+            let packet = kept.packet();
+            self.set_request_domain(&packet, device);
+            self.handle_expected(&packet, device);
+        }
+        let has_closed_gap = self.responder.expected != gap;
+        if has_closed_gap && self.state.receives() && !self.responder.kept.is_empty() {
+            self.report_gap(device);
+        }
+    }
+
+    /// Keeps a packet until those before it have arrived.
+    fn keep_ahead(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
         device.counters.out_of_sequence += 1;
         self.counters.out_of_sequence += 1;
+        self.responder.kept.keep(packet, self.responder.expected);
+        if packet.acknowledge || packet.psn.since(self.responder.expected) > REORDERING {
+            self.report_gap(device);
+        }
+    }
+
+    /// Sends one sequence NAK per gap, and no further one until the expected packet arrives.
+    fn report_gap(&mut self, device: &mut DeviceState) {
         if self.responder.nak_sent {
             return;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{
     Access, Address, Attributes, Buffer, Config, Device, QueuePairInit, QueuePairType,
-    Registration, RemoteMemory, Segment, State,
+    Registration, RemoteMemory, Segment, State, WindowLimits,
 };
 use wire::{AckTimeout, Gid, Key, PathMtu, Qpn, QueueKey, RnrTimer};
 
@@ -41,6 +41,10 @@ impl Default for Setup {
             config: Config {
                 gids: vec![gid(DEVICE_ADDRESS)],
                 active_mtu: PathMtu::Mtu4096,
+                window: WindowLimits {
+                    initial_elsewhere: u32::MAX,
+                    ..WindowLimits::default()
+                },
                 ..Config::default()
             },
             path_mtu: PathMtu::Mtu1024,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use engine::{
     Access, Address, Attributes, Buffer, Config, Device, QpnRange, QueuePairInit, QueuePairType,
-    ReceiveRequest, Registration, Segment, State, transmit,
+    ReceiveRequest, Registration, Segment, State, WindowLimits, transmit,
 };
 use wire::{AckTimeout, Flow, PathMtu, Psn, Qpn, RnrTimer, Route, icrc};
 
@@ -40,6 +40,11 @@ impl Host {
         let mut device = Device::new(Config {
             gids: vec![ends.flow.source.into()],
             active_mtu: PathMtu::Mtu4096,
+            // The kernel does not start slowly.
+            window: WindowLimits {
+                initial_elsewhere: u32::MAX,
+                ..WindowLimits::default()
+            },
             // A space of one number forces the captured number.
             numbers: QpnRange {
                 first: ends.local.value(),

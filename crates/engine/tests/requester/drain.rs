@@ -57,6 +57,7 @@ fn begun_message_is_sent_completely_and_retransmitted_while_draining() {
     let window = engine::WindowLimits {
         min: 4096,
         initial: 4096,
+        initial_elsewhere: 4096,
         max: 4096,
     };
     let mut peer = Conversation::with(Setup {
@@ -73,8 +74,8 @@ fn begun_message_is_sent_completely_and_retransmitted_while_draining() {
     drains(&mut peer);
     peer.sends(at(1), ack(PSN + 3));
     peer.receives(at(1), ["send Last +4 904B ackreq"]);
-    peer.receives(at(100), ["send Last +4 904B ackreq"]);
-    peer.sends(at(100), ack(PSN + 4));
+    peer.receives(at(10), ["send Last +4 904B ackreq"]);
+    peer.sends(at(11), ack(PSN + 4));
     peer.completes([(1, Status::Success)]);
     let number = peer.number;
     peer.raises([AsyncEvent::SendQueueDrained(number)]);

@@ -209,7 +209,7 @@ fn request_that_consumes_no_receive_needs_no_credit() {
     peer.posts(write(2));
     peer.posts(read(3, &memory));
     peer.posts(write(4));
-    assert_eq!(peer.received(at(1)).len(), 3);
+    assert_eq!(peer.received(at(2)).len(), 3);
 }
 
 // C9-148: the peer counts every request packet of a read as one message.
@@ -247,7 +247,12 @@ fn peer_without_credits_limits_nothing() {
 
 fn with_window(min: u32, initial: u32, max: u32) -> (Conversation, Region) {
     let setup = Setup::default();
-    let window = WindowLimits { min, initial, max };
+    let window = WindowLimits {
+        min,
+        initial,
+        initial_elsewhere: initial,
+        max,
+    };
     let mut peer = Conversation::with(Setup {
         retry_count: 7,
         config: Config {
@@ -266,7 +271,7 @@ fn window_limits_packets_in_flight_and_grows_with_acknowledgements() {
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     let mut sent = 0;
     for window in [4, 8, 16, 16, 16] {
-        let received = peer.received(at(1));
+        let received = peer.received(at_nanos(100_000));
         assert_eq!(received.len(), window);
         let last = received.last().expect("a packet");
         assert!(
@@ -274,7 +279,7 @@ fn window_limits_packets_in_flight_and_grows_with_acknowledgements() {
             "the last packet of a full window requests an acknowledgement"
         );
         sent += window as u32;
-        peer.sends(at(1), ack(PSN + (sent - 1)));
+        peer.sends(at_nanos(100_000), ack(PSN + (sent - 1)));
     }
 }
 
@@ -380,6 +385,7 @@ fn begun_message_continues_when_credits_run_out() {
         window: WindowLimits {
             min: 16 << 10,
             initial: 16 << 10,
+            initial_elsewhere: 16 << 10,
             max: 16 << 10,
         },
         batch: BatchLimits {
@@ -399,12 +405,16 @@ fn begun_message_continues_when_credits_run_out() {
         13,
         "three quarters of the window"
     );
-    peer.sends(at(1), ack_with_credits(PSN + 10, 11, 0));
-    let received = peer.received(at(1));
+    peer.sends(at_nanos(100_000), ack_with_credits(PSN + 10, 11, 0));
+    let received = peer.received(at_nanos(100_000));
     assert!(received.last().is_some_and(|it| it.packet().acknowledge));
     let last = 10 + 2 + received.len() as u32;
-    peer.sends(at(2), ack_with_credits(PSN + last, 11, 0));
-    assert_eq!(received.len() + peer.received(at(2)).len(), 6, "the rest");
+    peer.sends(at_nanos(200_000), ack_with_credits(PSN + last, 11, 0));
+    assert_eq!(
+        received.len() + peer.received(at_nanos(200_000)).len(),
+        6,
+        "the rest"
+    );
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn timeout_requests_only_the_missing_part() {
     let (mut peer, _) = reading();
     peer.sends(at(1), response_first(PSN, &part(0)));
     peer.sends(at(1), response_middle(PSN + 1, &part(1)));
-    peer.receives(at(70), ["read-request +2 va=0x9800 len=1452"]);
+    peer.receives(at(10), ["read-request +2 va=0x9800 len=1452"]);
 }
 
 #[test]
@@ -211,6 +211,7 @@ fn reading_in_parts() -> (Conversation, Region) {
     let window = WindowLimits {
         min: 8192,
         initial: 8192,
+        initial_elsewhere: 8192,
         max: 8192,
     };
     let mut peer = Conversation::with(Setup {

@@ -99,7 +99,7 @@ fn duplicate_after_a_sequence_nak_is_acknowledged() {
     let (mut peer, memory) = with_memory();
     peer.posts_receive(1, &memory);
     peer.sends(at(1), send_only(PSN, b"one"));
-    peer.sends(at(1), send_only(PSN + 2, b"three"));
+    peer.sends(at(1), send_only(PSN + 2, b"three").ackreq());
     peer.receives(at(1), ["nak sequence +1"]);
     peer.sends(at(2), send_only(PSN, b"one").ackreq());
     peer.receives(at(2), ["ack +0"]);

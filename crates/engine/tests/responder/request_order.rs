@@ -23,12 +23,62 @@ fn one_sequence_nak_is_sent_per_gap() {
     peer.sends(at(2), send_only(PSN + 1, b"gap").ackreq());
     peer.receives_nothing(at(2));
     peer.sends(at(3), send_only(PSN, b"as expected").ackreq());
-    peer.receives(at(3), ["ack +0"]);
-    peer.sends(at(4), send_only(PSN + 3, b"another gap").ackreq());
-    peer.receives(at(4), ["nak sequence +1"]);
-    peer.completes([(1, Status::Success)]);
+    peer.receives(at(3), ["ack +2"]);
+    peer.sends(at(4), send_only(PSN + 4, b"another gap").ackreq());
+    peer.receives(at(4), ["nak sequence +3"]);
+    peer.completes([1, 2, 3].map(|id| (id, Status::Success)));
     assert_eq!(peer.counters().out_of_sequence, 4);
     assert_eq!(peer.counters().sequence_naks_sent, 2);
+}
+
+#[test]
+fn packets_behind_a_gap_are_executed_in_order_when_it_closes() {
+    let (mut peer, _) = with_receives(4);
+    for (offset, text) in [(3, b"four"), (1, b"two "), (2, b"tri ")] {
+        peer.sends(at(1), send_only(PSN + offset, text));
+    }
+    peer.completes([]);
+    peer.sends(at(2), send_only(PSN, b"one").ackreq());
+    peer.completes([1, 2, 3, 4].map(|id| (id, Status::Success)));
+    peer.receives(at(2), ["ack +0"]);
+    // They are duplicates now.
+    peer.sends(at(3), send_only(PSN + 2, b"tri ").ackreq());
+    peer.receives(at(3), ["ack +3"]);
+    peer.completes([]);
+}
+
+#[test]
+fn second_gap_is_reported_when_the_first_one_closes() {
+    let (mut peer, _) = with_receives(4);
+    peer.sends(at(1), send_only(PSN + 1, b"two"));
+    peer.sends(at(1), send_only(PSN + 3, b"four").ackreq());
+    peer.receives(at(1), ["nak sequence +0"]);
+    peer.sends(at(2), send_only(PSN, b"one"));
+    peer.receives(at(2), ["nak sequence +2"]);
+    peer.sends(at(3), send_only(PSN + 2, b"three"));
+    peer.receives(at(3), ["ack +3"]);
+    peer.completes([1, 2, 3, 4].map(|id| (id, Status::Success)));
+}
+
+#[test]
+fn packet_that_three_others_overtake_is_not_reported_as_missing() {
+    let (mut peer, _) = with_receives(8);
+    for offset in 1..=3 {
+        peer.sends(at(1), send_only(PSN + offset, b"early"));
+    }
+    peer.receives_nothing(at(1));
+    peer.sends(at(1), send_only(PSN + 4, b"fourth"));
+    peer.receives(at(1), ["nak sequence +0"]);
+    assert_eq!(peer.counters().sequence_naks_sent, 1);
+}
+
+#[test]
+fn packet_far_beyond_the_expected_one_is_not_kept() {
+    let (mut peer, _) = with_receives(2);
+    peer.sends(at(1), send_only(PSN + (1 << 20), b"far ahead"));
+    peer.receives(at(1), ["nak sequence +0"]);
+    peer.sends(at(2), send_only(PSN, b"one").ackreq());
+    peer.receives(at(2), ["ack +0"]);
 }
 
 #[test]
@@ -117,7 +167,7 @@ fn reported_credits_are_rounded_down() {
 fn nak_reports_completed_messages() {
     let (mut peer, _) = with_receives(4);
     peer.sends(at(1), send_only(PSN, b"one"));
-    peer.sends(at(1), send_only(PSN + 2, b"three"));
+    peer.sends(at(1), send_only(PSN + 2, b"three").ackreq());
     let received = peer.received(at(1));
     assert_eq!(received[0].text(), "nak sequence +1");
     assert_eq!(received[0].messages(), Some(1));

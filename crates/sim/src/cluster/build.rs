@@ -269,6 +269,7 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
         WindowLimits {
             min,
             initial: min + rng.below(20_000) as u32,
+            initial_elsewhere: u32::MAX,
             max: min + 20_000 + rng.below(100_000) as u32,
         }
     };

@@ -15,16 +15,24 @@ use crate::planted_bug::Bug;
 /// How often the acknowledgement timeout doubles.
 const MAX_DOUBLINGS: u32 = 2;
 
+/// How often the estimated response timeout doubles.
+const MAX_PROBE_DOUBLINGS: u32 = 8;
+
 /// Doubling does not extend the timeout beyond this. A busy peer gets a processor within about a
 /// second, and a lost packet should not wait longer either.
 const MAX_DOUBLED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// All retries were used.
+struct NoRetries;
 
 impl Requester {
     pub(in crate::queue_pair) fn deadline(&self) -> Option<Instant> {
         let timers = [
             self.acknowledgement_due,
+            self.response_due,
             self.rnr_wait_until,
             self.coalescing_deadline(),
+            self.paused_until,
         ];
         timers.into_iter().flatten().min()
     }
@@ -44,7 +52,13 @@ impl Requester {
         if reached(self.acknowledgement_due) {
             return Some(Timer::Acknowledgement);
         }
-        reached(self.coalescing_deadline()).then_some(Timer::Coalescing)
+        if reached(self.response_due) {
+            return Some(Timer::Response);
+        }
+        if reached(self.coalescing_deadline()) {
+            return Some(Timer::Coalescing);
+        }
+        reached(self.paused_until).then_some(Timer::Pacing)
     }
 
     pub(in crate::queue_pair) fn end_coalescing(&mut self) {
@@ -58,6 +72,9 @@ impl Requester {
     pub(in crate::queue_pair) fn stop(&mut self) {
         self.rnr_wait_until = None;
         self.acknowledgement_due = None;
+        self.response_due = None;
+        self.repair = None;
+        self.paused_until = None;
         self.coalescing = Coalescing::Off;
         self.awaited.clear();
         self.position = 0;
@@ -76,6 +93,9 @@ impl Requester {
         self.awaited.clear();
         self.packets_since_ack_request = 0;
         self.acknowledgement_due = None;
+        self.response_due = None;
+        self.repair = None;
+        self.round_trip.sent_again();
         self.coalescing = Coalescing::Off;
     }
 }
@@ -86,6 +106,26 @@ impl QueuePair {
         if self.requester.acknowledgement_due.is_none() {
             self.requester.acknowledgement_due = self.acknowledgement_deadline(now);
         }
+        if self.requester.response_due.is_none() {
+            self.requester.response_due = self.response_deadline(now);
+        }
+    }
+
+    /// When the oldest packet is sent again although the acknowledgement timeout, which takes a retry, has not expired. Each time
+    /// without a response takes twice as long. After a timeout nothing is sent before the next one: the peer is probably gone.
+    fn response_deadline(&self, now: &Now) -> Option<Instant> {
+        let requester = &self.requester;
+        if requester.timeouts > 0 {
+            return None;
+        }
+        let timeout = requester.round_trip.response_timeout()?;
+        Some(now.get() + timeout * (1 << requester.probes.min(MAX_PROBE_DOUBLINGS)))
+    }
+
+    pub(in crate::queue_pair) fn response_overdue(&mut self, now: Instant) {
+        self.requester.probes += 1;
+        self.probe();
+        self.requester.response_due = self.response_deadline(&now.into());
     }
 
     /// C9-139, for requests that were delivered within the device: usually their responses are here already.
@@ -108,22 +148,38 @@ impl QueuePair {
     /// Packets were acknowledged: renews retries and timer.
     pub(in crate::queue_pair) fn made_progress(&mut self, now: &Now, before: Psn) {
         let packets = self.requester.oldest.ahead_of(before);
-        let mtu = self.link.map_or(0, |link| link.mtu());
-        self.requester.window.grow(packets, mtu);
+        let outstanding = self.requester.next.ahead_of(before);
+        let mtu = self.link.map_or(1, |link| link.mtu());
+        // A window that is not needed does not grow, nor one that was just reduced.
+        let is_needed = outstanding * 2 >= self.requester.window.packets(mtu);
+        if is_needed && !self.requester.repairs_congestion() {
+            self.requester.window.grow(packets, mtu);
+        }
         self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
         self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
         self.requester.retransmitted_at = None;
         self.requester.timeouts = 0;
+        self.requester.probes = 0;
         self.requester.lasting_retries = None;
-        self.requester.acknowledgement_due = match (self.requester.in_flight(), now.known()) {
-            (0, _) => None,
-            (_, Some(_)) => self.acknowledgement_deadline(now),
-            // The response was delivered within the device. The end of that call starts the timer.
-            (_, None) => None,
-        };
+        self.requester.acknowledgement_due = None;
+        self.requester.response_due = None;
+        self.advance_repair();
+        // A response that was delivered within the device comes with no time. The end of that call starts the timer.
+        if let Some(at) = now.known() {
+            let oldest = self.requester.oldest;
+            let requester = &mut self.requester;
+            if requester.round_trip.acknowledged(oldest, at)
+                && let Some(shortest) = requester.round_trip.shortest()
+            {
+                requester.window.stretch(shortest);
+            }
+            if self.requester.in_flight() > 0 {
+                self.arm_acknowledgement_timer(now);
+            }
+        }
     }
 
-    /// A packet or its response is lost: goes back to it, once per loss.
+    /// A packet or its response is lost: sends it again, once per loss.
     pub(super) fn recover_loss(&mut self, device: &mut DeviceState) {
         let missing = self.requester.oldest;
         // After going back, nothing is in flight until the next send.
@@ -131,25 +187,37 @@ impl QueuePair {
         if is_back || self.requester.retransmitted_at == Some(missing) {
             return;
         }
-        self.retry(device);
-        self.requester.retransmitted_at = Some(missing);
+        if self.use_retry(device).is_ok() {
+            self.requester.retransmitted_at = Some(missing);
+            if self.requester.awaited.is_empty() {
+                self.repair_loss();
+            } else {
+                // Responses behind a lost one are dropped, so all of them are requested again.
+                self.requester.window.shrink();
+                self.requester.go_back();
+            }
+        }
     }
 
     pub(in crate::queue_pair) fn acknowledgement_timed_out(&mut self, device: &mut DeviceState) {
         device.counters.timeouts += 1;
         self.counters.timeouts += 1;
         self.requester.timeouts += 1;
-        self.retry(device);
+        if self.use_retry(device).is_ok() {
+            self.requester.window.shrink();
+            self.requester.go_back();
+        }
         self.requester.retransmitted_at = None;
     }
 
-    fn retry(&mut self, device: &mut DeviceState) {
+    /// Takes one of the retries. Without any, the oldest request fails.
+    fn use_retry(&mut self, device: &mut DeviceState) -> Result<(), NoRetries> {
         if self.requester.retries_left == 0 && !device.planted.is(Bug::RetriesForEver) {
             device.counters.retries_exhausted += 1;
-            return self.fail_send(Status::RetriesExhausted, device);
+            self.fail_send(Status::RetriesExhausted, device);
+            return Err(NoRetries);
         }
         self.requester.retries_left = self.requester.retries_left.saturating_sub(1);
-        self.requester.window.shrink();
-        self.requester.go_back();
+        Ok(())
     }
 }

@@ -1,0 +1,121 @@
+//! Packets that arrived before an earlier one, kept until that one arrives.
+//!
+//! A peer that discards them must get all of them again for each packet that is lost or late. Kept packets are not executed,
+//! so all effects stay in order, and the peer can't tell the difference, except that an acknowledgement covers more than it
+//! has sent again.
+
+use std::collections::VecDeque;
+
+use wire::{ICRC_LENGTH, Packet, Psn};
+
+/// How many bytes a queue pair keeps at most. The largest send window fits: see `window`.
+pub(super) const MAX_KEPT_BYTES: usize = 16 << 20;
+
+/// How far beyond the expected packet one may be that is kept. A packet of an earlier connection is farther away, unless its
+/// PSNs were near by chance.
+const MAX_KEPT_AHEAD: u32 = 1 << 15;
+
+/// A gap is reported when a packet this far beyond it arrives, or one that requests an acknowledgement. Networks with several
+/// paths reorder neighbours; TCP waits for as many.
+pub(super) const REORDERING: i32 = 3;
+
+/// The kept packets of one direction, in the order of their PSNs.
+#[derive(Debug, Default)]
+pub(super) struct KeptPackets {
+    packets: VecDeque<Kept>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Kept {
+    psn: Psn,
+    /// A datagram without ICRC.
+    datagram: Vec<u8>,
+}
+
+impl Kept {
+    /// The packet.
+    pub(super) fn packet(&self) -> Packet<'_> {
+        Packet::parse(&self.datagram).expect("it was built from a parsed packet")
+    }
+}
+
+impl KeptPackets {
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Keeps a packet, unless it is kept already or a limit is reached.
+    pub(super) fn keep(&mut self, packet: &Packet<'_>, expected: Psn) {
+        let length = packet.length();
+        let is_near = packet.psn.ahead_of(expected) < MAX_KEPT_AHEAD;
+        if !is_near || self.bytes + length > MAX_KEPT_BYTES {
+            return;
+        }
+        let later = |kept: &Kept| kept.psn.since(packet.psn) > 0;
+        let behind = self.packets.iter().rev().take_while(|kept| later(kept));
+        let index = self.packets.len() - behind.count();
+        let is_known = index > 0 && self.packets[index - 1].psn == packet.psn;
+        if is_known {
+            return;
+        }
+        let mut datagram = Vec::with_capacity(length);
+        packet.emit(&mut datagram);
+        datagram.extend_from_slice(&[0; ICRC_LENGTH]);
+        let psn = packet.psn;
+        self.bytes += length;
+        self.packets.insert(index, Kept { psn, datagram });
+    }
+
+    /// Removes and returns the packet with this PSN, and forgets earlier ones.
+    pub(super) fn take(&mut self, psn: Psn) -> Option<Kept> {
+        while self.packets.front()?.psn.since(psn) <= 0 {
+            let kept = self.packets.pop_front()?;
+            self.bytes -= kept.datagram.len();
+            if kept.psn == psn {
+                return Some(kept);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Opcode, PacketHead, Qpn};
+
+    use super::*;
+
+    fn keep(kept: &mut KeptPackets, psn: Psn, payload: usize) {
+        let head = PacketHead::new(Opcode::RcSendMiddle, Qpn::new(17), psn);
+        let mut datagram = head.bytes().to_vec();
+        datagram.resize(datagram.len() + payload + ICRC_LENGTH, 0);
+        kept.keep(&Packet::parse(&datagram).expect("a packet"), psn - 1);
+    }
+
+    #[test]
+    fn packets_are_taken_in_order_across_the_wrap_and_earlier_ones_are_forgotten() {
+        let first = Psn::new(0xff_fffe);
+        let mut kept = KeptPackets::default();
+        for offset in [3, 1, 4, 1, 0, 2] {
+            keep(&mut kept, first + offset, 8);
+        }
+        assert_eq!(kept.packets.len(), 5);
+        for offset in [1, 2, 4] {
+            let taken = kept.take(first + offset).expect("it is kept");
+            assert_eq!(taken.packet().psn, first + offset);
+        }
+        assert!(kept.is_empty());
+        assert_eq!(kept.bytes, 0);
+    }
+
+    #[test]
+    fn no_more_than_the_limit_is_kept() {
+        let mut kept = KeptPackets::default();
+        for offset in 0..5000 {
+            keep(&mut kept, Psn::ZERO + offset, 4096);
+        }
+        assert!(kept.bytes <= MAX_KEPT_BYTES);
+        assert!(kept.packets.len() > 4000);
+    }
+}
