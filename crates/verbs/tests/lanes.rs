@@ -4,10 +4,12 @@ mod support;
 
 use std::net::SocketAddr;
 use std::thread;
+use std::time::Instant;
 
 use rocinante::{
     Access, AsyncEvent, CompletionQueue, ConnectOptions, Connector, Context, Listener,
-    MemoryRegion, OpenOptions, PreparedQueuePair, ProtectionDomain, QueuePair, Request, Status,
+    MemoryRegion, OpenOptions, PreparedQueuePair, ProtectionDomain, QueuePair, Request, Shortcut,
+    Status,
 };
 use support::{ALL, TIMEOUT};
 
@@ -54,6 +56,18 @@ impl Side {
 
     fn next(&self) -> rocinante::Completion {
         self.completions.wait_for(TIMEOUT).expect("it completes")
+    }
+
+    /// The next completion, for a thread that polls or one that waits.
+    fn succeeds_by(&self, waits: bool) -> rocinante::Completion {
+        let until = Instant::now() + TIMEOUT;
+        while !waits && Instant::now() < until {
+            if let Some(completion) = self.completions.poll() {
+                assert_eq!(completion.status, Status::Success, "{completion:?}");
+                return completion;
+            }
+        }
+        self.succeeds()
     }
 
     fn succeeds(&self) -> rocinante::Completion {
@@ -108,6 +122,77 @@ fn a_program_with_one_thread_uses_one_engine() {
     let context = open("127.59.10.2");
     let lanes = [(); 4].map(|()| context.create_completion_queue(8).expect("room").lane());
     assert_eq!(lanes, [0; 4]);
+}
+
+/// Sends messages with ids from 0 on, at most 32 at a time. The completions must come in this order.
+fn send_in_order(side: &Side, queue_pair: &QueuePair, count: u64, waits: bool) {
+    let mut posted = 0;
+    for completed in 0..count {
+        while posted < count && posted < completed + 32 {
+            let request = Request::send().data(side.memory.slice(..64)).id(posted);
+            queue_pair.post_send(request).expect("room");
+            posted += 1;
+        }
+        assert_eq!(side.succeeds_by(waits).id, completed);
+    }
+}
+
+/// Receives them. A receive is posted again before its completion is counted.
+fn receive_in_order(side: &Side, queue_pair: &QueuePair, count: u64, waits: bool) {
+    for completed in 0..count {
+        assert_eq!(side.succeeds_by(waits).id, completed);
+        let again = queue_pair.post_receive(completed + 64, [side.memory.slice(..64)]);
+        again.expect("room");
+    }
+}
+
+/// One thread creates all queues of two contexts, and a thread for each queue pair uses them: some poll, some wait. Two
+/// connections end early, and their queues are dropped while the other threads use theirs.
+fn others_use_what_one_thread_creates(addresses: [&str; 2], shortcut: Shortcut) {
+    const MESSAGES: u64 = 2000;
+    let contexts = addresses.map(|address| {
+        let options = OpenOptions {
+            lanes: 4,
+            shortcut,
+            ..OpenOptions::default()
+        };
+        Context::open_with(address, &options).expect("a loopback address")
+    });
+    let domains = contexts
+        .each_ref()
+        .map(|it| it.allocate_protection_domain().expect("room"));
+    let side = |at: usize| Side {
+        completions: contexts[at].create_completion_queue(1024).expect("room"),
+        memory: domains[at].allocate_memory(64, ALL).expect("room"),
+        domain: domains[at].clone(),
+    };
+    let connections = [(); 4].map(|()| {
+        let sides = [side(0), side(1)];
+        let (sender, receiver) = connect(sides[0].prepare(), sides[1].prepare());
+        for id in 0..64 {
+            let posted = receiver.post_receive(id, [sides[1].memory.slice(..64)]);
+            posted.expect("room");
+        }
+        (sides, sender, receiver)
+    });
+    thread::scope(|scope| {
+        for (at, ([from, to], sender, receiver)) in connections.into_iter().enumerate() {
+            let waits = at % 2 == 1;
+            let count = if at < 2 { MESSAGES / 10 } else { MESSAGES };
+            scope.spawn(move || send_in_order(&from, &sender, count, waits));
+            scope.spawn(move || receive_in_order(&to, &receiver, count, waits));
+        }
+    });
+}
+
+#[test]
+fn other_threads_use_what_one_thread_creates_through_memory() {
+    others_use_what_one_thread_creates(["127.59.10.11", "127.59.10.12"], Shortcut::Auto);
+}
+
+#[test]
+fn other_threads_use_what_one_thread_creates_through_sockets() {
+    others_use_what_one_thread_creates(["127.59.10.13", "127.59.10.14"], Shortcut::Never);
 }
 
 #[test]
@@ -249,9 +334,9 @@ fn queue_that_overruns_fails_the_queue_pairs_of_every_engine() {
         }
     }
     for (_, receiver, _) in &pairs {
-        let deadline = std::time::Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + TIMEOUT;
         while receiver.state() != rocinante::State::Error {
-            assert!(std::time::Instant::now() < deadline, "it must fail");
+            assert!(Instant::now() < deadline, "it must fail");
         }
     }
 }

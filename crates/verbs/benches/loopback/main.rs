@@ -40,8 +40,12 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["peer", path_mtu] => peer::run(path_mtu),
-        ["client", count, operation, size] => threads::be_client(count, operation, size),
-        ["server", count, operation, size] => threads::be_server(count, operation, size),
+        ["client", count, creator, operation, size] => {
+            threads::be_client([count, creator, operation, size]);
+        }
+        ["server", count, creator, operation, size] => {
+            threads::be_server([count, creator, operation, size]);
+        }
         ["request-server", connections, size] => requests::be_server(connections, size),
         ["open"] => costs::print_opening(),
         _ => print_tables(&words),
@@ -79,6 +83,9 @@ fn print_tables(chosen: &[&str]) {
         if all || named("requests") {
             requests::run(way);
         }
+        if all || named("threads") {
+            threads::run(way);
+        }
         if named("busy") {
             latency::run_busy(&mut Peer::start(way), way);
         }
@@ -88,9 +95,6 @@ fn print_tables(chosen: &[&str]) {
     }
     if all || named("process") {
         in_process::run();
-    }
-    if all || named("threads") {
-        threads::run();
     }
     if all || named("opening") {
         costs::run_opening();

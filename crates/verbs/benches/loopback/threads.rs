@@ -13,6 +13,7 @@ use rocinante::{
     QueuePair, RemoteMemory, Request, Status,
 };
 
+use crate::peer::Way;
 use crate::spread::{Goal, Spread, take_turns};
 
 const ADDRESS: &str = "127.61.0.6";
@@ -22,23 +23,74 @@ const TIME: Duration = Duration::from_millis(400);
 const SMALL: usize = 64;
 const LARGE: usize = 64 << 10;
 
+/// The operation of threads that WRITE to queue pairs of their own process.
+const OWN: &str = "own";
+
+/// How many threads use the queues that another one has created.
+const ONE_CREATOR_COUNTS: [usize; 3] = [2, 4, 7];
+
 /// Receives that a server has posted for each client: twice as many as a client has requests.
 const RECEIVES: u32 = 128;
 
-pub(crate) fn run() {
-    println!("threads of one context, and as many processes, each with a server: median (min-max)");
-    println!(
-        "{:>24}  {:>25}  {:>25}  ratio, goal  |  of one thread less, goal  |  slowest of a fair share, goal",
-        "", "threads", "processes"
-    );
-    for operation in ["write", "send"] {
-        for size in [SMALL, LARGE] {
-            for count in 1..=most_threads() {
-                compare(count, operation, size);
-            }
+/// Which thread creates the queues of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Creator {
+    /// Each thread creates its own.
+    Each,
+    /// One thread creates all of them, and other threads use them.
+    One,
+}
+
+impl Creator {
+    const fn name(self) -> &'static str {
+        match self {
+            Creator::Each => "each",
+            Creator::One => "one",
         }
     }
-    println!();
+}
+
+/// What the threads of a client do.
+#[derive(Clone, Copy)]
+struct Load<'a> {
+    way: Way,
+    creator: Creator,
+    operation: &'a str,
+    size: usize,
+}
+
+/// In the table each line of figures begins with the number of threads.
+pub(crate) fn run(way: Way) {
+    for (creator, who) in [
+        (Creator::Each, "each creates its queues"),
+        (Creator::One, "one thread creates all queues"),
+    ] {
+        let (counts, less) = match creator {
+            Creator::Each => ((1..=most_threads()).collect(), "one thread less"),
+            Creator::One => (ONE_CREATOR_COUNTS.to_vec(), "one thread"),
+        };
+        println!("threads of one context {way}, {who},");
+        println!("and as many processes, each with a server: median (min-max)");
+        println!(
+            "{:>24}  {:>25}  {:>25}  ratio, goal  |  of {less}, goal  |  slowest of a fair share, goal",
+            "", "threads", "processes"
+        );
+        for operation in ["write", "send", OWN] {
+            if operation == OWN && way == Way::Sockets {
+                continue;
+            }
+            for size in [SMALL, LARGE] {
+                let load = Load {
+                    way,
+                    creator,
+                    operation,
+                    size,
+                };
+                counts.iter().for_each(|count| compare(*count, load));
+            }
+        }
+        println!();
+    }
 }
 
 /// Half of the processors, and at least two.
@@ -47,12 +99,16 @@ fn most_threads() -> usize {
     (processors / 2).max(2)
 }
 
-fn compare(count: usize, operation: &str, size: usize) {
-    let mut threads = vec![Client::start(count, operation, size)];
-    let start = |_| Client::start(1, operation, size);
-    let mut processes: Vec<_> = (0..count).map(start).collect();
-    let mut fewer = vec![Client::start((count - 1).max(1), operation, size)];
+fn compare(count: usize, load: Load<'_>) {
+    let mut threads = vec![Client::start(count, load)];
+    let mut processes: Vec<_> = (0..count).map(|_| Client::start(1, load)).collect();
+    let fewer = match load.creator {
+        Creator::Each => (count - 1).max(1),
+        Creator::One => 1,
+    };
+    let mut fewer = vec![Client::start(fewer, load)];
     let mut shares = Vec::new();
+    let size = load.size;
     let total = |counts: &[usize]| {
         let each = counts.iter().sum::<usize>() as f64 / TIME.as_secs_f64();
         if size == SMALL {
@@ -82,7 +138,8 @@ fn compare(count: usize, operation: &str, size: usize) {
     };
     let ratio = ours.median / theirs.median;
     print!(
-        "{count:>4} {operation:>5} {unit:>13}  {ours}  {theirs}  {ratio:5.2} {}",
+        "{count:>4} {:>5} {unit:>13}  {ours}  {theirs}  {ratio:5.2} {}",
+        load.operation,
         Goal::AtLeast(0.8).for_figure(ratio)
     );
     if count > 1 {
@@ -116,9 +173,11 @@ struct Process {
 }
 
 impl Process {
-    fn start(role: &str, count: usize, operation: &str, size: usize) -> Self {
+    /// A server gets the environment of its client.
+    fn start(role: &str, arguments: [&str; 4], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args([role, &count.to_string(), operation, &size.to_string()]);
+        command.arg(role).args(arguments);
+        command.envs(variables.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a copy of this program");
         Self {
@@ -152,47 +211,57 @@ impl Drop for Process {
 struct Client(Process);
 
 impl Client {
-    fn start(count: usize, operation: &str, size: usize) -> Self {
-        let mut process = Process::start("client", count, operation, size);
+    fn start(count: usize, load: Load<'_>) -> Self {
+        let [count, size] = [count, load.size].map(|number| number.to_string());
+        let arguments = [&count, load.creator.name(), load.operation, &size];
+        let variables = [("ROCI_SHORTCUT", load.way.settings().1)];
+        let mut process = Process::start("client", arguments, &variables);
         assert_eq!(process.answer(), "ready");
         Self(process)
     }
 }
 
 /// The client process.
-pub(crate) fn be_client(count: &str, operation: &str, size: &str) {
-    let count = count.parse().expect("a number");
-    let size = size.parse().expect("a number");
-    let mut server = Process::start("server", count, operation, size);
-    let connect = |end: Unconnected| {
+pub(crate) fn be_client(arguments: [&str; 4]) {
+    let (program, operation) = Program::parse(arguments);
+    if operation == OWN {
+        let pairs = program.open(ADDRESS).into_iter();
+        let (senders, _targets): (Vec<_>, Vec<_>) = pairs.map(connect_to_each_other).unzip();
+        println!("ready");
+        for _go in std::io::stdin().lines() {
+            println!("{}", run_all(&senders));
+        }
+        return;
+    }
+    let mut server = Process::start("server", arguments, &[]);
+    let connect = |[end]: [Unconnected; 1]| {
         server.order(&end.prepared.endpoint().to_string());
         let endpoint: Endpoint = server.answer().parse().expect("an endpoint");
-        Sender {
-            target: server.answer().parse().expect("a memory"),
-            queue_pair: end.prepared.connect(endpoint).expect("a peer"),
-            completions: end.completions,
-            source: end.memory,
-            sends: operation == "send",
-            depth: if size == SMALL { 64 } else { 16 },
-        }
+        let target = server.answer().parse().expect("a memory");
+        Sender::new(end, endpoint, target, operation)
     };
-    let ends = open(ADDRESS, count, size).into_iter();
-    let ends: Vec<Sender> = ends.map(connect).collect();
+    let senders: Vec<Sender> = program.open(ADDRESS).into_iter().map(connect).collect();
     println!("ready");
     for _go in std::io::stdin().lines() {
         server.order("begin");
         assert_eq!(server.answer(), "begun");
-        let until = Instant::now() + TIME;
-        let counts: Vec<String> = thread::scope(|scope| {
-            let threads = ends.iter().map(|end| scope.spawn(|| end.run(until)));
-            let threads: Vec<_> = threads.collect();
-            let counts = threads.into_iter().map(|it| it.join().expect("no panic"));
-            counts.map(|count| count.to_string()).collect()
-        });
+        let counts = run_all(&senders);
         server.order("end");
         assert_eq!(server.answer(), "ended");
-        println!("{}", counts.join(" "));
+        println!("{counts}");
     }
+}
+
+/// Lets a thread run for each. Returns how many requests each completed.
+fn run_all(senders: &[Sender]) -> String {
+    let until = Instant::now() + TIME;
+    let counts: Vec<String> = thread::scope(|scope| {
+        let threads = senders.iter().map(|it| scope.spawn(|| it.run(until)));
+        let threads: Vec<_> = threads.collect();
+        let counts = threads.into_iter().map(|it| it.join().expect("no panic"));
+        counts.map(|count| count.to_string()).collect()
+    });
+    counts.join(" ")
 }
 
 struct Sender {
@@ -205,6 +274,17 @@ struct Sender {
 }
 
 impl Sender {
+    fn new(end: Unconnected, peer: Endpoint, target: RemoteMemory, operation: &str) -> Self {
+        Self {
+            depth: if end.memory.len() == SMALL { 64 } else { 16 },
+            queue_pair: end.prepared.connect(peer).expect("a peer"),
+            completions: end.completions,
+            source: end.memory,
+            target,
+            sends: operation == "send",
+        }
+    }
+
     /// How many requests complete that are posted before this time.
     fn run(&self, until: Instant) -> usize {
         let mut outstanding = 0;
@@ -238,26 +318,62 @@ struct Unconnected {
     prepared: PreparedQueuePair,
 }
 
-/// The ends of this number of threads, with one context.
-fn open(address: &str, count: usize, size: usize) -> Vec<Unconnected> {
-    let options = OpenOptions::default();
-    let context = Context::open_with(address, &options).expect("a loopback address");
-    let end = || {
-        let domain = context.allocate_protection_domain().expect("room");
-        let completions = context.create_completion_queue(2 * RECEIVES).expect("room");
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let memory = domain.allocate_memory(size, access).expect("room");
-        let builder = domain.queue_pair_builder(&completions);
-        let builder = builder.depth(RECEIVES, RECEIVES);
-        Unconnected {
-            prepared: builder.create_reliable().expect("room"),
-            completions,
-            memory,
-        }
+/// The first one writes to the second.
+fn connect_to_each_other([one, other]: [Unconnected; 2]) -> (Sender, Receiver) {
+    let endpoints = [&one, &other].map(|end| end.prepared.endpoint());
+    let target = other.memory.remote(0);
+    let connected = other.prepared.connect(endpoints[0]);
+    let other = Receiver {
+        queue_pair: connected.expect("a peer"),
+        memory: other.memory,
+        completions: other.completions,
     };
-    // Each thread creates its own queues, as servers do.
-    let in_thread = |_| thread::scope(|scope| scope.spawn(end).join().expect("no panic"));
-    (0..count).map(in_thread).collect()
+    (Sender::new(one, endpoints[1], target, OWN), other)
+}
+
+/// The queues of a client or a server.
+struct Program {
+    count: usize,
+    creator: Creator,
+    size: usize,
+}
+
+impl Program {
+    fn parse([count, creator, operation, size]: [&str; 4]) -> (Self, &str) {
+        let all = [Creator::Each, Creator::One];
+        let program = Self {
+            count: count.parse().expect("a number"),
+            creator: (all.into_iter().find(|it| it.name() == creator)).expect("a creator"),
+            size: size.parse().expect("a number"),
+        };
+        (program, operation)
+    }
+
+    /// The ends of each thread, with one context.
+    fn open<const ENDS: usize>(&self, address: &str) -> Vec<[Unconnected; ENDS]> {
+        let options = OpenOptions::from_env();
+        let context = Context::open_with(address, &options).expect("a loopback address");
+        let end = || {
+            let domain = context.allocate_protection_domain().expect("room");
+            let completions = context.create_completion_queue(2 * RECEIVES).expect("room");
+            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+            let memory = domain.allocate_memory(self.size, access).expect("room");
+            let builder = domain.queue_pair_builder(&completions);
+            let builder = builder.depth(RECEIVES, RECEIVES);
+            Unconnected {
+                prepared: builder.create_reliable().expect("room"),
+                completions,
+                memory,
+            }
+        };
+        let all = || [(); ENDS].map(|()| end());
+        let in_thread = || thread::scope(|scope| scope.spawn(all).join().expect("no panic"));
+        let ends = (0..self.count).map(|_| match self.creator {
+            Creator::Each => in_thread(),
+            Creator::One => all(),
+        });
+        ends.collect()
+    }
 }
 
 /// One connection of the server.
@@ -285,11 +401,11 @@ impl Receiver {
 }
 
 /// The server process. It polls only while SENDs are measured: a WRITE needs no action of it.
-pub(crate) fn be_server(count: &str, operation: &str, size: &str) {
-    let count = count.parse().expect("a number");
-    let ends = open(SERVER_ADDRESS, count, size.parse().expect("a number"));
+pub(crate) fn be_server(arguments: [&str; 4]) {
+    let (program, operation) = Program::parse(arguments);
+    let ends = program.open(SERVER_ADDRESS);
     let mut orders = std::io::stdin().lock().lines();
-    let connect = |end: Unconnected| {
+    let connect = |[end]: [Unconnected; 1]| {
         let order = orders.next().expect("an endpoint").expect("a pipe");
         println!("{}", end.prepared.endpoint());
         println!("{}", end.memory.remote(0));
