@@ -103,7 +103,7 @@ fn verdict(results: &Results, known: &Scoreboard) -> Result<(), String> {
             Outcome::Skipped(why) if reasons::of_skip(case, why).is_none() => {
                 complaints.push(format!(
                     "{case} was skipped, and lab/src/conformance/reasons.rs does not say why: {why}"
-                ))
+                ));
             }
             _ => {}
         }
