@@ -191,10 +191,6 @@ impl Direction {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the emulator runs in the real time"
-)]
 fn now() -> Instant {
     Instant::now()
 }

@@ -37,7 +37,9 @@ pub struct Stream {
     credit_limit: Option<u32>,
     /// How many PSNs arrived at the peer without a gap.
     arrived: usize,
-    /// Whether a request arrived after a gap, and how many gaps there were.
+    /// The requests that arrived after a gap, by their first PSN, with the PSN after them. The peer keeps them.
+    ahead: BTreeMap<usize, usize>,
+    /// Whether the peer has reported the first gap, and how many it has reported.
     in_gap: bool,
     gaps: u64,
     /// When packets between the two queue pairs were lost or corrupted.
@@ -126,13 +128,35 @@ impl Stream {
         begin..begin + span
     }
 
-    /// A request arrived at the peer. The peer reports a gap once.
+    /// A request arrived at the peer. The peer reports a gap once: when a request arrives that is more than three PSNs behind
+    /// it or requests an acknowledgement, or when the gap before it closes.
     fn note_arrival(&mut self, packet: &Packet<'_>) {
         let extent = self.extent(packet);
-        if extent.start == self.arrived {
+        if extent.start > self.arrived {
+            self.ahead.insert(extent.start, extent.end);
+            if packet.acknowledge || extent.start > self.arrived + 3 {
+                self.note_gap();
+            }
+        } else if extent.start == self.arrived {
             self.arrived = extent.end;
             self.in_gap = false;
-        } else if extent.start > self.arrived && !self.in_gap {
+            let before = self.arrived;
+            while let Some(kept) = self.ahead.first_entry()
+                && *kept.key() <= self.arrived
+            {
+                let (start, end) = kept.remove_entry();
+                if start == self.arrived {
+                    self.arrived = end;
+                }
+            }
+            if self.arrived != before && !self.ahead.is_empty() {
+                self.note_gap();
+            }
+        }
+    }
+
+    fn note_gap(&mut self) {
+        if !self.in_gap {
             self.in_gap = true;
             self.gaps += 1;
         }
@@ -185,6 +209,7 @@ impl Tap {
             acknowledged: 0,
             credit_limit: None,
             arrived: 0,
+            ahead: BTreeMap::new(),
             in_gap: false,
             gaps: 0,
             faults: Vec::new(),

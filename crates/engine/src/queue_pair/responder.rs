@@ -41,6 +41,8 @@ pub(super) struct Responder {
     /// Whether a NAK was sent for the expected PSN. No further NAK is sent until that packet
     /// arrives.
     nak_sent: bool,
+    /// Whether the expected packet had no receive, so that the peer will send it again with all that follow.
+    awaits_retry: bool,
     /// Packets beyond the expected one.
     pub(super) kept: KeptPackets,
     /// The message whose packets are arriving.
@@ -100,6 +102,7 @@ impl Responder {
             expected: Psn::ZERO,
             completed: 0,
             nak_sent: false,
+            awaits_retry: false,
             kept: KeptPackets::default(),
             message: None,
             responses: VecDeque::new(),
@@ -195,7 +198,10 @@ impl QueuePair {
     fn keep_ahead(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
         device.counters.out_of_sequence += 1;
         self.counters.out_of_sequence += 1;
-        self.responder.kept.keep(packet, self.responder.expected);
+        // After an RNR NAK the peer sends all of them again. A kept one would be tried in addition.
+        if !self.responder.awaits_retry {
+            self.responder.kept.keep(packet, self.responder.expected);
+        }
         if packet.acknowledge || packet.psn.since(self.responder.expected) > REORDERING {
             self.report_gap(device);
         }
@@ -229,6 +235,8 @@ impl QueuePair {
                     .observations
                     .note(|| Observation::ReceiverNotReady(self.number, timer));
                 self.push_nak_for_expected(Syndrome::ReceiverNotReady(timer));
+                self.responder.awaits_retry = true;
+                self.responder.kept = KeptPackets::default();
             }
             Rejection::Fatal { nak, receive } => {
                 device.counters.fatal_naks_sent += 1;

@@ -166,7 +166,7 @@ fn lost_requests_get_no_more_naks_than_from_the_kernel() {
     assert_eq!(ours.last().map(|it| it.psn), theirs.last().map(|it| it.psn));
     let naks = |packets: &[Packet<'_>]| {
         let is_nak = |it: &&Packet<'_>| {
-            let syndrome = it.aeth().map(|aeth| aeth.syndrome());
+            let syndrome = it.aeth().map(wire::Aeth::syndrome);
             matches!(syndrome, Some(Syndrome::Negative(_)))
         };
         packets.iter().filter(is_nak).count()

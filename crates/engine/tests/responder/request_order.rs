@@ -72,6 +72,19 @@ fn packet_that_three_others_overtake_is_not_reported_as_missing() {
     assert_eq!(peer.counters().sequence_naks_sent, 1);
 }
 
+// The peer sends all of them again after the delay.
+#[test]
+fn packets_behind_one_without_a_receive_are_not_kept() {
+    let (mut peer, inbox) = with_receives(0);
+    peer.sends(at(1), send_only(PSN, b"one").ackreq());
+    peer.sends(at(1), send_only(PSN + 1, b"two").ackreq());
+    assert_eq!(peer.received(at(1)).len(), 1);
+    peer.posts_receive(1, &inbox);
+    peer.sends(at(2), send_only(PSN, b"one").ackreq());
+    peer.receives(at(2), ["ack +0"]);
+    peer.completes([(1, Status::Success)]);
+}
+
 #[test]
 fn packet_far_beyond_the_expected_one_is_not_kept() {
     let (mut peer, _) = with_receives(2);

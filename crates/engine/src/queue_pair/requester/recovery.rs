@@ -189,10 +189,11 @@ impl QueuePair {
         }
         if self.use_retry(device).is_ok() {
             self.requester.retransmitted_at = Some(missing);
-            if self.requester.awaited.is_empty() {
+            if self.requester.awaited.is_empty() && !self.requester.goes_back() {
                 self.repair_loss();
             } else {
-                // Responses behind a lost one are dropped, so all of them are requested again.
+                // Responses behind a lost one are dropped, so all of them are requested again. Those that are to be requested
+                // again already are not awaited meanwhile.
                 self.requester.window.shrink();
                 self.requester.go_back();
             }

@@ -65,6 +65,11 @@ impl Requester {
         }
     }
 
+    /// Whether all packets from the cursor on are sent again.
+    pub(super) fn goes_back(&self) -> bool {
+        self.repair.is_none() && self.cursor != self.next
+    }
+
     /// Starts a round at the oldest packet.
     fn begin_round(&mut self) {
         let (oldest, next) = (self.oldest, self.next);
@@ -118,8 +123,7 @@ impl QueuePair {
     /// else was lost.
     pub(super) fn probe(&mut self) {
         let requester = &mut self.requester;
-        let goes_back = requester.repair.is_none() && requester.cursor != requester.next;
-        if goes_back {
+        if requester.goes_back() {
             requester.cursor = requester.oldest;
             requester.position = 0;
             return;

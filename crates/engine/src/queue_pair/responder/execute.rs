@@ -33,6 +33,7 @@ impl QueuePair {
         };
         self.responder.expected = packet.psn + span;
         self.responder.nak_sent = false;
+        self.responder.awaits_retry = false;
         if packet.acknowledge && !has_response(packet.opcode.operation()) {
             self.responder.push_acknowledge(packet.psn);
         }
