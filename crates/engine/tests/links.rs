@@ -156,14 +156,16 @@ impl End {
     }
 }
 
+/// A packet under way: when it arrives, in which order it was sent, at which end, and what it is.
+type UnderWay = (Duration, u64, usize, Vec<u8>);
+
 /// Two devices and the link between them.
 struct Run {
     ends: [End; 2],
     directions: [Direction; 2],
     start: Instant,
     now: Duration,
-    /// Packets under way: when they arrive, in which order they were sent, at which end, and what they are.
-    under_way: BinaryHeap<Reverse<(Duration, u64, usize, Vec<u8>)>>,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
     sent: u64,
 }
 
