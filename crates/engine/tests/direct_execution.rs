@@ -6,7 +6,10 @@
 mod conversation;
 
 use conversation::*;
-use engine::{QueuePairInit, QueuePairType, ReceiveRequest, RemoteMemory, SendRequest, Work};
+use engine::{
+    Access, Attributes, QueuePairInit, QueuePairType, ReceiveRequest, RemoteMemory, SendRequest,
+    Work,
+};
 use proptest::prelude::*;
 use wire::{Key, Qpn};
 
@@ -236,7 +239,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Runs the steps on both devices. Returns them.
 fn run(steps: &[Step]) -> [Pair; 2] {
-    let mut pairs = [true, false].map(Pair::new);
+    run_on([true, false].map(Pair::new), steps)
+}
+
+fn run_on(mut pairs: [Pair; 2], steps: &[Step]) -> [Pair; 2] {
     for (id, step) in (0..).zip(steps) {
         pairs.iter_mut().for_each(|pair| pair.run(id, *step));
         let [packets, direct] = &mut pairs;
@@ -296,6 +302,48 @@ fn a_request_that_fails_is_reported_as_by_packets() {
         let steps = [Step::Receive(End::Right, 50)].into_iter().chain(steps);
         let steps: Vec<_> = steps.flat_map(|step| [step, Step::Transmit]).collect();
         run(&steps);
+    }
+}
+
+/// Requests that the receiver refuses, because of a change after the first request.
+#[test]
+fn a_request_that_the_receiver_refuses_is_refused_as_by_packets() {
+    let no_rights = |pair: &mut Pair| {
+        let attributes = Attributes {
+            access: Some(Access::LOCAL_WRITE),
+            ..Attributes::default()
+        };
+        let changed = pair.peer.device.modify(pair.numbers[1], &attributes);
+        changed.expect("legal");
+    };
+    let hidden_receives = |pair: &mut Pair| pair.peer.device.hide_receives(pair.numbers[1], true);
+    let gone = |pair: &mut Pair| {
+        let gone = pair.peer.device.move_to_error(pair.numbers[1]);
+        gone.expect("legal");
+    };
+    let cases: [(fn(&mut Pair), Kind); 4] = [
+        (no_rights, Kind::Write),
+        (no_rights, Kind::Read),
+        (hidden_receives, Kind::Send),
+        (gone, Kind::Write),
+    ];
+    for (change, kind) in cases {
+        let request = |kind| Request {
+            kind,
+            offset: 0,
+            length: 8,
+            signaled: true,
+            solicited: false,
+            fenced: false,
+        };
+        let first = Step::Send(End::Left, request(Kind::Write));
+        let receive = Step::Receive(End::Right, 64);
+        let mut pairs = run(&[receive, first, Step::Transmit]);
+        pairs.iter_mut().for_each(change);
+        let before = pairs[1].right.bytes();
+        let steps = [Step::Send(End::Left, request(kind)), Step::Transmit];
+        let [_, direct] = run_on(pairs, &steps);
+        assert_eq!(direct.right.bytes(), before, "{kind:?} has an effect");
     }
 }
 
