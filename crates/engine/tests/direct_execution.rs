@@ -305,6 +305,8 @@ fn a_request_that_fails_is_reported_as_by_packets() {
     }
 }
 
+type Change = fn(&mut Pair);
+
 /// Requests that the receiver refuses, because of a change after the first request.
 #[test]
 fn a_request_that_the_receiver_refuses_is_refused_as_by_packets() {
@@ -321,7 +323,7 @@ fn a_request_that_the_receiver_refuses_is_refused_as_by_packets() {
         let gone = pair.peer.device.move_to_error(pair.numbers[1]);
         gone.expect("legal");
     };
-    let cases: [(fn(&mut Pair), Kind); 4] = [
+    let cases: [(Change, Kind); 4] = [
         (no_rights, Kind::Write),
         (no_rights, Kind::Read),
         (hidden_receives, Kind::Send),

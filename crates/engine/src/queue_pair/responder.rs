@@ -38,11 +38,9 @@ pub(super) struct Responder {
     pub(super) expected: Psn,
     /// How many messages are complete, modulo 2^24 (the message sequence number).
     completed: u32,
-    /// Whether a NAK was sent for the expected PSN. No further NAK is sent until that packet
+    /// The NAK that was sent for the expected PSN. No further NAK is sent until that packet
     /// arrives.
-    nak_sent: bool,
-    /// Whether the expected packet had no receive, so that the peer will send it again with all that follow.
-    awaits_retry: bool,
+    nak_sent: Option<Syndrome>,
     /// Packets beyond the expected one.
     pub(super) kept: KeptPackets,
     /// The message whose packets are arriving.
@@ -101,8 +99,7 @@ impl Responder {
         Self {
             expected: Psn::ZERO,
             completed: 0,
-            nak_sent: false,
-            awaits_retry: false,
+            nak_sent: None,
             kept: KeptPackets::default(),
             message: None,
             responses: VecDeque::new(),
@@ -121,7 +118,7 @@ impl Responder {
     pub(super) fn is_idle_at(&self, psn: Psn) -> bool {
         self.expected == psn
             && self.established
-            && !self.nak_sent
+            && self.nak_sent.is_none()
             && self.kept.is_empty()
             && self.message.is_none()
             && self.responses.is_empty()
@@ -199,7 +196,8 @@ impl QueuePair {
         device.counters.out_of_sequence += 1;
         self.counters.out_of_sequence += 1;
         // After an RNR NAK the peer sends all of them again. A kept one would be tried in addition.
-        if !self.responder.awaits_retry {
+        let awaits_retry = matches!(self.responder.nak_sent, Some(Syndrome::ReceiverNotReady(_)));
+        if !awaits_retry {
             self.responder.kept.keep(packet, self.responder.expected);
         }
         if packet.acknowledge || packet.psn.since(self.responder.expected) > REORDERING {
@@ -209,7 +207,7 @@ impl QueuePair {
 
     /// Sends one sequence NAK per gap, and no further one until the expected packet arrives.
     fn report_gap(&mut self, device: &mut DeviceState) {
-        if self.responder.nak_sent {
+        if self.responder.nak_sent.is_some() {
             return;
         }
         device.counters.sequence_naks_sent += 1;
@@ -217,7 +215,7 @@ impl QueuePair {
     }
 
     fn push_nak_for_expected(&mut self, syndrome: Syndrome) {
-        self.responder.nak_sent = true;
+        self.responder.nak_sent = Some(syndrome);
         let psn = self.responder.expected;
         self.responder.push_nak(psn, syndrome);
     }
@@ -235,7 +233,6 @@ impl QueuePair {
                     .observations
                     .note(|| Observation::ReceiverNotReady(self.number, timer));
                 self.push_nak_for_expected(Syndrome::ReceiverNotReady(timer));
-                self.responder.awaits_retry = true;
                 self.responder.kept = KeptPackets::default();
             }
             Rejection::Fatal { nak, receive } => {

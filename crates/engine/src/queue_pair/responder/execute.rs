@@ -32,8 +32,7 @@ impl QueuePair {
             _ => return Err(Rejection::INVALID),
         };
         self.responder.expected = packet.psn + span;
-        self.responder.nak_sent = false;
-        self.responder.awaits_retry = false;
+        self.responder.nak_sent = None;
         if packet.acknowledge && !has_response(packet.opcode.operation()) {
             self.responder.push_acknowledge(packet.psn);
         }
