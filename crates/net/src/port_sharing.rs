@@ -4,7 +4,8 @@
 //! members bind the same port with `SO_REUSEPORT`. A classic BPF program makes the kernel steer
 //! each packet by its destination queue pair to the member that owns the number. Each member owns a
 //! [`NumberBlock`]. A small file in the user's runtime directory lists which member has which
-//! block. There is room for at least 1,024 members; each has three descriptors.
+//! block. There is room for at least 1,024 members; each has three descriptors. A member can give a part of its block to
+//! a new member of the same process, with the queue pairs in it: the smallest block around a number tells its owner.
 //!
 //! # Socket indices and probes
 //! The program names sockets by their index in the kernel's group. A new socket gets the last
@@ -76,7 +77,7 @@ mod statistics;
 mod steering;
 
 pub use exit_watch::ExitWatch;
-pub use join_all::{join_all, join_all_in};
+pub use join_all::{join_all, join_all_in, join_part};
 pub use join_error::JoinError;
 pub use list_members::{ListedMember, list_members};
 pub use listeners::{Claimant, Listeners, ServiceError};

@@ -22,7 +22,7 @@ use super::registry::{Locked, Registry, RegistryError};
 use super::registry_table::Table;
 use super::repair_state::RepairState;
 use super::runtime_directory::RuntimeDirectory;
-use super::steering::MAX_MEMBERS;
+use super::steering;
 use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
 
@@ -40,6 +40,8 @@ pub(super) enum Wanted {
     AtMost(u32),
     /// Exactly this block.
     Exactly(NumberBlock),
+    /// This part of the block of another member of this process.
+    Part(NumberBlock),
 }
 
 impl Member {
@@ -78,6 +80,7 @@ impl Member {
         let mut member = Self {
             address,
             block,
+            given: Vec::new(),
             process: Identity::current(),
             registry,
             receiver: Arc::new(receiver),
@@ -115,12 +118,19 @@ fn choose(table: &Table, address: IpAddr, wanted: Wanted) -> Result<NumberBlock,
         contexts: table.members.len(),
         processes: table.processes(),
     };
-    if table.members.len() >= MAX_MEMBERS {
+    if !steering::has_room(table, matches!(wanted, Wanted::Part(_))) {
         return Err(full());
     }
     match wanted {
         Wanted::Exactly(block) if table.is_taken(block) => Err(JoinError::BlockTaken),
         Wanted::Exactly(block) => Ok(block),
+        Wanted::Part(block) => {
+            let mut around = table.members.iter().filter(|it| it.block.overlaps(block));
+            let (whole, another) = (around.next(), around.next());
+            let whole = whole.filter(|it| it.process.is_current() && it.block.encloses(block));
+            let is_free = whole.is_some() && another.is_none();
+            is_free.then_some(block).ok_or(JoinError::BlockTaken)
+        }
         Wanted::AtMost(bits) => {
             // Without randomness, the round number chooses the block.
             let random = getrandom::u64().unwrap_or(table.round);
@@ -200,6 +210,7 @@ mod tests {
 
     use super::*;
     use crate::port_sharing::registry_table::Entry;
+    use crate::port_sharing::steering::MAX_MEMBERS;
     use crate::restrictions::{self, Restriction};
     use crate::socket::Inbox;
     use crate::sys;
@@ -346,6 +357,40 @@ mod tests {
             end(child);
             assert!(is_free(local));
         }
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_part_of_a_block_gets_a_member_of_its_own() {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let [address, from] = [6, 7].map(|last| IpAddr::from([127, 192 | high & 63, low, last]));
+        let path = std::env::temp_dir().join(format!("roci-part-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
+        let mut sender = Member::join_in(&directory, from).unwrap();
+        let mut whole = Member::join_in(&directory, address).unwrap();
+        let block = whole.block().part(3, 14).unwrap();
+        let join = |block| Member::join_as(&directory, address, Wanted::Part(block));
+        let mut part = join(block).unwrap();
+        for taken in [block, block.part(0, 12).unwrap(), whole.block()] {
+            join(taken).unwrap_err();
+        }
+        send(&mut sender, &part);
+        send(&mut sender, &whole);
+        assert_eq!((received(&mut part), received(&mut whole)), (1, 1));
+        // Packets that were in the socket of the whole before are forwarded.
+        whole.give(block);
+        assert!(!whole.owns(Qpn::new(block.first())) && part.owns(Qpn::new(block.first())));
+        let locked = whole.registry.lock().unwrap();
+        let table = locked.read().unwrap();
+        let mut former = table.clone();
+        former.remove(block);
+        whole.steer(&former).unwrap();
+        drop(locked);
+        send(&mut sender, &part);
+        assert_eq!(received(&mut whole), 0);
+        assert_eq!(received(&mut part), 1);
+        assert_eq!(whole.counters().strays_forwarded, 1);
+        drop((sender, whole, part));
         std::fs::remove_dir_all(path).unwrap();
     }
 

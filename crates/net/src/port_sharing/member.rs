@@ -48,6 +48,8 @@ pub struct Counters {
 pub struct Member {
     pub(super) address: IpAddr,
     pub(super) block: NumberBlock,
+    /// Parts of the block that other members of this process have taken over.
+    pub(super) given: Vec<NumberBlock>,
     pub(super) process: Identity,
     pub(super) registry: Arc<Registry>,
     pub(super) receiver: Arc<Receiver>,
@@ -69,6 +71,12 @@ pub struct Member {
     pub(super) copies: CopyLimit,
 }
 
+/// Whether a number is in a block, and in none of its parts that were given away.
+#[inline]
+pub(super) fn owns(block: NumberBlock, given: &[NumberBlock], number: Qpn) -> bool {
+    block.contains(number) && !given.iter().any(|part| part.contains(number))
+}
+
 impl Member {
     /// The shared address.
     pub fn address(&self) -> IpAddr {
@@ -78,6 +86,17 @@ impl Member {
     /// This member's number block.
     pub fn block(&self) -> NumberBlock {
         self.block
+    }
+
+    /// Notes that another member of this process owns a part of this one's block from now on. Packets for it that arrive
+    /// here are forwarded.
+    pub fn give(&mut self, part: NumberBlock) {
+        self.given.push(part);
+    }
+
+    /// Whether a queue pair number belongs to this member.
+    pub fn owns(&self, number: Qpn) -> bool {
+        owns(self.block, &self.given, number)
     }
 
     /// The numbers that this member's queue pairs may have.

@@ -105,6 +105,21 @@ impl NumberBlock {
         Self::new(qpn.value() >> bits << bits, bits)
     }
 
+    /// Its `index`-th part of `2^bits` numbers; `None` if there is no such part.
+    #[must_use]
+    pub const fn part(self, index: u32, bits: u32) -> Option<Self> {
+        if bits >= self.bits() || index >= 1 << (self.bits() - bits) {
+            return None;
+        }
+        Self::new(self.first + (index << bits), bits)
+    }
+
+    /// Whether another block is a part of this one.
+    #[must_use]
+    pub const fn encloses(self, other: Self) -> bool {
+        other.bits < self.bits && self.contains(Qpn::new(other.first))
+    }
+
     pub(super) const fn overlaps(self, other: Self) -> bool {
         let (ours, theirs) = (self.qpn_range(), other.qpn_range());
         ours.start < theirs.end && theirs.start < ours.end
@@ -173,6 +188,21 @@ mod tests {
         for text in ["", "800", "800-", "-13", "800-99", "800-5", "zz-13"] {
             assert_eq!(text.parse::<NumberBlock>(), Err(NotABlock), "{text}");
         }
+    }
+
+    #[test]
+    fn a_block_consists_of_its_parts() {
+        let whole = NumberBlock::new(0x8_0000, 18).unwrap();
+        let parts: Vec<_> = (0..8).map(|at| whole.part(at, 15).unwrap()).collect();
+        assert!(parts.iter().all(|part| whole.encloses(*part)));
+        let ends = parts.iter().map(|part| part.qpn_range().end);
+        assert!(ends.zip(&parts[1..]).all(|(end, next)| end == next.first()));
+        assert_eq!(parts[7].qpn_range().end, whole.qpn_range().end);
+        assert_eq!(whole.part(8, 15), None);
+        assert_eq!(whole.part(0, 10), None, "too small");
+        assert_eq!(whole.part(0, 18), None, "not a part");
+        assert!(!whole.encloses(whole) && !parts[0].encloses(whole));
+        assert!(!parts[0].encloses(parts[1]));
     }
 
     #[test]

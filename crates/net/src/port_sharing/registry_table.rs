@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
+use std::ops::Range;
 
 use wire::Qpn;
 
@@ -9,7 +10,7 @@ use super::number_block::NumberBlock;
 use super::process_identity::Identity;
 
 /// The first word of a registry file: what it is, and the version of its format.
-const FILE_SIGNATURE: &str = "roci-registry-2";
+const FILE_SIGNATURE: &str = "roci-registry-3";
 
 /// How the first word begins in all versions.
 const ANY_SIGNATURE: &str = "roci-registry-";
@@ -45,7 +46,8 @@ pub(super) struct Listener {
 pub(super) struct Table {
     /// The latest round of probes.
     pub(super) round: u64,
-    /// In the order of their blocks, which do not overlap.
+    /// In the order of their blocks. Those of a process may be parts of another block of the same process; other blocks do
+    /// not overlap.
     pub(super) members: Vec<Entry>,
     /// In the order in which they were claimed.
     pub(super) listeners: Vec<Listener>,
@@ -114,12 +116,20 @@ impl Table {
         self.members.binary_search_by_key(&block, |it| it.block)
     }
 
-    /// The member that owns a queue pair number, unless it is leaving.
+    /// The member that owns a queue pair number: of those that stay, the one with the smallest block around it.
     pub(super) fn owner(&self, number: Qpn) -> Option<&Entry> {
-        let above = |entry: &Entry| entry.block.first() <= number.value();
-        let after = self.members.partition_point(above);
-        let below = self.members.get(after.checked_sub(1)?)?;
-        (below.block.contains(number) && !below.withdrawn).then_some(below)
+        let number = number.value();
+        let after = (self.members).partition_point(|entry| entry.block.first() <= number);
+        let below = self.members[..after].iter().rev();
+        let near = below.take_while(|it| number - it.block.first() < 1 << NumberBlock::MAX_BITS);
+        let mut around = near.filter(|it| it.block.contains(Qpn::new(number)));
+        around.find(|it| !it.withdrawn)
+    }
+
+    /// The members whose blocks are parts of a block.
+    pub(super) fn parts_of(&self, block: NumberBlock) -> impl Iterator<Item = &Entry> {
+        let members = self.members.iter();
+        members.filter(move |it| block.encloses(it.block) && !it.withdrawn)
     }
 
     /// Whether a block or a part of it belongs to a member.
@@ -336,11 +346,19 @@ impl Table {
     /// the file.
     fn put_in_order(&mut self) {
         self.members.sort_by_key(|entry| entry.block);
-        let mut end = 0;
+        let mut whole: Option<Entry> = None;
+        let (mut behind_whole, mut behind_part) = (0, 0);
         self.members.retain(|entry| {
-            let range = entry.block.qpn_range();
-            let is_free = range.start >= end;
-            end = end.max(range.end);
+            let Range { start, end } = entry.block.qpn_range();
+            let is_part = whole.is_some_and(|whole| {
+                whole.block.encloses(entry.block) && whole.process == entry.process
+            });
+            let is_free = start >= if is_part { behind_part } else { behind_whole };
+            if is_free && !is_part {
+                (whole, behind_whole) = (Some(*entry), end);
+            } else if is_free {
+                behind_part = end;
+            }
             is_free
         });
     }
@@ -457,10 +475,10 @@ mod tests {
 
     #[test]
     fn only_a_table_of_another_version_is_kept() {
-        for version in ["roci-registry-1 b", "roci-registry-20 b", "roci-registry-3"] {
+        for version in ["roci-registry-2 b", "roci-registry-30 b", "roci-registry-4"] {
             assert_eq!(Table::parse(version, "b"), None, "{version}");
         }
-        for foreign in ["something else", "\u{fffd}\0", "\n", "roci-registry-2"] {
+        for foreign in ["something else", "\u{fffd}\0", "\n", "roci-registry-3"] {
             assert_eq!(Table::parse(foreign, "b"), Some(Table::EMPTY), "{foreign}");
         }
     }
@@ -475,11 +493,17 @@ mod tests {
             .unwrap()
             .members;
         assert_eq!(members, []);
-        // Of overlapping blocks, the first one counts.
+        // Of overlapping blocks, the first one counts, unless the other is a part of the same process.
+        let blocks = |text: &str| {
+            let members = Table::parse(text, "b").unwrap().members;
+            members.iter().map(|it| it.block).collect::<Vec<_>>()
+        };
         let twice = format!("{text}{}", text.replace("001000-12", "001800-13"));
-        let members = Table::parse(&twice, "b").unwrap().members;
-        let blocks: Vec<_> = members.iter().map(|it| it.block).collect();
-        assert_eq!(blocks, [block(1), block(2)]);
+        let part = NumberBlock::new(0x1800, 11).unwrap();
+        assert_eq!(blocks(&twice), [block(1), part, block(2)]);
+        let [first, second] = ["001000-12 pid 1", "001800-13 pid 7"];
+        let foreign = format!("{text}{}", text.replace(first, second));
+        assert_eq!(blocks(&foreign), [block(1), block(2)]);
     }
 
     #[test]

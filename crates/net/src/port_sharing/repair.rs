@@ -438,7 +438,7 @@ impl Member {
         Ok(())
     }
 
-    fn steer(&mut self, table: &Table) -> Result<(), JoinError> {
+    pub(super) fn steer(&mut self, table: &Table) -> Result<(), JoinError> {
         let attached = sys::option::attach_steering(self.receiver.as_fd(), &program(table));
         self.repair.installed = self.registry.stamp();
         match attached {

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-use wire::{Qpn, Route, destination_queue_pair, shared_bytes, split_acknowledgement};
+use wire::{IcrcChecker, Qpn, Route, destination_queue_pair, shared_bytes, split_acknowledgement};
 
 use super::mailbox::{HEADER_LENGTH, Header, MAX_MESSAGE, MailboxMessage, decode, encode, parse};
-use super::member::Member;
+use super::member::{Member, owns};
 use super::number_block::NumberBlock;
 use super::outbox::QueuedMessage;
 use super::probe::Probe;
@@ -108,7 +108,7 @@ impl Member {
             return Outcome::NoRing;
         };
         let address = header.route.flow.destination;
-        let to_us = address == self.address && self.block.contains(number);
+        let to_us = address == self.address && owns(self.block, &self.given, number);
         if to_us || HEADER_LENGTH + bytes.len() > MAX_MESSAGE {
             return Outcome::NoRing;
         }
@@ -134,7 +134,7 @@ impl Member {
         bytes: usize,
     ) -> Option<&[AtomicU8]> {
         self.tell_time(now);
-        let to_us = address == self.address && self.block.contains(number);
+        let to_us = address == self.address && self.owns(number);
         if to_us || NumberBlock::is_shared(number) {
             return None;
         }
@@ -341,7 +341,7 @@ impl Member {
             let head = &mut head[..COPIED_HEAD.min(shared.len())];
             shared_bytes::load(&shared[..head.len()], head);
             let destination = destination_queue_pair(head);
-            let is_ours = destination.is_some_and(|number| self.block.contains(number));
+            let is_ours = destination.is_some_and(|number| self.owns(number));
             if !is_ours || header.has_icrc {
                 taken += self.sort_out_copy(&header, shared, take);
                 continue;
@@ -403,8 +403,7 @@ impl Member {
     /// Handles this member's packets of a batch, and forwards the rest.
     fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(ReceivedPacket<'_>)) -> usize {
         let ours = batch.split_acknowledgement();
-        let ours =
-            ours.filter(|[it, _]| matches!(classify(it.bytes, self.block), PacketClass::Ours));
+        let ours = ours.filter(|[it, _]| matches!(self.classify(it.bytes), PacketClass::Ours));
         match ours {
             Some([acknowledgement, requests]) => {
                 self.sort_out_in_order(&acknowledgement, take)
@@ -422,7 +421,7 @@ impl Member {
         let mut taken = 0;
         let mut rest = *batch;
         while let Some(packet) = rest.packets().next() {
-            let length = match classify(packet, self.block) {
+            let length = match self.classify(packet) {
                 PacketClass::Ours => {
                     take(ReceivedPacket {
                         route: batch.route,
@@ -457,23 +456,29 @@ impl Member {
     /// The owner of the first packet of a batch; `None` if its ICRC is wrong.
     fn owner_of_intact(&mut self, number: Qpn, batch: &Batch<'_>) -> Option<NumberBlock> {
         let packet = batch.packets().next()?;
-        let intact = self.checker.check(&batch.route.flow, packet).is_ok();
-        intact.then(|| self.owner_of(number)).flatten()
+        let owner = is_intact(&mut self.checker, batch, packet).then(|| self.owner_of(number));
+        owner.flatten().filter(|owner| *owner != self.block)
+    }
+
+    fn classify(&self, packet: &[u8]) -> PacketClass {
+        classify(packet, self.block, &self.given)
     }
 
     /// Forwards the leading packets of a batch that have the same owner. Returns how many bytes.
     fn forward_leading(&mut self, owner: NumberBlock, batch: &Batch<'_>, steered: bool) -> usize {
-        let (block, checker) = (self.block, &mut self.checker);
+        let (block, given, checker) = (self.block, &self.given, &mut self.checker);
         let run = batch.packets().take_while(|packet| {
-            matches!(classify(packet, block), PacketClass::Stray(it) if owner.contains(it))
-                && checker.check(&batch.route.flow, packet).is_ok()
+            matches!(classify(packet, block, given), PacketClass::Stray(it) if owner.contains(it))
+                && is_intact(checker, batch, packet)
         });
         let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
             (count + 1, bytes + packet.len())
         });
         let bytes = &batch.bytes[..length];
         let lost = self.send_to_mailbox(owner, packets, &Batch { bytes, ..*batch });
-        if steered || lost {
+        // Packets for a part that was given away arrive here for a while, as they should.
+        let is_expected = self.block.encloses(owner);
+        if steered && !is_expected || lost {
             self.repair.suspect(owner);
         }
         length
@@ -557,7 +562,7 @@ impl Member {
         let mut taken = 0;
         for packet in batch.packets_to_handle() {
             self.counters.forwarded_to_us += 1;
-            if matches!(classify(packet, self.block), PacketClass::Ours) {
+            if matches!(self.classify(packet), PacketClass::Ours) {
                 take(ReceivedPacket {
                     route: batch.route,
                     packet,
@@ -588,6 +593,11 @@ fn ring_header(mut header: Header) -> [u8; HEADER_LENGTH] {
     header.encode()
 }
 
+/// Whether a packet arrived as it was sent. One that has not left the machine's memory has no ICRC.
+fn is_intact(checker: &mut IcrcChecker, batch: &Batch<'_>, packet: &[u8]) -> bool {
+    !batch.has_icrc || checker.check(&batch.route.flow, packet).is_ok()
+}
+
 /// What a packet is for this member.
 enum PacketClass {
     Ours,
@@ -597,11 +607,11 @@ enum PacketClass {
 }
 
 #[inline]
-fn classify(packet: &[u8], own: NumberBlock) -> PacketClass {
+fn classify(packet: &[u8], own: NumberBlock, given: &[NumberBlock]) -> PacketClass {
     let Some(destination) = destination_queue_pair(packet) else {
         return PacketClass::Ours;
     };
-    if own.contains(destination) {
+    if owns(own, given, destination) {
         return PacketClass::Ours;
     }
     if NumberBlock::is_shared(destination) {

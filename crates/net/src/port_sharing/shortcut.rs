@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -95,7 +96,7 @@ pub(super) struct Shortcuts {
     has_local_peer: bool,
     /// Keyed by the address and the lowest number of the block that they lead to. Blocks don't
     /// overlap.
-    routes: BTreeMap<(IpAddr, u32), OwnerRoute>,
+    routes: Routes,
     /// The registries of the addresses that routes lead to, and the tables they were looked up in.
     registries: HashMap<IpAddr, (Registry, Option<Stamp>)>,
     /// Addresses without a registry: those of other machines. They are checked again after a while.
@@ -107,6 +108,9 @@ pub(super) struct Shortcuts {
     sources: Vec<Source>,
     buffer: Box<[u8]>,
 }
+
+/// By the address and the lowest number of the owner.
+type Routes = BTreeMap<(IpAddr, u32), OwnerRoute>;
 
 /// The route of packets to one owner of queue pairs.
 #[derive(Debug)]
@@ -215,16 +219,16 @@ impl Shortcuts {
     }
 
     fn route(&mut self, (address, number): Destination) -> Option<&mut OwnerRoute> {
-        let below = self.routes.range_mut(..=(address, number.value()));
-        let ((at, _), route) = below.last()?;
-        (*at == address && route.block.contains(number)).then_some(route)
+        let mut near = self.routes.range_mut(near(address, number)).rev();
+        let found = near.find(|(_, route)| route.block.contains(number));
+        found.map(|(_, route)| route)
     }
 
     /// Whether packets to a queue pair go through a ring.
     pub(super) fn has_ring(&self, (address, number): Destination) -> bool {
-        let mut below = self.routes.range(..=(address, number.value()));
-        let route = below.next_back().filter(|((at, _), _)| *at == address);
-        route.is_some_and(|(_, route)| route.block.contains(number) && route.ring.is_some())
+        let mut near = self.routes.range(near(address, number)).rev();
+        let found = near.find(|(_, route)| route.block.contains(number));
+        found.is_some_and(|(_, route)| route.ring.is_some())
     }
 
     fn find_route(&mut self, to: Destination, registry: &Registry) {
@@ -254,7 +258,8 @@ impl Shortcuts {
         let owner = owner.copied();
         let range = block.qpn_range();
         let inside = (self.routes).range((address, range.start)..(address, range.end));
-        let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
+        let unowned = inside.filter(|(_, route)| route.owner.is_none() && route.ring.is_none());
+        let inside: Vec<_> = unowned.map(|(key, _)| *key).collect();
         inside.iter().for_each(|key| _ = self.routes.remove(key));
         let route = OwnerRoute {
             block,
@@ -263,6 +268,7 @@ impl Shortcuts {
             age: 0,
         };
         self.routes.insert((address, block.first()), route);
+        add_parts(&mut self.routes, address, block, &table);
     }
 
     /// Numbers get a new owner only with a new table. A ring to the previous owner must then not be used.
@@ -287,6 +293,11 @@ impl Shortcuts {
             let table = registry.read().unwrap_or(Table::EMPTY);
             self.routes
                 .retain(|(at, _), route| at != address || route.is_in(&table));
+            let kept = self.routes.iter().filter(|((at, _), _)| at == address);
+            let kept: Vec<_> = kept.map(|(_, route)| route.block).collect();
+            for block in kept {
+                add_parts(&mut self.routes, *address, block, &table);
+            }
         }
     }
 
@@ -385,6 +396,26 @@ impl Source {
         }
         true
     }
+}
+
+/// Adds routes to the members that have taken over parts of a block. The route to the block would be used otherwise.
+fn add_parts(routes: &mut Routes, address: IpAddr, block: NumberBlock, table: &Table) {
+    for part in table.parts_of(block) {
+        let route = routes.entry((address, part.block.first()));
+        route.or_insert_with(|| OwnerRoute {
+            block: part.block,
+            owner: Some(*part),
+            ring: None,
+            age: 0,
+        });
+    }
+}
+
+/// The keys of the routes that may lead to a number.
+fn near(address: IpAddr, number: Qpn) -> RangeInclusive<(IpAddr, u32)> {
+    let number = number.value();
+    let lowest = number.saturating_sub((1 << NumberBlock::MAX_BITS) - 1);
+    (address, lowest)..=(address, number)
 }
 
 impl OwnerRoute {
@@ -759,6 +790,42 @@ mod tests {
         members.add(entry());
         registry.lock().unwrap().write(&members).unwrap();
         assert_eq!(send(0x1000), 1);
+        drop(mailbox);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn packets_take_the_route_to_a_part_after_the_owner_gave_it_away() {
+        let (path, registry, mailbox) = site("given", ADDRESS);
+        let whole = Entry {
+            block: NumberBlock::new(0x4000, 14).unwrap(),
+            ..entry()
+        };
+        let mut members = Table::EMPTY;
+        members.add(whole);
+        registry.lock().unwrap().write(&members).unwrap();
+        let mut shortcuts = shortcuts();
+        let part = Entry {
+            block: whole.block.part(1, 11).unwrap(),
+            ..entry()
+        };
+        let number = Qpn::new(part.block.first());
+        let mut block_for = |now| {
+            shortcuts.tell_time(now);
+            let to = (ADDRESS, number);
+            shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
+            let route = shortcuts.route(to).unwrap();
+            // As if the owner had opened a ring.
+            route.ring = Some(outlet(Writer::create().unwrap(), Identity::current()));
+            let block = route.block;
+            route.ring.as_mut().unwrap().block = block;
+            block
+        };
+        let now = Instant::now();
+        assert_eq!(block_for(now), whole.block);
+        members.add(part);
+        registry.lock().unwrap().write(&members).unwrap();
+        assert_eq!(block_for(now + 2 * REGISTRY_CHECK_INTERVAL), part.block);
         drop(mailbox);
         fs::remove_dir_all(path).unwrap();
     }

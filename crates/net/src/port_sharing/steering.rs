@@ -1,10 +1,12 @@
 //! The BPF program by which the kernel chooses a socket for each packet.
 
+use std::ops::Range;
+
 use crate::sys::option::Instruction;
 
 use super::number_block::NumberBlock;
 use super::probe;
-use super::registry_table::Table;
+use super::registry_table::{Entry, Table};
 
 /// An index that no socket has. The kernel then chooses by the packet's addresses and ports.
 const ANY: u32 = u32::MAX;
@@ -88,17 +90,7 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
         jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.start, 1),
         jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.end, 1),
     ];
-    let leaves: Vec<(u32, u32)> = table
-        .members
-        .iter()
-        .filter(|member| !member.withdrawn)
-        .map(|member| {
-            (
-                member.block.first(),
-                member.socket_index.unwrap_or(fallback),
-            )
-        })
-        .collect();
+    let leaves = leaves(table, fallback);
     let mut owners = Vec::new();
     if leaves.is_empty() {
         owners.push(plain(RETURN, fallback));
@@ -109,6 +101,35 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
     let room = MAX_INSTRUCTIONS.saturating_sub(program.len());
     program.append(&mut listeners(table, fallback, room));
     program
+}
+
+/// Whether the kernel accepts the program for one more member, whose block may be a part of another one's.
+pub(super) fn has_room(table: &Table, is_part: bool) -> bool {
+    let added = 1 + usize::from(is_part);
+    leaves(table, ANY).len() + added <= MAX_MEMBERS
+}
+
+/// From which number on packets go to which index. Behind a part of a block, this is the index of the whole again.
+fn leaves(table: &Table, fallback: u32) -> Vec<(u32, u32)> {
+    let mut leaves: Vec<(u32, u32)> = Vec::new();
+    let mut whole: Option<&Entry> = None;
+    for member in table.members.iter().filter(|member| !member.withdrawn) {
+        let index = |member: &Entry| member.socket_index.unwrap_or(fallback);
+        let Range { start, end } = member.block.qpn_range();
+        if leaves.last().is_some_and(|(from, _)| *from == start) {
+            // It is the next part.
+            leaves.pop();
+        }
+        leaves.push((start, index(member)));
+        match whole.filter(|it| it.block.encloses(member.block)) {
+            Some(whole) if whole.block.contains(wire::Qpn::new(end)) => {
+                leaves.push((end, index(whole)));
+            }
+            Some(_) => {}
+            None => whole = Some(member),
+        }
+    }
+    leaves
 }
 
 /// Finds the member that listens for the service of a request.
@@ -203,7 +224,7 @@ fn jump_unless(code: u16, operand: u32, skip: u8) -> Instruction {
 mod tests {
     use super::*;
     use crate::port_sharing::process_identity::Identity;
-    use crate::port_sharing::registry_table::{Entry, Listener};
+    use crate::port_sharing::registry_table::Listener;
 
     /// Runs a program on a packet. Returns its result and the number of executed instructions.
     fn run(program: &[Instruction], packet: &[u8]) -> (u32, usize) {
@@ -291,6 +312,39 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn parts_of_a_block_are_steered_to_their_own_members() {
+        let whole = NumberBlock::new(0x8_0000, 18).unwrap();
+        let other = NumberBlock::new(0xc_0000, 18).unwrap();
+        let parts = [1, 2, 5, 7].map(|at| whole.part(at, 15).unwrap());
+        let mut table = Table::EMPTY;
+        for (index, block) in [whole, other].into_iter().chain(parts).enumerate() {
+            table.add(Entry {
+                block,
+                process: Identity { pid: 1, start: 1 },
+                socket_index: Some(index as u32),
+                round: 0,
+                withdrawn: false,
+            });
+        }
+        for at in 0..16 {
+            let number = whole.first() + (at << 14);
+            let found = run(&program(&table), &packet(number)).0;
+            let owner = table.owner(wire::Qpn::new(number)).unwrap();
+            let expected = parts
+                .iter()
+                .position(|it| it.contains(wire::Qpn::new(number)));
+            let expected = expected.map_or(0, |part| part + 2);
+            assert_eq!(found, expected as u32, "{number:x}");
+            assert_eq!(owner.socket_index, Some(found), "{number:x}");
+        }
+        assert_eq!(run(&program(&table), &packet(0xc_0000)).0, 1);
+        table.member_mut(parts[0]).unwrap().withdrawn = true;
+        let left = parts[0].first();
+        assert_eq!(run(&program(&table), &packet(left)).0, 0, "the whole");
+        assert_eq!(table.owner(wire::Qpn::new(left)).unwrap().block, whole);
     }
 
     /// The kernel rejects a program that is too long.
