@@ -377,7 +377,7 @@ mod tests {
                 !process.lock().unpublished.is_empty()
             });
             wait_until("the device is free", || {
-                here.driver.lane.state.try_lock().is_ok()
+                here.driver.lane().state.try_lock().is_ok()
             });
             let arrived = || {
                 there

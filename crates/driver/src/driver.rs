@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 pub(crate) mod connected_end;
-mod other_lanes;
+mod groups;
 mod poll_and_sleep;
 mod post_shared_receive;
 mod wait_situations;
@@ -44,7 +44,7 @@ use crate::waiting::packet_wakeups::AtReadable;
 use crate::waiting::task_timers::TimerKey;
 use crate::waiting::wait_set::WaitSet;
 
-use other_lanes::Lanes;
+use groups::Groups;
 
 pub use poll_and_sleep::PolledQueue;
 pub use post_shared_receive::PostedQueue;
@@ -52,26 +52,35 @@ pub use post_shared_receive::PostedQueue;
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);
 
-/// One open device, or one of its lanes beside the first. It closes when it is dropped.
+/// A handle of an open device: that of the whole device, or of one of its completion queues and the queue pairs that use it.
+/// The device closes when the last one is dropped.
 pub struct Driver {
-    pub(crate) lane: Arc<Lane>,
+    opened: Arc<Opened>,
+    /// Which group it belongs to. That of a completion queue is decided when its first queue pair is created.
+    group: OnceLock<usize>,
+    /// The notifier of the completion queue's channel.
+    channel: OnceLock<Arc<Notifier>>,
+}
+
+/// What the handles of an open device share.
+struct Opened {
+    /// The first lane.
+    lane: Arc<Lane>,
     device: net::interface::Device,
     gids: Vec<Gid>,
+    options: OpenOptions,
     /// Whether this device is registered with the watcher; `None` if peers get no exit notices.
     exit_announced: Option<Once>,
     /// The run of the simulated host that opened it, if it is simulated.
     place: Option<u64>,
-    /// Which lane of the device it is.
-    index: usize,
-    /// The other lanes, if this is the first.
-    lanes: Option<Lanes>,
+    groups: Groups,
     /// `None` in a simulation, which serves the device itself.
     _thread: Option<Thread>,
 }
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Driver").field(&self.device.name).finish()
+        f.debug_tuple("Driver").field(&self.device().name).finish()
     }
 }
 
@@ -95,7 +104,6 @@ impl Driver {
         if lane.simulated.is_none() && (options.explain || options.check.is_some()) {
             blocked_calls::enable();
         }
-        let lanes = Lanes::new(options, lane.simulated.is_some());
         let thread = match &lane.simulated {
             Some(device) => {
                 device.attach(&lane);
@@ -104,11 +112,7 @@ impl Driver {
             None => Some(Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?),
         };
         OPENED.store(true, Ordering::Relaxed);
-        let driver = Self::over(lane, device, options, thread);
-        Ok(Arc::new(Self {
-            lanes: Some(lanes),
-            ..driver
-        }))
+        Ok(Arc::new(Self::over(lane, device, options, thread)))
     }
 
     fn over(
@@ -117,15 +121,20 @@ impl Driver {
         options: &OpenOptions,
         thread: Option<Thread>,
     ) -> Self {
+        let groups = Groups::new(&lane, options);
         Self {
-            lane,
-            gids: device.gids.iter().map(|entry| entry.gid).collect(),
-            device,
-            exit_announced: options.watcher.then(Once::new),
-            place: simulation::place(),
-            index: 0,
-            lanes: None,
-            _thread: thread,
+            opened: Arc::new(Opened {
+                lane,
+                gids: device.gids.iter().map(|entry| entry.gid).collect(),
+                device,
+                exit_announced: options.watcher.then(Once::new),
+                place: simulation::place(),
+                options: options.clone(),
+                groups,
+                _thread: thread,
+            }),
+            group: OnceLock::from(0),
+            channel: OnceLock::new(),
         }
     }
 
@@ -135,7 +144,8 @@ impl Driver {
         options: &OpenOptions,
         first: Option<&FirstLane>,
     ) -> Result<Arc<Lane>, OpenError> {
-        let sockets = DeviceSockets::open(device, options.shortcut)?;
+        let part = first.map(|first| first.part);
+        let sockets = DeviceSockets::open(device, options.shortcut, part)?;
         let poll_sources = sockets.poll_sources().map_err(OpenError::of_system)?;
         let services = sockets.services();
         let simulated = sockets.simulated();
@@ -187,12 +197,12 @@ impl Driver {
     /// The device's description at the time it was opened.
     #[must_use]
     pub fn device(&self) -> &net::interface::Device {
-        &self.device
+        &self.opened.device
     }
 
     /// Whether the device belongs to what this thread runs on: this machine, or one run of a simulated host.
     pub(crate) fn is_here(&self) -> bool {
-        self.place == simulation::place()
+        self.opened.place == simulation::place()
     }
 
     /// The virtual address for a region of `length` bytes at `address`: another one in a simulation, where it must be the
@@ -219,7 +229,7 @@ impl Driver {
     /// The GID table; an all-zero entry is empty.
     #[must_use]
     pub fn gids(&self) -> &[Gid] {
-        &self.gids
+        &self.opened.gids
     }
 
     /// Calls the engine and transmits the resulting packets on this thread.
@@ -228,22 +238,23 @@ impl Driver {
     /// If `work` uses a device otherwise than by its argument. The lock is held meanwhile, and is not given twice.
     pub fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
-            let mut device = self.lane.lock_in_child();
+            let mut device = self.opened.lane.lock_in_child();
             return calls::run(|| work(&mut device));
         }
         let now = Now::read_by(now);
-        let mut state = self.lane.lock();
+        let mut state = self.lock();
+        let lane = state.lane();
         // Other calls wait for the packets that they sent to this device.
         state.stop_delivery_to_self();
         state.note_call();
         let result = calls::run(|| work(state.device_mut()));
         state.transmit_at(&now);
         if state.has_sent_to_self() {
-            state = self.lane.deliver_to_self(state, now.get());
+            state = lane.deliver_to_self(state, now.get());
         }
         let next = state.next_deadline();
         drop(state);
-        self.lane.wake_thread_before(next);
+        lane.wake_thread_before(next);
         result
     }
 
@@ -251,7 +262,7 @@ impl Driver {
     /// the queue pair may not send them any more.
     pub fn call_after_flush<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if !self.is_inherited() {
-            self.lane.lock().send_waiting(now());
+            self.lock().send_waiting(now());
         }
         self.call(work)
     }
@@ -260,8 +271,7 @@ impl Driver {
     /// closing the device.
     pub fn flush_before_exit(&self) {
         if !self.is_inherited() {
-            self.lane.lock().flush_before_exit(now());
-            self.for_other_lanes(|other| other.lane.lock().flush_before_exit(now()));
+            self.for_lanes(|lane| lane.lock().flush_before_exit(now()));
         }
     }
 
@@ -270,10 +280,10 @@ impl Driver {
     /// Responses stay deferred, because a receive is usually followed by a reply.
     pub fn call_without_transmit<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
-            let mut device = self.lane.lock_in_child();
+            let mut device = self.opened.lane.lock_in_child();
             return calls::run(|| work(&mut device));
         }
-        let mut state = self.lane.lock();
+        let mut state = self.lock();
         state.note_call();
         let result = calls::run(|| work(state.device_mut()));
         state.dispatch_events();
@@ -283,15 +293,15 @@ impl Driver {
 
     /// Makes the lane's thread publish a change in the statistics page, because no other call may follow.
     fn publish_later(&self, state: Locked<'_>) {
-        let next = state.statistics_deadline();
+        let (lane, next) = (state.lane(), state.statistics_deadline());
         drop(state);
-        self.lane.wake_thread_before(next);
+        lane.wake_thread_before(next);
     }
 
     /// Starts to send exit notices to peers when this process dies. Called at the first use of the connection
     /// manager. If the watcher cannot be started, there are none.
     pub(crate) fn announce_exit(&self) {
-        let Some(announced) = &self.exit_announced else {
+        let Some(announced) = &self.opened.exit_announced else {
             return;
         };
         if self.is_inherited() {
@@ -300,7 +310,7 @@ impl Driver {
         announced.call_once(|| {
             // Without the lock, because starting a process takes long.
             if let Ok(watcher) = Watcher::of_process() {
-                self.lane.lock().announce_exit(&watcher);
+                self.opened.lane.lock().announce_exit(&watcher);
             }
         });
     }
@@ -311,12 +321,13 @@ impl Driver {
         if self.is_inherited() {
             return;
         }
-        let mut state = self.lane.lock();
+        let mut state = self.lock();
+        let lane = state.lane();
         let outside = state.arm(queue, notify);
         state.dispatch_events();
         drop(state);
         if outside {
-            self.lane.end_standby(now());
+            lane.end_standby(now());
         }
     }
 
@@ -328,17 +339,19 @@ impl Driver {
         }
         let now = now();
         // A disconnection must not overtake acknowledgements that other lanes have deferred.
-        self.for_other_lanes(|other| other.lane.lock().send_waiting(now));
-        let mut state = self.lane.lock();
+        for lane in self.opened.groups.own_lanes() {
+            lane.lock().send_waiting(now);
+        }
+        let mut state = self.opened.lane.lock();
         state.note_call();
         let result = calls::run(|| work(state.manager(), now));
         state.transmit(now);
         if state.poll_sources_changed() {
-            self.update_poll_sources(&mut state);
+            update_poll_sources(&mut state);
         }
         let next = state.next_deadline();
         drop(state);
-        self.lane.wake_thread_before(next);
+        self.opened.lane.wake_thread_before(next);
         Some(result)
     }
 
@@ -355,14 +368,14 @@ impl Driver {
         }
         // Clone and drop wakers without the lock: they run code of the executor, which may need it.
         let task = task.clone();
-        let mut state = self.lane.lock();
+        let mut state = self.opened.lane.lock();
         let task_timers = state.task_timers();
         let key = key.unwrap_or_else(|| task_timers.new_key(deadline));
         let former = task_timers.set(key, task);
         let next = state.next_deadline();
         drop(state);
         drop(former);
-        self.lane.wake_thread_before(next);
+        self.opened.lane.wake_thread_before(next);
         Some(key)
     }
 
@@ -370,7 +383,7 @@ impl Driver {
     #[cfg(feature = "async")]
     pub(crate) fn cancel_task_timer(&self, key: TimerKey) {
         if !self.is_inherited() {
-            let mut state = self.lane.lock();
+            let mut state = self.opened.lane.lock();
             let former = state.task_timers().cancel(key);
             drop(state);
             drop(former);
@@ -380,7 +393,11 @@ impl Driver {
     /// Sets or removes the subscriber to the events of an id.
     pub(crate) fn subscribe(&self, id: cm::Id, subscriber: Option<Subscriber>) {
         if !self.is_inherited() {
-            self.lane.lock().cm_events().subscribe(id, subscriber);
+            self.opened
+                .lane
+                .lock()
+                .cm_events()
+                .subscribe(id, subscriber);
         }
     }
 
@@ -389,14 +406,14 @@ impl Driver {
         if self.is_inherited() {
             Ok(())
         } else {
-            self.lane.services().claim(at, service)
+            self.opened.lane.services().claim(at, service)
         }
     }
 
     /// Releases a service.
     pub(crate) fn release(&self, at: Option<IpAddr>, service: u64) {
         if !self.is_inherited() {
-            self.lane.services().release(at, service);
+            self.opened.lane.services().release(at, service);
         }
     }
 
@@ -406,7 +423,7 @@ impl Driver {
             // No device of this process accesses it.
             return work();
         }
-        self.lane.objects.without_memory_access(work)
+        self.opened.lane.objects.without_memory_access(work)
     }
 
     /// Sets the notifier and the token for notifications of a completion queue.
@@ -414,15 +431,21 @@ impl Driver {
         if self.is_inherited() {
             return;
         }
-        notifier.set_lane(self.index);
+        let _ = self.channel.set(Arc::clone(notifier));
+        if let Some(group) = self.group.get() {
+            self.enter_group(*group);
+        }
         let notifier = Arc::clone(notifier);
-        self.lane.common.set_channel(queue, notifier, token);
+        self.opened.lane.common.set_channel(queue, notifier, token);
     }
 
     /// Sets the wait set that completions of a queue wake.
     pub fn set_wait_set(&self, queue: Id<CompletionQueue>, waiting: &Arc<WaitSet>) {
         if !self.is_inherited() {
-            self.lane.common.set_wait_set(queue, Arc::clone(waiting));
+            self.opened
+                .lane
+                .common
+                .set_wait_set(queue, Arc::clone(waiting));
         }
     }
 
@@ -430,11 +453,11 @@ impl Driver {
     pub fn remove_notifier(&self, queue: Id<CompletionQueue>) {
         if !self.is_inherited() {
             // Wakers of tasks are dropped without the lock: they run code of the executor.
-            let (notifier, waiting) = self.lane.lock().remove_notifier(queue);
+            let (notifier, waiting) = self.lock().remove_notifier(queue);
             drop(waiting);
             if let Some(notifier) = notifier {
                 // The channel may be served by another lane than the queue.
-                self.lane.common.for_lanes(|lane| {
+                self.opened.lane.common.for_lanes(|lane| {
                     lane.lock().packet_wakeups.end_promise(&notifier);
                 });
             }
@@ -443,12 +466,10 @@ impl Driver {
 
     /// Enables packet wake-ups for a program that accepts a readable descriptor without a notification.
     pub fn offer_packet_wakeups(&self, notifier: &Arc<Notifier>) {
-        if let Some(lane) = self.other_lane_of(notifier) {
-            return lane.offer_packet_wakeups(notifier);
-        }
         if !self.is_inherited() && notifier.may_accept_anything() {
             let expected = AtReadable::Anything;
-            self.lane.lock().offer_packet_wakeups(notifier, expected);
+            let lane = self.lane_of(notifier);
+            lane.lock().offer_packet_wakeups(notifier, expected);
         }
     }
 
@@ -460,23 +481,21 @@ impl Driver {
         notifier: &Arc<Notifier>,
         is_nonblocking: impl Fn() -> bool,
     ) {
-        if let Some(lane) = self.other_lane_of(notifier) {
-            return lane.promise_packet_wakeups(notifier, is_nonblocking);
-        }
         if !self.is_inherited() && notifier.may_promise() && is_nonblocking() {
             notifier.note_promised(true);
             let expected = AtReadable::Notification;
-            self.lane.lock().offer_packet_wakeups(notifier, expected);
+            let lane = self.lane_of(notifier);
+            lane.lock().offer_packet_wakeups(notifier, expected);
         }
     }
 
     /// Ends packet wake-ups of a program that does not accept them any more.
     pub fn withdraw_packet_wakeups(&self, notifier: &Arc<Notifier>) {
-        if let Some(lane) = self.other_lane_of(notifier) {
-            return lane.withdraw_packet_wakeups(notifier);
-        }
         if !self.is_inherited() && notifier.has_packets() {
-            self.lane.lock().packet_wakeups.withdraw(notifier);
+            self.lane_of(notifier)
+                .lock()
+                .packet_wakeups
+                .withdraw(notifier);
         }
     }
 
@@ -488,30 +507,28 @@ impl Driver {
         if self.is_inherited() || !notifier.has_packets() {
             return None;
         }
-        if let Some(lane) = self.other_lane_of(notifier) {
-            return lane.take_notification(notifier);
-        }
+        let lane = self.lane_of(notifier);
         let oldest = notifier.take_after(|| {
             let awaited = Awaited::Notification(notifier);
-            let mut state = self.lane.lock();
+            let mut state = lane.lock();
             state.receive_outside(now());
-            let (mut state, now) = self.lane.receive_message(state, &awaited);
+            let (mut state, now) = lane.receive_message(state, &awaited);
             state.finish_outside(now, &awaited);
-            self.lane.note_poll(now);
-            self.lane.schedule_unsent(&state, now);
+            lane.note_poll(now);
+            lane.schedule_unsent(&state, now);
         });
         if oldest.is_none() {
-            self.lane.lock().packet_wakeups.note_empty_poll(notifier);
+            lane.lock().packet_wakeups.note_empty_poll(notifier);
         }
         oldest
     }
 
     /// Joins a multicast group, for one more queue pair.
     pub fn join(&self, group: Gid) -> Result<(), SocketError> {
-        let mut state = self.lane.lock();
+        let mut state = self.lock();
         state.join(group)?;
         if state.poll_sources_changed() {
-            self.update_poll_sources(&mut state);
+            update_poll_sources(&mut state);
         }
         Ok(())
     }
@@ -519,27 +536,11 @@ impl Driver {
     /// Leaves a multicast group, for one queue pair.
     pub fn leave(&self, group: Gid) {
         if !self.is_inherited() {
-            let mut state = self.lane.lock();
+            let mut state = self.lock();
             state.leave(group);
             if state.poll_sources_changed() {
-                self.update_poll_sources(&mut state);
+                update_poll_sources(&mut state);
             }
-        }
-    }
-
-    /// Replaces the poll sources and wakes the lane's thread. Threads that sleep now use the old ones.
-    fn update_poll_sources(&self, state: &mut LaneState) {
-        state.renew_packet_wakeups();
-        // If this fails, a new group is only polled together with other sockets.
-        if let Ok(poll_sources) = state.poll_sources() {
-            let mut current = self
-                .lane
-                .poll_sources
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            *current = Arc::new(poll_sources);
-            drop(current);
-            self.lane.waker.wake();
         }
     }
 
@@ -549,12 +550,12 @@ impl Driver {
             return None;
         }
         let now = now();
-        let mut state = self.lane.lock();
+        let mut state = self.lock();
         state.progress(now);
-        self.lane.schedule_unsent(&state, now);
+        state.lane().schedule_unsent(&state, now);
         let event = state.poll_event();
         if event.is_some() {
-            self.lane.common.event_notifier().take();
+            self.opened.lane.common.event_notifier().take();
         }
         event
     }
@@ -562,7 +563,7 @@ impl Driver {
     /// Removes the events of a destroyed object.
     pub fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
         if !self.is_inherited() {
-            self.lane.common.forget_events(gone);
+            self.opened.lane.common.forget_events(gone);
         }
     }
 
@@ -571,7 +572,7 @@ impl Driver {
         if self.is_inherited() {
             None
         } else {
-            Some(Arc::clone(self.lane.common.event_notifier()))
+            Some(Arc::clone(self.opened.lane.common.event_notifier()))
         }
     }
 
@@ -599,9 +600,9 @@ impl Driver {
     /// forked child, what was so when the device was opened.
     pub fn is_port_active(&self) -> bool {
         if self.is_inherited() {
-            self.device.state == net::interface::LinkState::Active
+            self.opened.device.state == net::interface::LinkState::Active
         } else {
-            self.lane.lock().is_port_active()
+            self.lock().is_port_active()
         }
     }
 
@@ -610,7 +611,7 @@ impl Driver {
         if self.is_inherited() {
             None
         } else {
-            self.lane.lock().capture_path()
+            self.lock().capture_path()
         }
     }
 
@@ -619,7 +620,7 @@ impl Driver {
         if self.is_inherited() {
             Vec::new()
         } else {
-            self.lane.lock().unused_faults()
+            self.lock().unused_faults()
         }
     }
 
@@ -628,19 +629,19 @@ impl Driver {
         if self.is_inherited() {
             return Counters::default();
         }
-        let mut counters = *self.lane.lock().device_mut().counters();
-        self.for_other_lanes(|lane| counters += lane.counters());
+        let mut counters = Counters::default();
+        self.for_lanes(|lane| counters += *lane.lock().device_mut().counters());
         counters
     }
 
     /// Whether this is the copy in a forked child. The device stays with the parent.
     pub fn is_inherited(&self) -> bool {
-        self.lane.is_inherited()
+        self.opened.lane.is_inherited()
     }
 
     /// Reports why a call fails, if explanations are enabled.
     pub fn report_misuse(&self, queue_pair: Option<Qpn>, misuse: Misuse) {
-        if let Some(reporter) = &self.lane.reporter
+        if let Some(reporter) = &self.opened.lane.reporter
             && !self.is_inherited()
         {
             reporter.report(vec![Problem::Misuse(queue_pair, misuse)]);
@@ -652,7 +653,22 @@ impl Driver {
         if let Some(number) = simulation::random() {
             return number;
         }
-        getrandom::u64().unwrap_or_else(|_| now().duration_since(self.lane.epoch).as_nanos() as u64)
+        getrandom::u64()
+            .unwrap_or_else(|_| now().duration_since(self.opened.lane.epoch).as_nanos() as u64)
+    }
+}
+
+/// Replaces the poll sources and wakes the lane's thread. Threads that sleep now use the old ones.
+fn update_poll_sources(state: &mut Locked<'_>) {
+    state.renew_packet_wakeups();
+    // If this fails, a new group is only polled together with other sockets.
+    if let Ok(poll_sources) = state.poll_sources() {
+        let lane = state.lane();
+        *lane
+            .poll_sources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(poll_sources);
+        lane.waker.wake();
     }
 }
 
@@ -689,7 +705,7 @@ mod tests {
         there.driver.arm(there.completions, Notify::Any);
         here.send_to(&there);
         there.takes_wake_up();
-        while !there.driver.lane.lock().has_unsent() {
+        while !there.driver.lane().lock().has_unsent() {
             assert!(!there.takes_wake_up(), "nothing has arrived yet");
             receive(&there, &channel);
         }
@@ -767,7 +783,7 @@ mod tests {
         assert!(end.takes_wake_up(), "a call of the engine");
         end.driver.call_manager(|_, _| ());
         assert!(end.takes_wake_up(), "a call of the connection manager");
-        end.driver.lane.set_thread_deadline(Some(now()));
+        end.driver.lane().set_thread_deadline(Some(now()));
         end.driver.call(|_| ());
         end.driver.call_manager(|_, _| ());
         assert!(!end.takes_wake_up(), "it wakes up earlier");
@@ -783,7 +799,7 @@ mod tests {
         let awaited = Awaited::Notification(&notifier);
         assert!(!end.driver.sleep(&awaited, None));
         assert!(!end.takes_wake_up(), "the lane's thread has the sockets");
-        (end.driver.lane.thread_parked).store(true, Ordering::Release);
+        (end.driver.lane().thread_parked).store(true, Ordering::Release);
         assert!(!end.driver.sleep(&awaited, None));
         assert!(end.takes_wake_up());
     }
@@ -795,7 +811,7 @@ mod tests {
         end.takes_wake_up();
         end.driver.arm(end.completions, Notify::Any);
         assert!(!end.takes_wake_up(), "it watches the sockets");
-        (end.driver.lane.thread_stands_by).store(true, Ordering::Release);
+        (end.driver.lane().thread_stands_by).store(true, Ordering::Release);
         end.driver.arm(end.completions, Notify::Any);
         assert!(end.takes_wake_up());
     }
@@ -810,8 +826,11 @@ mod tests {
             .driver
             .set_task_timer(None, deadline, waker)
             .expect("a key");
-        assert_eq!(end.driver.lane.lock().task_timers().next(), Some(deadline));
+        assert_eq!(
+            end.driver.lane().lock().task_timers().next(),
+            Some(deadline)
+        );
         end.driver.cancel_task_timer(key);
-        assert_eq!(end.driver.lane.lock().task_timers().next(), None);
+        assert_eq!(end.driver.lane().lock().task_timers().next(), None);
     }
 }

@@ -298,6 +298,15 @@ impl Lane {
         state.transmit(now);
     }
 
+    /// Sends deferred acknowledgements.
+    pub(crate) fn flush(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.transmit(now());
+        let next = state.next_deadline();
+        drop(state);
+        self.wake_thread_before(next);
+    }
+
     /// Tells the connection manager that the first packet for a queue pair of another lane has arrived.
     pub(crate) fn note_established(&self, number: Qpn) {
         let mut state = self.lock();
@@ -581,6 +590,13 @@ pub(crate) struct Locked<'s> {
     publishes: bool,
     /// Dropped after the lock: waiters are woken then.
     _deferral: Deferral,
+}
+
+impl<'s> Locked<'s> {
+    /// The lane whose lock it is.
+    pub(crate) fn lane(&self) -> &'s Lane {
+        self.lane
+    }
 }
 
 impl Deref for Locked<'_> {

@@ -1,15 +1,20 @@
 //! Lanes: the engines of one open device.
 //!
 //! A lane is an engine with its own lock, sockets, queue pair numbers and thread, so threads that use different lanes do
-//! not wait for each other. The lanes of a device share its objects ([`engine::SharedObjects`]) and what is in [`Common`]. A
-//! queue pair lives in the lane of its send completion queue. The first lane also has the connection manager, and
-//! watches the interfaces. A program with one thread has no other lane.
+//! not wait for each other. The lanes of a device share its objects ([`engine::SharedObjects`]) and what is in [`Common`].
+//! The first lane also has the connection manager, and watches the interfaces.
+//!
+//! Completion queues and the queue pairs that use them form groups, and each group has a part of the device's queue pair
+//! numbers. The first lane serves all groups, until threads use several of them alternately: then these groups move
+//! to lanes of their own ([`Uses`]). It does not matter which thread created what, and a program with one thread has no other
+//! lane.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use engine::{AsyncEvent, CompletionQueue, Id, SharedObjects};
+use net::port_sharing::NumberBlock;
 use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
 
@@ -20,8 +25,12 @@ use crate::waiting::wait_set::WaitSet;
 /// How many lanes a device has at most, if the options do not say it.
 const MAX_LANES: usize = 8;
 
-/// How many threads a device remembers. Threads that come later may get another lane when they come again.
-const MAX_THREADS: usize = 1024;
+/// How many groups of queues a device has at most.
+pub(crate) const MAX_GROUPS: usize = 16;
+
+/// After how many uses a group of queues gets a lane of its own, if another thread had used another group before each. A lane
+/// costs some milliseconds and a thread. A thread that runs alone never alternates.
+const OWN_LANE_AFTER: u32 = 64;
 
 /// One lane for each processor, up to a limit.
 pub(crate) fn default_limit() -> usize {
@@ -49,6 +58,8 @@ pub(crate) struct Common {
 pub(crate) struct FirstLane {
     /// Which lane the other one is.
     pub(crate) other: usize,
+    /// Its part of the numbers.
+    pub(crate) part: NumberBlock,
     pub(crate) common: Arc<Common>,
     pub(crate) objects: Arc<SharedObjects>,
 }
@@ -243,24 +254,31 @@ impl Common {
     }
 }
 
-/// Which lane each thread of the program gets.
+/// Who has used a lane that serves several groups of queues.
 #[derive(Default)]
-pub(crate) struct LanesOfThreads {
-    lanes: HashMap<u64, usize>,
-    next: usize,
+pub(crate) struct Uses {
+    /// The last thread, and the group that it used.
+    last: Option<(u64, usize)>,
+    /// How often each group was used after another thread had used another group.
+    alternations: Vec<u32>,
 }
 
-impl LanesOfThreads {
-    /// The lane of this thread, one of `count`. The first thread gets the first lane.
-    pub(crate) fn of_this_thread(&mut self, count: usize) -> usize {
-        if self.lanes.len() >= MAX_THREADS {
-            self.lanes.clear();
-        }
-        let lane = self.lanes.entry(thread_number()).or_insert_with(|| {
-            self.next += 1;
-            self.next - 1
+impl Uses {
+    /// Notes that this thread uses a group. Returns whether the group should get a lane of its own.
+    pub(crate) fn note(&mut self, group: usize) -> bool {
+        let thread = thread_number();
+        let alternates = self.last.is_some_and(|(other_thread, other_group)| {
+            other_thread != thread && other_group != group
         });
-        *lane % count
+        self.last = Some((thread, group));
+        if !alternates {
+            return false;
+        }
+        if self.alternations.len() <= group {
+            self.alternations.resize(group + 1, 0);
+        }
+        self.alternations[group] += 1;
+        self.alternations[group] == OWN_LANE_AFTER
     }
 }
 
@@ -270,7 +288,8 @@ fn thread_number() -> u64 {
     thread_local! {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
-    NUMBER.with(|number| *number)
+    // A thread that ends has lost its number.
+    NUMBER.try_with(|number| *number).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -279,30 +298,40 @@ mod tests {
     use crate::driver::connected_end::End;
 
     #[test]
-    fn threads_get_lanes_in_turn_and_keep_them() {
-        let mut threads = LanesOfThreads::default();
-        let first = threads.of_this_thread(2);
-        let others = [(); 3].map(|()| {
+    fn a_group_gets_a_lane_when_threads_alternate_between_groups() {
+        let mut uses = Uses::default();
+        let mut elsewhere = |group| {
             std::thread::scope(|scope| {
-                let other = scope.spawn(|| threads.of_this_thread(2));
+                let other = scope.spawn(|| uses.note(group));
                 other.join().expect("no panic")
             })
-        });
-        assert_eq!((first, others), (0, [1, 0, 1]));
-        assert_eq!(threads.of_this_thread(2), 0);
+        };
+        assert!(!elsewhere(2), "nobody was before");
+        for _ in 1..OWN_LANE_AFTER {
+            assert!(!elsewhere(1) && !elsewhere(2));
+        }
+        assert!(!elsewhere(2), "the same group again");
+        assert!(elsewhere(1) && elsewhere(2));
+        assert!(!elsewhere(1), "once is enough");
+    }
+
+    #[test]
+    fn a_thread_that_is_alone_stays_in_one_lane() {
+        let mut uses = Uses::default();
+        assert!((0..1000).all(|turn| !uses.note(turn % 3)));
     }
 
     /// A disconnection waits for the poll.
     #[test]
     fn a_notified_queue_is_unpolled_until_the_program_polls_or_destroys_it() {
         let end = End::without_thread("127.58.93.26");
-        let common = &end.driver.lane.common;
+        let common = &end.driver.lane().common;
         common.note_notified(end.completions);
         assert!(common.has_unpolled());
         assert!(common.note_polled(end.completions));
         assert!(!common.has_unpolled());
         common.note_notified(end.completions);
-        let mut state = end.driver.lane.lock();
+        let mut state = end.driver.lane().lock();
         let _dropped_later = state.remove_notifier(end.completions);
         assert!(!common.has_unpolled());
         drop(state);

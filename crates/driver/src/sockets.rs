@@ -14,11 +14,12 @@ use engine::{Now, QpnRange, SharedRoom, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet, is_socket_lost};
-use net::port_sharing::{ExitWatch, Member, ReceivedPacket, join_all};
+use net::port_sharing::{ExitWatch, Member, NumberBlock, ReceivedPacket, join_all, join_part};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use statistics::PacketPath;
 use wire::{Gid, Qpn, ROCE_PORT, Route};
 
+use crate::lanes::MAX_GROUPS;
 use crate::options::OpenError;
 use crate::service_reservations::Services;
 use crate::shortcut::Shortcut;
@@ -107,14 +108,16 @@ impl SharedRoom for RoomInRings<'_> {
 }
 
 impl DeviceSockets {
+    /// Joins the addresses of a device, with a part of the numbers that another lane of it has, or with numbers of its own.
     pub(crate) fn open(
         device: &net::interface::Device,
         shortcut: Shortcut,
+        part: Option<NumberBlock>,
     ) -> Result<Self, OpenError> {
         let simulated = Port::open();
         let mut members = match &simulated {
             Some(_) => Vec::new(),
-            None => join(device, shortcut)?,
+            None => join(device, shortcut, part)?,
         };
         let exits = ExitWatch::new().ok().filter(|_| !members.is_empty());
         let exits = exits.map(Arc::new);
@@ -243,8 +246,19 @@ impl DeviceSockets {
         if let Some(port) = &self.simulated {
             return port.owns(number);
         }
-        let range = self.members.first().map(Member::qpn_range);
-        range.is_some_and(|range| range.contains(&number.value()))
+        (self.members.first()).is_some_and(|member| member.owns(number))
+    }
+
+    /// The block of queue pair numbers, which is the same at every address. None in a simulation, or without addresses.
+    pub(crate) fn block(&self) -> Option<NumberBlock> {
+        self.members.first().map(Member::block)
+    }
+
+    /// Leaves a part of the numbers to another lane.
+    pub(crate) fn give(&mut self, part: NumberBlock) {
+        for member in &mut self.members {
+            member.give(part);
+        }
     }
 
     /// Whether a queue pair at this address is one of this device.
@@ -254,12 +268,17 @@ impl DeviceSockets {
     }
 
     /// This device's range of the communication ids: the same at every address. None on a device without
-    /// addresses.
+    /// addresses. They belong to the first part of the numbers, which this lane keeps.
     pub(crate) fn id_range(&self) -> Option<cm::IdRange> {
         if let Some(port) = &self.simulated {
             return port.id_range();
         }
-        let (bits, value) = self.members.first()?.block().prefix();
+        let block = self.block()?;
+        let bits = block.bits().saturating_sub(MAX_GROUPS.ilog2());
+        let first = block
+            .part(0, bits.max(NumberBlock::LEAST_BITS))
+            .unwrap_or(block);
+        let (bits, value) = first.prefix();
         cm::IdRange::new(bits, value)
     }
 
@@ -552,9 +571,16 @@ impl DeviceSockets {
 }
 
 /// Joins the other processes of this machine at each address of a device.
-fn join(device: &net::interface::Device, shortcut: Shortcut) -> Result<Vec<Member>, OpenError> {
+fn join(
+    device: &net::interface::Device,
+    shortcut: Shortcut,
+    part: Option<NumberBlock>,
+) -> Result<Vec<Member>, OpenError> {
     let addresses: Vec<IpAddr> = device.gids.iter().map(|entry| entry.address).collect();
-    let mut members = join_all(&addresses)?;
+    let mut members = match part {
+        Some(part) => join_part(&addresses, part)?,
+        None => join_all(&addresses)?,
+    };
     if shortcut != Shortcut::Never {
         members.iter_mut().for_each(Member::allow_shortcuts);
     }
@@ -589,7 +615,7 @@ impl DeviceSockets {
     /// The sockets of a loopback address.
     pub(crate) fn at(address: &str) -> Self {
         let device = crate::devices::device(address).expect("a loopback address");
-        Self::open(&device, Shortcut::Never).expect("it is free")
+        Self::open(&device, Shortcut::Never, None).expect("it is free")
     }
 
     /// Makes a packet to this device itself wait, as if the socket were full.
@@ -691,7 +717,7 @@ mod tests {
 
     /// The mailbox of a device at an address that no other device has.
     fn mailbox(driver: &crate::Driver, address: &str) -> PathBuf {
-        let sources = driver.lane.poll_sources();
+        let sources = driver.lane().poll_sources();
         let socket = sources.descriptors[1].try_clone().expect("a descriptor");
         // It was renamed when it was ready.
         let first_name = UnixDatagram::from(socket).local_addr().expect("a name");

@@ -2,11 +2,13 @@
 
 mod create_destroy;
 mod direct;
+mod moves;
 mod multicast;
 mod pacing;
 mod queue_pairs;
 mod timers;
 
+pub use moves::MovingQueuePairs;
 pub use multicast::MulticastError;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -123,6 +125,10 @@ pub struct Device {
     /// Queue pairs that may have packets to send, in round-robin order.
     ready: VecDeque<Qpn>,
     pacing: Pacing,
+    /// Numbers of the range that belong to other devices which share the objects of this one.
+    given: Vec<QpnRange>,
+    /// Whether it gives no more numbers away.
+    keeps_numbers: bool,
     /// Whether packets are built without ICRC.
     icrc_left_out: bool,
     /// Whether packets to own queue pairs are handled at once instead of being sent.
@@ -187,6 +193,8 @@ impl Device {
             timers: Timers::default(),
             ready: VecDeque::new(),
             pacing: Pacing::new(config.unreliable_burst),
+            given: Vec::new(),
+            keeps_numbers: false,
             icrc_left_out: false,
             own_delivery: false,
             delivered: Vec::new(),
@@ -721,6 +729,7 @@ impl Device {
             let own_delivery = self.own_delivery.then_some(OwnDelivery {
                 gids: &self.gids,
                 numbers,
+                given: &self.given,
             });
             let generator = &mut self.icrc_generator;
             let generator = (!self.icrc_left_out).then_some(generator);

@@ -46,7 +46,7 @@ pub use completion::{
     CompletedWork, Completion, CompletionQueue, Notify, Source, Status, WorkError,
 };
 pub use counters::{Counters, QueuePairCounters};
-pub use device::{Config, Device, MulticastError};
+pub use device::{Config, Device, MovingQueuePairs, MulticastError};
 pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
 pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MAX_RESPONDER_RESOURCES};

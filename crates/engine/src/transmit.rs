@@ -83,11 +83,15 @@ pub struct Transmit {
 pub(crate) struct OwnDelivery<'d> {
     pub(crate) gids: &'d GidTable,
     pub(crate) numbers: QpnRange,
+    /// Numbers of the range that belong to other devices.
+    pub(crate) given: &'d [QpnRange],
 }
 
 impl OwnDelivery<'_> {
     pub(crate) fn includes(&self, route: &Route, destination: Qpn) -> bool {
-        self.numbers.assigns(destination) && self.gids.has_address(route.flow.destination)
+        self.numbers.assigns(destination)
+            && !self.given.iter().any(|given| given.contains(destination))
+            && self.gids.has_address(route.flow.destination)
     }
 }
 

@@ -73,7 +73,7 @@ impl CompletionQueue {
     ) -> Result<Self, ObjectError> {
         let object = match context.opened() {
             Opened::Software(driver) => {
-                let driver = driver.lane_for_queue(None);
+                let driver = driver.for_completion_queue(None);
                 let id = driver.call(|device| device.create_completion_queue(capacity))?;
                 let waiting = Arc::default();
                 driver.set_wait_set(id, &waiting);
@@ -262,12 +262,12 @@ impl CompletionQueue {
     /// Which engine of the device serves it and the queue pairs that send with it, counted from 0. Always 0 at devices of the
     /// system.
     ///
-    /// A queue is served by the engine of the thread that creates it. Threads with different engines do not wait for
-    /// each other. A device has at most [`OpenOptions::lanes`](crate::OpenOptions::lanes) engines.
+    /// All are served by the first engine, until threads use several of them alternately: then some move to engines of their
+    /// own, with their queue pairs, and these threads do not wait for each other. A device has at most [`OpenOptions::lanes`](crate::OpenOptions::lanes) engines.
     #[must_use]
     pub fn lane(&self) -> usize {
         match &self.0.object {
-            Object::Software { driver, .. } => driver.lane(),
+            Object::Software { driver, .. } => driver.lane_number(),
             Object::System(_) => 0,
         }
     }

@@ -1,8 +1,9 @@
-//! Threads that share one context: each gets an engine of its own, and the objects belong to all.
+//! Threads that share one context: their queues get engines of their own, and the objects belong to all.
 
 mod support;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
@@ -83,14 +84,29 @@ fn connect(left: PreparedQueuePair, right: PreparedQueuePair) -> (QueuePair, Que
     (left, right.connect(here).expect("a peer"))
 }
 
+/// Two threads use the queues of two sides in turn, until each side has an engine of its own.
+fn use_in_turn(one: &Side, other: &Side) {
+    for _ in 0..100 {
+        assert_eq!(one.completions.poll(), None);
+        in_thread(|| assert_eq!(other.completions.poll(), None));
+    }
+    assert_ne!(one.completions.lane(), other.completions.lane());
+}
+
+/// Two sides with a connected queue pair each, and each with an engine of its own.
+fn connected(context: &Context) -> (Side, Side, QueuePair, QueuePair) {
+    let domain = context.allocate_protection_domain().expect("room");
+    let (one, two) = (Side::of(context, &domain), Side::of(context, &domain));
+    let (left, right) = connect(one.prepare(), two.prepare());
+    use_in_turn(&one, &two);
+    (one, two, left, right)
+}
+
 #[test]
 fn queues_of_two_threads_use_two_engines_and_share_memory() {
     let context = open("127.59.10.1");
-    let domain = context.allocate_protection_domain().expect("room");
-    let (one, two) = (Side::of(&context, &domain), Side::of(&context, &domain));
-    let (left, right) = (one.prepare(), two.prepare());
+    let (one, two, left, right) = connected(&context);
     assert_eq!([one.completions.lane(), two.completions.lane()], [0, 1]);
-    let (left, right) = connect(left, right);
 
     // Each side uses memory that the other has registered.
     two.memory.write(0, b"from the first thread");
@@ -120,15 +136,20 @@ fn queues_of_two_threads_use_two_engines_and_share_memory() {
 #[test]
 fn a_program_with_one_thread_uses_one_engine() {
     let context = open("127.59.10.2");
-    let lanes = [(); 4].map(|()| context.create_completion_queue(8).expect("room").lane());
-    assert_eq!(lanes, [0; 4]);
+    let domain = context.allocate_protection_domain().expect("room");
+    let sides = [(); 4].map(|()| Side::of(&context, &domain));
+    let _queue_pairs = sides.each_ref().map(Side::prepare);
+    for _ in 0..200 {
+        assert!(sides.iter().all(|side| side.completions.poll().is_none()));
+    }
+    assert!(sides.iter().all(|side| side.completions.lane() == 0));
 }
 
-/// Sends messages with ids from 0 on, at most 32 at a time. The completions must come in this order.
-fn send_in_order(side: &Side, queue_pair: &QueuePair, count: u64, waits: bool) {
-    let mut posted = 0;
-    for completed in 0..count {
-        while posted < count && posted < completed + 32 {
+/// Sends messages with these ids, at most 32 at a time. The completions must come in this order.
+fn send_in_order(side: &Side, queue_pair: &QueuePair, ids: Range<u64>, waits: bool) {
+    let mut posted = ids.start;
+    for completed in ids.clone() {
+        while posted < ids.end && posted < completed + 32 {
             let request = Request::send().data(side.memory.slice(..64)).id(posted);
             queue_pair.post_send(request).expect("room");
             posted += 1;
@@ -138,16 +159,17 @@ fn send_in_order(side: &Side, queue_pair: &QueuePair, count: u64, waits: bool) {
 }
 
 /// Receives them. A receive is posted again before its completion is counted.
-fn receive_in_order(side: &Side, queue_pair: &QueuePair, count: u64, waits: bool) {
-    for completed in 0..count {
+fn receive_in_order(side: &Side, queue_pair: &QueuePair, ids: Range<u64>, waits: bool) {
+    for completed in ids {
         assert_eq!(side.succeeds_by(waits).id, completed);
         let again = queue_pair.post_receive(completed + 64, [side.memory.slice(..64)]);
         again.expect("room");
     }
 }
 
-/// One thread creates all queues of two contexts, and a thread for each queue pair uses them: some poll, some wait. Two
-/// connections end early, and their queues are dropped while the other threads use theirs.
+/// One thread creates all queues of two contexts, and a thread for each queue pair uses them: some poll, some wait. Queue
+/// pairs move to other engines while their packets are under way. At last two connections end early, and their queues are
+/// dropped while the other threads use theirs.
 fn others_use_what_one_thread_creates(addresses: [&str; 2], shortcut: Shortcut) {
     const MESSAGES: u64 = 2000;
     let contexts = addresses.map(|address| {
@@ -175,12 +197,29 @@ fn others_use_what_one_thread_creates(addresses: [&str; 2], shortcut: Shortcut) 
         }
         (sides, sender, receiver)
     });
+    let is_moved = || {
+        let sides = connections.iter().flat_map(|(sides, ..)| sides);
+        sides.into_iter().any(|side| side.completions.lane() > 0)
+    };
+    let (deadline, mut done) = (Instant::now() + TIMEOUT, 0);
+    while !is_moved() {
+        assert!(Instant::now() < deadline, "threads wait for each other");
+        let ids = done..done + MESSAGES;
+        thread::scope(|scope| {
+            for (at, ([from, to], sender, receiver)) in connections.iter().enumerate() {
+                let [sent, received] = [ids.clone(), ids.clone()];
+                scope.spawn(move || send_in_order(from, sender, sent, at % 2 == 1));
+                scope.spawn(move || receive_in_order(to, receiver, received, at % 2 == 1));
+            }
+        });
+        done = ids.end;
+    }
     thread::scope(|scope| {
         for (at, ([from, to], sender, receiver)) in connections.into_iter().enumerate() {
-            let waits = at % 2 == 1;
             let count = if at < 2 { MESSAGES / 10 } else { MESSAGES };
-            scope.spawn(move || send_in_order(&from, &sender, count, waits));
-            scope.spawn(move || receive_in_order(&to, &receiver, count, waits));
+            let [sent, received] = [(); 2].map(|()| done..done + count);
+            scope.spawn(move || send_in_order(&from, &sender, sent, at % 2 == 1));
+            scope.spawn(move || receive_in_order(&to, &receiver, received, at % 2 == 1));
         }
     });
 }
@@ -200,6 +239,8 @@ fn a_queue_pair_may_complete_into_queues_of_two_engines() {
     let context = open("127.59.10.3");
     let domain = context.allocate_protection_domain().expect("room");
     let (one, two) = (Side::of(&context, &domain), Side::of(&context, &domain));
+    let _queue_pairs = (one.prepare(), two.prepare());
+    use_in_turn(&one, &two);
     let mixed = domain.queue_pair_builder(&one.completions);
     let mixed = mixed.receive_completions(&two.completions);
     let (mixed, peer) = connect(mixed.create_reliable().expect("room"), two.prepare());
@@ -241,6 +282,7 @@ fn queue_pairs_of_two_engines_take_each_shared_receive_once() {
             (here, there, ends)
         })
         .collect();
+    use_in_turn(&pairs[0].0, &pairs[1].0);
     let memory = domain.allocate_memory(1 << 16, ALL).expect("room");
     for id in 0..MESSAGES {
         shared.post_receive(id, [memory.slice(..8)]).expect("room");
@@ -271,9 +313,7 @@ fn queue_pairs_of_two_engines_take_each_shared_receive_once() {
 #[test]
 fn dropped_region_is_inaccessible_through_every_engine() {
     let context = open("127.59.10.6");
-    let domain = context.allocate_protection_domain().expect("room");
-    let (one, two) = (Side::of(&context, &domain), Side::of(&context, &domain));
-    let (left, _right) = connect(one.prepare(), two.prepare());
+    let (one, two, left, _right) = connected(&context);
     let gone = two.memory.remote(0);
     left.post_send(Request::write(gone).data(one.memory.slice(..8)))
         .expect("room");
@@ -293,9 +333,7 @@ fn dropped_region_is_inaccessible_through_every_engine() {
 #[test]
 fn events_of_every_engine_arrive_at_the_context() {
     let context = open("127.59.10.7");
-    let domain = context.allocate_protection_domain().expect("room");
-    let (one, two) = (Side::of(&context, &domain), Side::of(&context, &domain));
-    let (left, right) = connect(one.prepare(), two.prepare());
+    let (one, two, left, right) = connected(&context);
     let beyond = two.memory.remote(1 << 30);
     left.post_send(Request::write(beyond).data(one.memory.slice(..8)))
         .expect("room");
@@ -309,6 +347,8 @@ fn queue_that_overruns_fails_the_queue_pairs_of_every_engine() {
     let context = open("127.59.10.8");
     let domain = context.allocate_protection_domain().expect("room");
     let (one, two) = (Side::of(&context, &domain), Side::of(&context, &domain));
+    let _queue_pairs = (one.prepare(), two.prepare());
+    use_in_turn(&one, &two);
     let small = in_thread(|| context.create_completion_queue(1).expect("room"));
     let pairs = [&one, &two].map(|side| {
         let builder = domain.queue_pair_builder(&side.completions);
@@ -352,12 +392,14 @@ fn connection_with_a_queue_pair_of_another_engine_is_made_and_ended() {
             .context()
             .allocate_protection_domain()
             .expect("room");
-        // The first thread of this context is another one.
+        // The queues of the first queue pair stay in the first engine.
         let first = Side::of(request.context(), &domain);
+        let _queue_pair = first.prepare();
         let side = Side::of(request.context(), &domain);
         let prepared = request
             .prepare(domain.queue_pair_builder(&side.completions))
             .expect("room");
+        use_in_turn(&first, &side);
         prepared
             .post_receive(1, [side.memory.slice(..8)])
             .expect("room");
@@ -397,13 +439,13 @@ fn connection_whose_confirmation_is_lost_is_established_by_the_first_message() {
             let domain = request.context().allocate_protection_domain();
             let domain = domain.expect("room");
             let first = Side::of(request.context(), &domain);
-            let side = if other_engine {
-                Side::of(request.context(), &domain)
-            } else {
-                first
-            };
+            let _queue_pair = first.prepare();
+            let side = Side::of(request.context(), &domain);
             let builder = domain.queue_pair_builder(&side.completions);
             let prepared = request.prepare(builder).expect("room");
+            if other_engine {
+                use_in_turn(&first, &side);
+            }
             let receive = prepared.post_receive(1, [side.memory.slice(..8)]);
             receive.expect("room");
             let connection = prepared.timeout(TIMEOUT).accept(b"").expect("a client");

@@ -93,9 +93,10 @@ const SENT_MAPPING: u64 = 2 << 32;
 impl Connection {
     /// Creates everything that does not depend on the peer's reply.
     pub(super) fn make(cm_id: &CmId, sizes: Sizes) -> Result<Self, Errno> {
-        let driver = cm_id.driver().ok_or(Errno::INVALID)?.lane_for_queue(None);
+        let driver = cm_id.driver().ok_or(Errno::INVALID)?;
+        let driver = driver.for_completion_queue(None);
         let notifier = Arc::new(Notifier::new()?);
-        let made = driver.call_without_transmit(|device| Resources::make(device, &sizes))?;
+        let made = Resources::make(&driver, &sizes)?;
         driver.set_notifier(made.completions, &notifier, 0);
         let half = sizes.receive_buffer / 2;
         let connection = Self {

@@ -8,7 +8,7 @@ use driver::Driver;
 use driver::rdma_cm::{CmId, EventChannel, PortSpace};
 use driver::{Notifier, PolledQueue};
 use engine::{
-    Access, Buffer, CompletionQueue, Destination, Device, Id, Notify, PostError, ProtectionDomain,
+    Access, Buffer, CompletionQueue, Destination, Id, Notify, PostError, ProtectionDomain,
     QueuePairInit, QueuePairType, ReceiveRequest, Registration, Segment, SendRequest, Status, Work,
 };
 use wire::{Gid, Qpn, grh};
@@ -43,7 +43,7 @@ impl DatagramQueuePair {
         let driver = cm_id.driver().ok_or(Errno::NO_DEVICE)?;
         let notifier = Arc::new(Notifier::new()?);
         let buffer = Buffer::try_zeroed(RECEIVES as usize * SLOT_SIZE).ok_or(Errno::NO_MEMORY)?;
-        let made = driver.call_without_transmit(|device| make(device, &buffer))?;
+        let made = make(&driver, &buffer)?;
         let (domain, completions, number, registration) = made;
         driver.set_notifier(completions, &notifier, 0);
         let steps = [
@@ -148,10 +148,12 @@ const SENT: u64 = u64::MAX;
 
 type Made = (Id<ProtectionDomain>, Id<CompletionQueue>, Qpn, Registration);
 
-fn make(device: &mut Device, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
-    let domain = device.allocate_domain()?;
-    let completions = device.create_completion_queue(RECEIVES + SENDS)?;
-    let number = device.create_queue_pair(QueuePairInit {
+fn make(driver: &Driver, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
+    let (domain, completions) = driver.call_without_transmit(|device| {
+        let domain = device.allocate_domain()?;
+        Ok::<_, Errno>((domain, device.create_completion_queue(RECEIVES + SENDS)?))
+    })?;
+    let number = driver.create_queue_pair(QueuePairInit {
         max_sends: SENDS,
         max_receives: RECEIVES,
         max_inline: MAX_MESSAGE as u32,
@@ -159,7 +161,9 @@ fn make(device: &mut Device, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
         ..QueuePairInit::new(QueuePairType::Ud, domain, completions)
     })?;
     let address = buffer.address();
-    let registered = device.register(domain, Arc::clone(buffer), address, Access::LOCAL_WRITE)?;
+    let registered = driver.call_without_transmit(|device| {
+        device.register(domain, Arc::clone(buffer), address, Access::LOCAL_WRITE)
+    })?;
     Ok((domain, completions, number, registered))
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use driver::Driver;
 use engine::{
     Access, Buffer, CompletionQueue, Device, Id, ProtectionDomain, QueuePairInit, QueuePairType,
     Registration, Segment,
@@ -50,16 +51,18 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    pub(super) fn make(device: &mut Device, sizes: &Sizes) -> Result<Self, Errno> {
+    pub(super) fn make(driver: &Driver, sizes: &Sizes) -> Result<Self, Errno> {
         let described = TARGETS * Target::SIZE + usize::from(sizes.mappings) * Mapping::SIZE;
         let buffer = |length| Buffer::try_zeroed(length).ok_or(Errno::NO_MEMORY);
         let send = buffer(sizes.send_buffer as usize)?;
         let receive = buffer(sizes.receive_buffer as usize)?;
         let descriptions = buffer(described)?;
-        let domain = device.allocate_domain()?;
         let capacity = u32::from(sizes.send_queue) + u32::from(sizes.receive_queue);
-        let completions = device.create_completion_queue(capacity)?;
-        let number = device.create_queue_pair(QueuePairInit {
+        let (domain, completions) = driver.call_without_transmit(|device| {
+            let domain = device.allocate_domain()?;
+            Ok::<_, Errno>((domain, device.create_completion_queue(capacity)?))
+        })?;
+        let number = driver.create_queue_pair(QueuePairInit {
             max_sends: sizes.send_queue.into(),
             max_receives: sizes.receive_queue.into(),
             max_inline: u32::from(sizes.inline).max(Mapping::SIZE as u32),
@@ -67,9 +70,11 @@ impl Resources {
             ..QueuePairInit::new(QueuePairType::Rc, domain, completions)
         })?;
         let written = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let mut region = |buffer: Arc<Buffer>, access| {
+        let region = |buffer: Arc<Buffer>, access| {
             let address = buffer.address();
-            let registration = device.register(domain, Arc::clone(&buffer), address, access)?;
+            let register =
+                |device: &mut Device| device.register(domain, Arc::clone(&buffer), address, access);
+            let registration = driver.call_without_transmit(register)?;
             Ok::<_, Errno>(Region {
                 buffer,
                 registration,

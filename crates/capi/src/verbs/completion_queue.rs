@@ -135,9 +135,9 @@ pub(super) fn create<'a>(
     if !(1..=MAX_COMPLETIONS).contains(&capacity) || vector >= vectors {
         return Err(Errno::INVALID);
     }
-    // Almost all programs say 0. Then the calling thread decides.
+    // Almost all programs say 0. Then the first queue pair decides.
     let wanted = (vector > 0).then_some(vector as usize);
-    let driver = context.driver.lane_for_queue(wanted);
+    let driver = context.driver.for_completion_queue(wanted);
     let id = driver.call_without_transmit(|device| device.create_completion_queue(capacity))?;
     let c_part = abi::ibv_cq_ex {
         context: context.pointer(),

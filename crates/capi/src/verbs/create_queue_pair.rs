@@ -125,13 +125,17 @@ fn create<'a>(
     let kind = check(init)?;
     let init = &with_inline_capacity(init);
     let (engine_init, target_resources) = engine_init(context, init, kind)?;
-    let driver = match object_at::<&Cq, _>(init.send_cq) {
-        Ok(queue) if target_resources.is_none() => {
-            context.driver.lane_for_queue_pair(&queue.driver)
+    let queue = |at| object_at::<&Cq, _>(at).ok();
+    let driver = match queue(init.send_cq) {
+        Some(sends) if target_resources.is_none() => {
+            let receives = queue(init.recv_cq).unwrap_or(sends);
+            context
+                .driver
+                .for_queue_pair(&sends.driver, &receives.driver)
         }
         _ => Arc::clone(&context.driver),
     };
-    let created = driver.call_without_transmit(|device| device.create_queue_pair(engine_init));
+    let created = driver.create_queue_pair(engine_init);
     let number = created.inspect_err(|_| {
         if let Some(target_resources) = &target_resources {
             target_resources.end(context);

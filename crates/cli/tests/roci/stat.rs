@@ -223,18 +223,19 @@ fn lanes_of_an_open_device_are_one_line_and_each_queue_pair_has_its_lane() {
     };
     let context = Context::open_with(&address, &options).expect("a loopback address");
     let domain = context.allocate_protection_domain().expect("room");
-    let in_thread = || {
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                let completions = context.create_completion_queue(8).expect("room");
-                let builder = domain.queue_pair_builder(&completions);
-                let queue_pair = builder.create_reliable().expect("room");
-                (completions.lane(), queue_pair)
-            });
-            thread.join().expect("no panic")
-        })
+    let create = || {
+        let completions = context.create_completion_queue(8).expect("room");
+        let builder = domain.queue_pair_builder(&completions);
+        let queue_pair = builder.create_reliable().expect("room");
+        (completions, queue_pair)
     };
-    let own = [in_thread(), in_thread()];
+    let own = [create(), create()];
+    for _ in 0..100 {
+        assert_eq!(own[0].0.poll(), None);
+        let other = || assert_eq!(own[1].0.poll(), None);
+        std::thread::scope(|scope| scope.spawn(other).join().expect("no panic"));
+    }
+    let own = own.map(|(completions, queue_pair)| (completions.lane(), queue_pair));
     assert_eq!([own[0].0, own[1].0], [0, 1], "two lanes");
     let stat = |more: &[&str]| roci([&["stat"], more].concat()).run();
     // Each lane publishes what has happened within a tenth of a second.

@@ -156,7 +156,7 @@ impl End {
         let queues = ends.map(|end| end.driver.polled_queue(end.completions).expect("it exists"));
         while !ends
             .iter()
-            .all(|end| end.driver.lane.lock().has_shortcuts())
+            .all(|end| end.driver.lane().lock().has_shortcuts())
         {
             here.send_to(&there);
             there.send_to(&here);
@@ -176,7 +176,7 @@ impl End {
 
     /// Whether a descriptor of packets is readable, at the latest after `timeout`.
     pub(crate) fn has_readable_socket(&self, timeout: Duration) -> bool {
-        let sources = self.driver.lane.poll_sources();
+        let sources = self.driver.lane().poll_sources();
         let mut interests = Vec::new();
         sources.add_to(&mut interests);
         !wait(&interests, Some(timeout))
@@ -187,7 +187,7 @@ impl End {
     /// Receives everything, also from the mailboxes.
     pub(crate) fn empty_sockets(&self) {
         while self.has_readable_socket(Duration::ZERO) {
-            let mut state = self.driver.lane.lock();
+            let mut state = self.driver.lane().lock();
             state.receive_outside(now());
             state.transmit(now());
         }
@@ -195,7 +195,7 @@ impl End {
 
     /// Whether the lane's thread has been woken since the last call; only for a device without one.
     pub(crate) fn takes_wake_up(&self) -> bool {
-        let waker = &self.driver.lane.waker;
+        let waker = &self.driver.lane().waker;
         let ready = wait(&[Interest::readable(waker.as_fd())], Some(Duration::ZERO));
         let woken = !ready.expect("a descriptor").is_empty();
         if woken {

@@ -46,7 +46,7 @@ impl Driver {
 
     /// Gives up the CPU from time to time, because a peer on this machine may need it.
     fn rest_after_empty_poll(&self, queue: Id<CompletionQueue>) {
-        let lane = &self.lane;
+        let lane = self.lane();
         let since_open = || lane.nanoseconds(now());
         match lane.yielding.note_empty_poll(since_open) {
             Next::Poll => {}
@@ -61,13 +61,14 @@ impl Driver {
         let waiting = if self.is_inherited() {
             None
         } else {
-            self.lane.common.wait_set(queue)
+            self.opened.lane.common.wait_set(queue)
         };
         // A queue that no thread can wait for has no wait set; then a packet wakes this thread.
         let waiting = waiting.unwrap_or_default();
         let awaited = Awaited::Completion(queue, &waiting);
         if self.try_sleep(&awaited, until).is_err() {
-            self.lane.yielding.yield_now(self.lane.epoch);
+            let lane = self.lane();
+            lane.yielding.yield_now(lane.epoch);
         }
     }
 
@@ -82,16 +83,16 @@ impl Driver {
             self.publish_later(state);
             return Some(completion);
         }
-        self.lane.progress_for(state, &queue.queue).1
+        state.lane().progress_for(state, &queue.queue).1
     }
 
     /// Takes the oldest completion without the lane's lock, if that is possible.
     fn take_directly(&self, queue: &PolledQueue) -> Option<Completion> {
-        if !queue.direct || self.is_inherited() || self.lane.common.has_unpolled() {
+        if !queue.direct || self.is_inherited() || self.opened.lane.common.has_unpolled() {
             return None;
         }
         let completion = queue.queue.pop()?;
-        self.lane.note_change_without_lock();
+        self.lane().note_change_without_lock();
         #[cfg(feature = "tracing")]
         crate::trace::completion(&completion);
         Some(completion)
@@ -105,11 +106,11 @@ impl Driver {
         if self.is_inherited() {
             return None;
         }
-        let free = self.lane.try_lock();
+        let free = self.try_lock();
         if free.is_none() && queue.queue.is_idle() {
             return None;
         }
-        Some(free.unwrap_or_else(|| self.lane.lock()))
+        Some(free.unwrap_or_else(|| self.lock()))
     }
 
     /// The handle for polling a completion queue; `None` if there is no such queue.
@@ -143,7 +144,7 @@ impl Driver {
             let mut count = state.poll_completions(&queue.queue, limit, &mut take);
             if count == 0 {
                 let completion;
-                (state, completion) = self.lane.progress_for(state, &queue.queue);
+                (state, completion) = state.lane().progress_for(state, &queue.queue);
                 take(completion?);
                 count = 1 + state.poll_completions(&queue.queue, limit - 1, &mut take);
             }
@@ -199,11 +200,6 @@ impl Driver {
     /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
     pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
         simulation::forbid_blocking();
-        if let Awaited::Notification(notifier) = awaited
-            && let Some(lane) = self.other_lane_of(notifier)
-        {
-            return lane.try_sleep(awaited, until);
-        }
         if self.is_inherited() {
             let until = until.expect(
                 "the device was opened before a fork and stays with the parent: open it again",
@@ -211,17 +207,22 @@ impl Driver {
             std::thread::sleep(until.saturating_duration_since(now()));
             return Ok(false);
         }
-        let serves_sockets = self.lane.enter_socket_sleepers();
-        let interrupted = self.lane.sleep(awaited, until, serves_sockets);
+        // If the queue moves to another lane meanwhile, the thread of that lane serves its sockets.
+        let lane = match awaited {
+            Awaited::Notification(notifier) => self.lane_of(notifier),
+            Awaited::Completion(..) => self.lane(),
+        };
+        let serves_sockets = lane.enter_socket_sleepers();
+        let interrupted = lane.sleep(awaited, until, serves_sockets);
         if serves_sockets {
             // This thread leaves and then looks whether the lane's thread is parked. The lane's thread parks and then looks
             // for sleepers. So at least one of them sees the other.
-            self.lane.sleepers.fetch_sub(1, Ordering::SeqCst);
+            lane.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
-        self.lane.note_poll(now());
-        if serves_sockets && self.lane.thread_parked.load(Ordering::SeqCst) {
+        lane.note_poll(now());
+        if serves_sockets && lane.thread_parked.load(Ordering::SeqCst) {
             // The lane's thread has left the sockets to this one.
-            self.lane.waker.wake();
+            lane.waker.wake();
         }
         interrupted
     }
@@ -243,7 +244,7 @@ mod tests {
         let queue = driver.polled_queue(queue.expect("room"));
         let queue = queue.expect("it exists");
         let hour = Duration::from_secs(3600);
-        driver.lane.yielding.note_yield(hour, hour);
+        driver.lane().yielding.note_yield(hour, hour);
         let start = now();
         assert!((0..POLLS).all(|_| driver.poll(&queue).is_none()));
         assert!(now() - start >= MAX_POLL_SLEEP);
@@ -254,7 +255,7 @@ mod tests {
     fn threads_beyond_the_first_few_sleep_without_serving_the_sockets() {
         let driver = Driver::open("127.58.93.5", &OpenOptions::default());
         let driver = driver.expect("a loopback address");
-        let sleepers = || driver.lane.sleepers.load(Ordering::SeqCst);
+        let sleepers = || driver.lane().sleepers.load(Ordering::SeqCst);
         let timeout = now() + Duration::from_secs(20);
         let notifiers = [(); 3 * MAX_SOCKET_SLEEPERS].map(|()| Notifier::new().expect("room"));
         std::thread::scope(|scope| {

@@ -51,7 +51,7 @@ impl Driver {
                 .call_without_transmit(|device| device.post_shared_receive(queue.id, request));
         }
         queue.queue.post(request)?;
-        self.lane.note_change_without_lock();
+        self.lane().note_change_without_lock();
         Ok(())
     }
 }

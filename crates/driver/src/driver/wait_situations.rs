@@ -22,8 +22,8 @@ impl Driver {
         notifier: &Arc<Notifier>,
     ) -> impl Fn() -> Situation + Send + Sync + use<> {
         let (common, objects) = (
-            Arc::clone(&self.lane.common),
-            Arc::clone(&self.lane.objects),
+            Arc::clone(&self.opened.lane.common),
+            Arc::clone(&self.opened.lane.objects),
         );
         let notifier = Arc::clone(notifier);
         move || {
@@ -43,7 +43,7 @@ impl Driver {
         &self,
         queue: Id<CompletionQueue>,
     ) -> impl Fn() -> Situation + Send + Sync + use<> {
-        let objects = Arc::clone(&self.lane.objects);
+        let objects = Arc::clone(&self.opened.lane.objects);
         move || {
             let found = objects.completion_queue(queue);
             let count = found.map_or(0, |queue| queue.len());

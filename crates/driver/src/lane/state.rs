@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use cm::Manager;
 use engine::{
-    AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id, Notify, Now,
-    Observation, SourcePort, Transmit, WindowLimits,
+    AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id,
+    MovingQueuePairs, Notify, Now, Observation, QpnRange, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
 use net::interface::{Interface, LinkState};
-use net::port_sharing::ReceivedPacket;
+use net::port_sharing::{NumberBlock, ReceivedPacket};
 use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
 use wire::{Gid, IcrcGenerator, PayloadBytes};
@@ -29,7 +29,7 @@ use crate::clock::now;
 use crate::cm_events::CmEvents;
 use crate::diagnostics::Problem;
 use crate::exit_notices::ExitNotices;
-use crate::lanes::{Common, FirstLane, LaneMessage};
+use crate::lanes::{Common, FirstLane, LaneMessage, Uses};
 use crate::options::{OpenError, OpenOptions};
 use crate::shortcut::Decision;
 use crate::simulation;
@@ -44,10 +44,19 @@ use unanswered::UnansweredRequests;
 /// often arrive together, so two do not count.
 const MAX_SPARSE: usize = 2;
 
+/// The numbers of a block.
+pub(crate) fn numbers_of(block: NumberBlock) -> QpnRange {
+    QpnRange {
+        first: block.first(),
+        count: 1 << block.bits(),
+    }
+}
+
 pub(crate) struct LaneState {
     host: Host,
     cm_events: CmEvents,
     task_timers: TaskTimers,
+    uses: Uses,
     exit_notices: ExitNotices,
     sockets: DeviceSockets,
     capture_and_faults: Option<CaptureAndFaults>,
@@ -153,6 +162,7 @@ impl LaneState {
             host,
             cm_events: CmEvents::new(device, options.explain),
             task_timers: TaskTimers::default(),
+            uses: Uses::default(),
             exit_notices: ExitNotices::default(),
             sockets,
             capture_and_faults,
@@ -287,6 +297,37 @@ impl LaneState {
 
     pub(crate) fn device_mut(&mut self) -> &mut Device {
         self.host.device_mut()
+    }
+
+    /// Who has used the groups of queues that this lane serves.
+    pub(crate) fn uses(&mut self) -> &mut Uses {
+        &mut self.uses
+    }
+
+    /// Takes the queue pairs of a part of the numbers out of this lane, for another one. `channels` are those of their
+    /// completion queues.
+    pub(crate) fn give(
+        &mut self,
+        part: NumberBlock,
+        channels: &[Arc<Notifier>],
+    ) -> MovingQueuePairs {
+        self.dispatch_events();
+        for channel in channels {
+            self.packet_wakeups.leave(channel);
+        }
+        self.sockets.give(part);
+        self.device_mut().give(numbers_of(part))
+    }
+
+    /// Takes over queue pairs of another lane.
+    pub(crate) fn adopt(&mut self, moving: MovingQueuePairs) {
+        self.device_mut().adopt(moving);
+        self.transmit(now());
+    }
+
+    /// The block of queue pair numbers, unless the device is simulated.
+    pub(crate) fn block(&self) -> Option<NumberBlock> {
+        self.sockets.block()
     }
 
     /// Notes that the program calls the device, which may change objects.

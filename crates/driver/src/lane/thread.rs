@@ -387,9 +387,9 @@ mod tests {
     fn a_wake_up_is_taken() {
         let driver = crate::Driver::open("127.58.93.1", &OpenOptions::default());
         let driver = driver.expect("a loopback address");
-        driver.lane.waker.wake();
+        driver.lane().waker.wake();
         let is_raised = || {
-            let waker = [Interest::readable(driver.lane.waker.as_fd())];
+            let waker = [Interest::readable(driver.lane().waker.as_fd())];
             !wait(&waker, Some(Duration::ZERO))
                 .expect("a descriptor")
                 .is_empty()
@@ -410,9 +410,9 @@ mod tests {
                 ..OpenOptions::default()
             };
             let driver = crate::Driver::open(address, &options).expect("a loopback address");
-            let later = driver.lane.epoch + 2 * PollBackoff::MAX;
-            driver.lane.polled.store(0, Ordering::Release);
-            is_polled(&driver.lane, later)
+            let later = driver.lane().epoch + 2 * PollBackoff::MAX;
+            driver.lane().polled.store(0, Ordering::Release);
+            is_polled(driver.lane(), later)
         };
         assert!(!is_left_to_program("127.58.93.11", None));
         let check = Some(crate::CheckOptions::default());
@@ -425,18 +425,18 @@ mod tests {
         let driver = crate::Driver::open("127.58.93.2", &OpenOptions::default());
         let driver = driver.expect("a loopback address");
         let timeout = now() + Duration::from_secs(20);
-        let is_parked = || driver.lane.thread_parked.load(Ordering::Acquire);
+        let is_parked = || driver.lane().thread_parked.load(Ordering::Acquire);
         let wait_until = |parked: bool| {
             while is_parked() != parked {
                 assert!(now() < timeout, "parked: {}", is_parked());
-                driver.lane.waker.wake();
+                driver.lane().waker.wake();
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
         wait_until(false);
-        driver.lane.sleepers.fetch_add(1, Ordering::AcqRel);
+        driver.lane().sleepers.fetch_add(1, Ordering::AcqRel);
         wait_until(true);
-        driver.lane.sleepers.fetch_sub(1, Ordering::AcqRel);
+        driver.lane().sleepers.fetch_sub(1, Ordering::AcqRel);
         wait_until(false);
     }
 
@@ -448,7 +448,7 @@ mod tests {
         let _channel = there.channel();
         there.driver.arm(there.completions, engine::Notify::Any);
         here.send_to(&there);
-        let lane = &there.driver.lane;
+        let lane = there.driver.lane();
         let timeout = now() + Duration::from_secs(20);
         loop {
             let now = now();
@@ -465,7 +465,7 @@ mod tests {
     /// An acknowledgement arrives through shared memory while a thread sleeps on the sockets. The
     /// program's poll receives it before that thread runs, and finds no completion.
     fn poll_before_the_sleeper_runs(there: &End) {
-        let lane = &there.driver.lane;
+        let lane = there.driver.lane();
         let before = lane.lock().arrivals();
         let queue = there.driver.polled_queue(there.completions);
         let queue = queue.expect("it exists");
@@ -484,7 +484,7 @@ mod tests {
     #[test]
     fn a_poll_that_takes_the_wake_up_of_the_thread_wakes_it() {
         let (_here, there) = End::pair_with_rings(["127.58.93.6", "127.58.93.7"]);
-        let lane = &there.driver.lane;
+        let lane = there.driver.lane();
         there.empty_sockets();
         let progress = make_progress(lane, lane.lock(), Duty::Everything, now());
         assert!(lane.lock().may_sleep());
@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn a_poll_that_takes_the_wake_up_of_an_application_thread_wakes_the_lane_s_thread() {
         let (_here, there) = End::pair_with_rings(["127.58.93.8", "127.58.93.9"]);
-        let lane = &there.driver.lane;
+        let lane = there.driver.lane();
         there.empty_sockets();
         lane.sleepers.fetch_add(1, Ordering::SeqCst);
         let mut state = lane.lock();
@@ -516,7 +516,7 @@ mod tests {
     fn a_poll_takes_no_wake_up_if_nobody_sleeps_on_the_sockets() {
         let (_here, there) = End::pair_with_rings(["127.58.93.10", "127.58.93.11"]);
         there.empty_sockets();
-        there.driver.lane.lock().sleep_deadline(now());
+        there.driver.lane().lock().sleep_deadline(now());
         poll_before_the_sleeper_runs(&there);
         assert!(!there.takes_wake_up());
     }
@@ -525,7 +525,7 @@ mod tests {
     #[test]
     fn a_thread_that_took_its_own_wake_up_prepares_its_sleep_again() {
         let (_here, there) = End::pair_with_rings(["127.58.93.12", "127.58.93.13"]);
-        let lane = &there.driver.lane;
+        let lane = there.driver.lane();
         there.empty_sockets();
         let mut progress = make_progress(lane, lane.lock(), Duty::Everything, now());
         assert!(spin_on_rings(lane, &mut progress, now()));
@@ -578,7 +578,7 @@ mod tests {
     #[test]
     fn a_program_that_armed_a_queue_awaits_it_outside_for_a_millisecond() {
         let driver = crate::Driver::without_thread("127.58.93.27");
-        let (lane, armed) = (&driver.lane, now());
+        let (lane, armed) = (driver.lane(), now());
         assert!(!lane.awaits_outside(armed));
         lane.end_standby(armed);
         assert!(lane.awaits_outside(armed + Duration::from_micros(999)));
@@ -591,7 +591,7 @@ mod tests {
         let end = End::without_thread("127.58.93.28");
         end.takes_wake_up();
         drop(Thread {
-            lane: Arc::clone(&end.driver.lane),
+            lane: Arc::clone(end.driver.lane()),
             handle: None,
         });
         assert!(end.takes_wake_up());
@@ -600,7 +600,7 @@ mod tests {
     #[test]
     fn only_a_program_that_polls_continuously_gets_the_lock_first() {
         let driver = crate::Driver::without_thread("127.58.93.29");
-        let (lane, start) = (&driver.lane, now() + Duration::from_secs(1));
+        let (lane, start) = (driver.lane(), now() + Duration::from_secs(1));
         assert!(!polls_continuously(lane, start), "it does not poll");
         lane.note_poll(start);
         assert!(polls_continuously(lane, start));

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use net::poll::PollSet;
 
@@ -20,9 +19,9 @@ use crate::waiting::wait_set::WaitSet;
 pub struct Notifier {
     descriptor: Arc<Descriptor>,
     waiting: Arc<WaitSet>,
-    /// The lane of the last completion queue that got this channel: a thread that waits for it sleeps on the sockets of
-    /// this lane.
-    lane: AtomicUsize,
+    /// The group of the first completion queue of this channel that has one: a thread that waits for the channel sleeps on
+    /// the sockets of its lane.
+    group: OnceLock<usize>,
 }
 
 /// The notifications and their descriptor.
@@ -92,16 +91,17 @@ impl Notifier {
                 state: Mutex::default(),
             }),
             waiting: Arc::default(),
-            lane: AtomicUsize::new(0),
+            group: OnceLock::new(),
         }
     }
 
-    pub(crate) fn lane(&self) -> usize {
-        self.lane.load(Ordering::Acquire)
+    pub(crate) fn group(&self) -> Option<usize> {
+        self.group.get().copied()
     }
 
-    pub(crate) fn set_lane(&self, index: usize) {
-        self.lane.store(index, Ordering::Release);
+    /// Sets the group, unless the channel has one.
+    pub(crate) fn set_group(&self, index: usize) {
+        let _ = self.group.set(index);
     }
 
     /// Adds a notification and wakes all waiters as soon as this thread holds no lane's lock.

@@ -115,6 +115,16 @@ impl PacketWakeups {
         }
     }
 
+    /// Ends the packet wake-ups of a channel that another lane serves from now on. Its program may have been woken.
+    pub(crate) fn leave(&mut self, notifier: &Arc<Notifier>) {
+        if self.belong_to(notifier) {
+            if notifier.has_promise_open() {
+                notifier.keep_promise();
+            }
+            self.remove();
+        }
+    }
+
     /// The notifier of the channel with packet wake-ups, if it still exists.
     fn notifier(&self) -> Option<Arc<Notifier>> {
         self.channel

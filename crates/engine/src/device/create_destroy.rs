@@ -14,6 +14,7 @@ use crate::memory::{
 use crate::object_counts::ObjectCounts;
 use crate::object_error::ObjectError;
 use crate::observation::{Observation, QueuePairSizes};
+use crate::qpn_range::QpnRange;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair_init::QueuePairInit;
 use crate::receive_queue::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
@@ -372,15 +373,26 @@ impl Device {
         Ok(())
     }
 
-    /// Creates a queue pair in the reset state.
+    /// Creates a queue pair in the reset state. It may get any number of the device, so the device
+    /// [gives](Self::can_give) none away after this.
     pub fn create_queue_pair(&mut self, init: QueuePairInit) -> Result<Qpn, ObjectError> {
+        self.keeps_numbers |= init.kind != QueuePairType::Management;
+        self.create_queue_pair_in(self.queue_pairs.space(), init)
+    }
+
+    /// Creates a queue pair in the reset state, with one of these numbers of the device. There must be a power of two of them.
+    pub fn create_queue_pair_in(
+        &mut self,
+        numbers: QpnRange,
+        init: QueuePairInit,
+    ) -> Result<Qpn, ObjectError> {
         check_queue_pair(&init)?;
         let attached = self.state.objects.tables().attach(&init)?;
         let settings = self.settings;
         let make = |number| QueuePair::new(number, init, attached, settings);
         let number = match init.kind {
             QueuePairType::Management => self.queue_pairs.insert_management(make),
-            _ => self.queue_pairs.insert(make),
+            _ => self.queue_pairs.insert(numbers, &self.given, make),
         };
         let Some(number) = number else {
             self.state.objects.tables().detach(&init);

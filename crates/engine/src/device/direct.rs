@@ -29,6 +29,7 @@ impl Device {
         let own_delivery = OwnDelivery {
             gids: &self.gids,
             numbers: self.queue_pairs.space(),
+            given: &self.given,
         };
         let is_own = own_delivery.includes(&request.route, request.receiver);
         if !is_own || request.receiver == number {

@@ -12,6 +12,9 @@ use crate::random::Random;
 /// ended connection for some seconds and would mistake a new queue pair of the same number for it.
 const MAX_QUARANTINED: u32 = 4096;
 
+/// How many numbers are drawn for a new queue pair. If five of eight numbers are taken, one of a trillion series finds none.
+const MAX_DRAWS: usize = 64;
+
 /// The state of a number: one of these values, or the slot of its queue pair plus [`FIRST_SLOT`].
 /// All numbers start as [`NEVER_USED`], which is zero, so the system allocates memory only for the
 /// parts of the range that are used.
@@ -73,38 +76,48 @@ impl QueuePairs {
         self.slots.len() - self.free_slots.len()
     }
 
-    /// Creates a queue pair with a new number. Returns `None` if the maximum is reached.
-    pub(super) fn insert(&mut self, make: impl FnOnce(Qpn) -> QueuePair) -> Option<Qpn> {
+    /// Creates a queue pair with a new number of a part of the range. Returns `None` if the maximum is reached.
+    pub(super) fn insert(
+        &mut self,
+        numbers: QpnRange,
+        given: &[QpnRange],
+        make: impl FnOnce(Qpn) -> QueuePair,
+    ) -> Option<Qpn> {
         if self.numbered() >= self.capacity() as usize {
             return None;
         }
-        let offset = self.draw();
-        let number = Qpn::new(self.space.first + offset);
+        let number = self.draw(numbers, given)?;
+        self.put(Box::new(make(number)));
+        Some(number)
+    }
+
+    /// Adds a queue pair that has a number of the range, which is free.
+    pub(super) fn put(&mut self, queue_pair: Box<QueuePair>) {
+        let number = queue_pair.number();
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        self.number_states[offset as usize] = FIRST_SLOT + slot;
-        self.slots[slot as usize] = Some(Box::new(make(number)));
-        Some(number)
+        self.set_state(number, FIRST_SLOT + slot);
+        self.slots[slot as usize] = Some(queue_pair);
     }
 
-    /// Draws a free number, as an offset in the range.
+    /// Draws a free number. `None` if most of these are in use.
     ///
-    /// Fewer than half of the usable numbers are in use and at most an eighth is quarantined, so a
+    /// Of the whole range fewer than half of the usable numbers are in use and at most an eighth is quarantined, so a
     /// few draws find a free one.
-    fn draw(&mut self) -> u32 {
-        let bits = self.space.count.trailing_zeros();
-        loop {
-            let offset = match bits {
-                0 => 0,
-                bits => self.random.bits(bits),
-            };
-            let is_free = matches!(self.number_states[offset as usize], NEVER_USED | RELEASED);
-            if is_free && !RESERVED.contains(&Qpn::new(self.space.first + offset)) {
-                return offset;
-            }
-        }
+    fn draw(&mut self, numbers: QpnRange, given: &[QpnRange]) -> Option<Qpn> {
+        let bits = numbers.count.trailing_zeros();
+        let mut draws = (0..MAX_DRAWS).map(|_| match bits {
+            0 => Qpn::new(numbers.first),
+            bits => Qpn::new(numbers.first + self.random.bits(bits)),
+        });
+        draws.find(|number| {
+            let state = self.space.offset(*number).map(|at| self.number_states[at]);
+            matches!(state, Some(NEVER_USED | RELEASED))
+                && !RESERVED.contains(number)
+                && !given.iter().any(|given| given.contains(*number))
+        })
     }
 
     pub(super) fn insert_management(&mut self, make: impl FnOnce(Qpn) -> QueuePair) -> Option<Qpn> {
@@ -142,8 +155,22 @@ impl QueuePairs {
         self.slots[slot].take()
     }
 
+    /// Removes a queue pair whose number another device uses from now on.
+    pub(super) fn take(&mut self, number: Qpn) -> Option<Box<QueuePair>> {
+        let slot = self.slot(number)?;
+        self.free_slots.push(slot as u32);
+        self.set_state(number, RELEASED);
+        self.slots[slot].take()
+    }
+
+    /// The quarantined ones of these numbers.
+    pub(super) fn quarantined_in(&self, numbers: QpnRange) -> Vec<Qpn> {
+        let quarantined = self.quarantined.iter().copied();
+        quarantined.filter(|it| numbers.contains(*it)).collect()
+    }
+
     /// Keeps a released number out of use until enough others have been released.
-    fn quarantine(&mut self, number: Qpn) {
+    pub(super) fn quarantine(&mut self, number: Qpn) {
         self.set_state(number, QUARANTINED);
         self.quarantined.push_back(number);
         let most = MAX_QUARANTINED.min(self.space.usable() / 8);

@@ -79,6 +79,16 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Enters another device. Packets leave from its sockets, which have other ports.
+    pub(crate) fn enter_device(&mut self, gids: &GidTable) {
+        (self.queued, self.scheduled) = (false, None);
+        if self.link.is_some()
+            && let Ok(link) = self.link_for(&self.attributes, gids)
+        {
+            self.link = Some(link);
+        }
+    }
+
     fn link_for(&self, attributes: &Attributes, gids: &GidTable) -> Result<PeerRoute, ModifyError> {
         let missing = |attribute| ModifyError::OutOfRange { attribute };
         let path = attributes.path.ok_or(missing(Attribute::PATH))?;

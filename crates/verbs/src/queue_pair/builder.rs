@@ -224,7 +224,12 @@ impl QueuePairBuilder {
 
     fn create_in_software(&self, depth: Depth) -> Result<Object, ObjectError> {
         let (first, domain) = self.domain.software("queue pairs")?;
-        let driver = first.lane_for_queue_pair(self.completions.driver().ok_or(OTHER_DEVICE)?);
+        let handle = |queue: &'_ CompletionQueue| queue.driver().cloned().ok_or(OTHER_DEVICE);
+        let (sends, receives) = (
+            handle(&self.completions)?,
+            handle(&self.receive_completions)?,
+        );
+        let driver = first.for_queue_pair(&sends, &receives);
         let id = |queue: &CompletionQueue| queue.id().ok_or(OTHER_DEVICE);
         let shared = self
             .shared
@@ -244,7 +249,7 @@ impl QueuePairBuilder {
             max_inline: self.sizes.inline.unwrap_or(DEFAULT_INLINE),
             ..QueuePairInit::new(self.kind, domain, id(&self.completions)?)
         };
-        let number = driver.call(|device| device.create_queue_pair(init))?;
+        let number = driver.create_queue_pair(init)?;
         Ok(Object::Software { driver, number })
     }
 

@@ -110,7 +110,7 @@ mod tests {
         };
         let driver = Driver::open("127.58.94.1", &options).expect("a loopback address");
         let transmit = packet_of(IpAddr::from([127, 58, 94, 1]));
-        let mut state = driver.lane.lock();
+        let mut state = driver.lane().lock();
         for _ in 0..=MAX_UNSENDABLE {
             state.note_unsent(&transmit, SendError::Full { sent: 0 });
         }
@@ -121,7 +121,7 @@ mod tests {
     fn every_refused_packet_is_counted() {
         let driver = Driver::without_thread("127.58.94.12");
         let transmit = packet_of(IpAddr::from([127, 58, 94, 12]));
-        let mut state = driver.lane.lock();
+        let mut state = driver.lane().lock();
         for _ in 0..3 {
             state.note_unsent(&transmit, SendError::Full { sent: 0 });
         }

@@ -365,7 +365,7 @@ mod tests {
         there.connect(&here);
         here.send_to(&there);
 
-        let mut state = there.driver.lane.lock();
+        let mut state = there.driver.lane().lock();
         let queue = state.device_mut().completion_queue(there.completions);
         let queue = queue.expect("it exists");
         while state.progress_for(now(), &queue).is_none() {}
@@ -382,7 +382,7 @@ mod tests {
         here.connect(&there);
         there.connect(&here);
         here.send_to(&there);
-        while there.driver.lane.lock().progress_by_rings(now()) == 0 {}
+        while there.driver.lane().lock().progress_by_rings(now()) == 0 {}
         let timeout = now() + Duration::from_secs(20);
         let queue = here.driver.polled_queue(here.completions);
         let queue = queue.expect("it exists");
@@ -403,7 +403,7 @@ mod tests {
         there.driver.arm(there.completions, engine::Notify::Any);
         there.empty_sockets();
         (0..16).for_each(|_| here.write_nothing());
-        let mut state = there.driver.lane.lock();
+        let mut state = there.driver.lane().lock();
         let queue = state.device_mut().completion_queue(there.completions);
         let queue = queue.expect("it exists");
         poll(&mut state, &queue, &Awaited::Notification(&channel));
@@ -428,7 +428,7 @@ mod tests {
         there.empty_sockets();
         let queue = there.driver.polled_queue(there.completions);
         let queue = queue.expect("it exists");
-        let spins = &there.driver.lane.outside_spins;
+        let spins = &there.driver.lane().outside_spins;
         assert!(there.driver.poll_without_yield(&queue).is_none());
         assert!(spins.is_worthwhile(), "no poll of an unarmed queue spins");
         there.driver.arm(there.completions, engine::Notify::Any);
@@ -459,7 +459,7 @@ mod tests {
         here.send_to(&there);
         assert!(there.has_readable_socket(timeout), "the packet arrives");
         // A poll that spins before the wait would find it.
-        there.driver.lane.outside_spins.note(false);
+        there.driver.lane().outside_spins.note(false);
         assert!(poll().is_none() && there.has_readable_socket(Duration::ZERO));
         assert!(poll().is_some(), "the program goes on polling");
         here.send_to(&there);
@@ -471,7 +471,7 @@ mod tests {
     #[test]
     fn packets_that_wait_are_sent_with_the_next_ones() {
         let end = End::without_thread("127.58.91.5");
-        let mut state = end.driver.lane.lock();
+        let mut state = end.driver.lane().lock();
         state.sockets.stall(now());
         let retry_at = state.next_deadline().expect("a retry");
         state.transmit(retry_at);
@@ -481,7 +481,7 @@ mod tests {
     #[test]
     fn counters_are_published_when_they_are_due() {
         let end = End::without_thread("127.58.91.6");
-        let mut state = end.driver.lane.lock();
+        let mut state = end.driver.lane().lock();
         let later = now() + Duration::from_secs(1);
         assert!(state.statistics.is_due(&later.into()));
         state.publish_statistics(&later.into());
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_post_within_the_device_does_not_read_the_clock() {
         let (here, there) = ends_of_one_device("127.58.91.9", Shortcut::Always);
-        let mut state = here.driver.lane.lock();
+        let mut state = here.driver.lane().lock();
         let receive = ReceiveRequest::new(1, []);
         let posted = state.device_mut().post_receive(there.number, receive);
         posted.expect("room");
@@ -524,7 +524,7 @@ mod tests {
     #[test]
     fn a_device_that_no_longer_sends_is_not_woken_to_check_the_loopback_interface() {
         let (here, _there) = ends_of_one_device("127.58.91.10", Shortcut::Auto);
-        let mut state = here.driver.lane.lock();
+        let mut state = here.driver.lane().lock();
         state.progress(now() + Duration::from_secs(1));
         assert_eq!(state.shortcut.deadline(), None);
     }
@@ -532,7 +532,7 @@ mod tests {
     #[test]
     fn a_link_that_goes_down_is_published() {
         let end = End::without_thread("127.58.91.7");
-        let mut state = end.driver.lane.lock();
+        let mut state = end.driver.lane().lock();
         state.publish_statistics(&(now() + Duration::from_secs(1)).into());
         assert_eq!(state.statistics_deadline(), None, "all is published");
         state.update_interfaces(&[]);
@@ -548,7 +548,7 @@ mod tests {
         );
         here.connect(&there);
         there.connect(&here);
-        let mut state = here.driver.lane.lock();
+        let mut state = here.driver.lane().lock();
         state.shortcut.note_needed();
         state.progress(now());
         assert!(
@@ -557,7 +557,7 @@ mod tests {
         );
         drop(state);
         here.send_to(&there);
-        let state = here.driver.lane.lock();
+        let state = here.driver.lane().lock();
         assert!(
             !state.shortcut.is_due(&now().into()),
             "a post has checked it"
@@ -567,7 +567,7 @@ mod tests {
     #[test]
     fn a_poll_checks_who_uses_loopback_for_the_next_post() {
         let end = End::without_thread("127.58.91.13");
-        let mut state = end.driver.lane.lock();
+        let mut state = end.driver.lane().lock();
         let queue = state.device_mut().completion_queue(end.completions);
         let queue = queue.expect("it exists");
         state.shortcut.note_needed();
@@ -582,7 +582,7 @@ mod tests {
             ..OpenOptions::default()
         };
         let driver = Driver::open("127.58.91.8", &options).expect("a loopback address");
-        let state = driver.lane.lock();
+        let state = driver.lane().lock();
         assert!(!state.sockets.segmentation() && !state.segmentation);
     }
 
@@ -598,7 +598,7 @@ mod tests {
         there.connect(&here);
         let address = "127.58.91.10".parse().expect("an address");
         let path = || {
-            let state = here.driver.lane.lock();
+            let state = here.driver.lane().lock();
             state.sockets.packet_path(address, there.number)
         };
         assert_eq!(path(), PacketPath::Sockets, "nothing was sent");

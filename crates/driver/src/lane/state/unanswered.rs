@@ -199,7 +199,7 @@ mod tests {
 
     fn ids() -> [Id; 2] {
         let driver = Driver::without_thread("127.58.95.9");
-        let mut state = driver.lane.lock();
+        let mut state = driver.lane().lock();
         [(); 2].map(|()| {
             let manager = state.manager();
             let id = manager.create_id(PortSpace::Tcp, ServiceType::ReliableConnection);

@@ -1,0 +1,540 @@
+//! Groups of queues that stay together, and the lane that serves each of them.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use engine::{ObjectError, QueuePairInit};
+use net::port_sharing::NumberBlock;
+use parking_lot::Mutex;
+use wire::Qpn;
+
+use super::{Driver, Opened};
+use crate::lane::state::numbers_of;
+use crate::lane::thread::Thread;
+use crate::lane::{Lane, Locked};
+use crate::lanes::{FirstLane, MAX_GROUPS};
+use crate::options::{OpenError, OpenOptions};
+use crate::waiting::notifier::Notifier;
+
+/// The groups of an open device.
+pub(super) struct Groups {
+    /// At least one. The first lane always serves the first one.
+    groups: Vec<Group>,
+    /// How many queues have chosen a group in turn.
+    chosen: AtomicUsize,
+}
+
+struct Group {
+    /// Its part of the queue pair numbers; `None` if the device has only one group.
+    part: Option<NumberBlock>,
+    place: AtomicU8,
+    /// Its own lane, once it has one.
+    own: OnceLock<OwnLane>,
+    /// The channels of its completion queues.
+    channels: Mutex<Vec<Weak<Notifier>>>,
+}
+
+struct OwnLane {
+    lane: Arc<Lane>,
+    _thread: Thread,
+}
+
+/// [`Group::place`]: in the first lane.
+const SHARED: u8 = 0;
+/// It should get a lane of its own.
+const DUE: u8 = 1;
+/// It stays where it is now: in the first lane, in its own, or on the way.
+const STAYS: u8 = 2;
+
+impl Groups {
+    /// Captures, faults and the checker need all packets in one order, so there is one lane then.
+    pub(super) fn new(lane: &Lane, options: &OpenOptions) -> Self {
+        let in_one_order =
+            options.capture.is_some() || options.faults.is_some() || options.check.is_some();
+        let block = lane.lock().block().filter(|_| !in_one_order);
+        let wanted = options.lanes.clamp(1, MAX_GROUPS);
+        let parts = block.map_or(Vec::new(), |block| divide(block, wanted));
+        let group = |part| Group {
+            part,
+            place: AtomicU8::new(SHARED),
+            own: OnceLock::new(),
+            channels: Mutex::default(),
+        };
+        let groups = match parts.len() {
+            0 | 1 => vec![group(None)],
+            _ => parts.into_iter().map(|part| group(Some(part))).collect(),
+        };
+        Self {
+            groups,
+            chosen: AtomicUsize::new(0),
+        }
+    }
+
+    fn choose(&self) -> usize {
+        self.chosen.fetch_add(1, Ordering::Relaxed) % self.groups.len()
+    }
+
+    fn own_lane(&self, group: usize) -> Option<&Arc<Lane>> {
+        self.groups.get(group)?.own.get().map(|own| &own.lane)
+    }
+
+    /// The lanes beside the first.
+    pub(super) fn own_lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        let own = self.groups.iter().filter_map(|group| group.own.get());
+        own.map(|own| &own.lane)
+    }
+}
+
+/// Equal parts of a block, at most as many as wanted. Fewer if they would be too small.
+fn divide(block: NumberBlock, wanted: usize) -> Vec<NumberBlock> {
+    let bits = block.bits() - wanted.next_power_of_two().ilog2().min(block.bits());
+    let bits = bits.max(NumberBlock::LEAST_BITS);
+    let parts = (0..wanted as u32).map_while(|index| block.part(index, bits));
+    parts.collect()
+}
+
+impl Group {
+    /// Keeps the group where it is.
+    fn stay(&self) {
+        self.place.store(STAYS, Ordering::Relaxed);
+    }
+
+    fn channels(&self) -> Vec<Arc<Notifier>> {
+        let mut channels = self.channels.lock();
+        channels.retain(|it| it.strong_count() > 0);
+        channels.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Driver {
+    /// How many lanes the device may have. Programs that spread completion queues over the vectors of a device get a
+    /// group for each.
+    #[must_use]
+    pub fn max_lanes(&self) -> usize {
+        self.opened.groups.groups.len()
+    }
+
+    /// Which lane serves this now. The first is 0.
+    #[must_use]
+    pub fn lane_number(&self) -> usize {
+        let group = self.group.get().copied().unwrap_or(0);
+        self.opened.groups.own_lane(group).map_or(0, |_| group)
+    }
+
+    /// The handle for a new completion queue. `wanted` is the group it gets; without that, the first queue pair decides.
+    #[must_use]
+    pub fn for_completion_queue(self: &Arc<Self>, wanted: Option<usize>) -> Arc<Self> {
+        let count = self.opened.groups.groups.len();
+        if count == 1 {
+            return Arc::clone(self);
+        }
+        let group = wanted.map(|wanted| wanted % count);
+        Arc::new(Self {
+            opened: Arc::clone(&self.opened),
+            group: group.map_or_else(OnceLock::new, OnceLock::from),
+            channel: OnceLock::new(),
+        })
+    }
+
+    /// The handle for a new queue pair: that of its send completion queue. Both of its completion queues, and all queues of
+    /// a channel, belong to one group, because one thread probably uses them. If a queue belongs to another device, this is
+    /// the result, and the engine reports the queue as unknown.
+    #[must_use]
+    pub fn for_queue_pair(self: &Arc<Self>, sends: &Arc<Self>, receives: &Arc<Self>) -> Arc<Self> {
+        let ends = [sends, receives];
+        if !ends.iter().all(|it| Arc::ptr_eq(&self.opened, &it.opened)) {
+            return Arc::clone(self);
+        }
+        let known = ends.iter().find_map(|it| it.known_group());
+        let group = known.unwrap_or_else(|| self.opened.groups.choose());
+        for end in ends {
+            end.enter_group(group);
+        }
+        Arc::clone(sends)
+    }
+
+    /// The group that this handle has, or must have because of its channel.
+    fn known_group(&self) -> Option<usize> {
+        let of_channel = || self.channel.get().and_then(|channel| channel.group());
+        self.group.get().copied().or_else(of_channel)
+    }
+
+    /// Enters a group, unless this handle has another one. Then both groups stay where they are.
+    pub(super) fn enter_group(&self, group: usize) {
+        let groups = &self.opened.groups.groups;
+        let ours = *self.group.get_or_init(|| group);
+        if ours != group {
+            groups[ours].stay();
+            groups[group].stay();
+        }
+        if let Some(channel) = self.channel.get() {
+            channel.set_group(ours);
+            groups[ours].channels.lock().push(Arc::downgrade(channel));
+        }
+    }
+
+    /// Creates a queue pair, with a number of its group.
+    pub fn create_queue_pair(&self, init: QueuePairInit) -> Result<Qpn, ObjectError> {
+        if self.group.get().is_none() {
+            self.enter_group(self.opened.groups.choose());
+        }
+        let group = &self.opened.groups.groups[self.group.get().copied().unwrap_or(0)];
+        self.call_without_transmit(|device| {
+            let in_part = |part| device.create_queue_pair_in(numbers_of(part), init);
+            match group.part.map(in_part) {
+                Some(Err(ObjectError::Exhausted)) | None => device.create_queue_pair(init),
+                Some(created) => created,
+            }
+        })
+    }
+
+    /// The lane that serves this now. It may be another one later: see [`lock`](Self::lock).
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
+        let group = self.group.get().copied().unwrap_or(0);
+        let own = self.opened.groups.own_lane(group);
+        own.unwrap_or(&self.opened.lane)
+    }
+
+    /// The lane that serves a channel now.
+    pub(super) fn lane_of(&self, notifier: &Notifier) -> &Arc<Lane> {
+        let group = notifier.group().unwrap_or(0);
+        let own = self.opened.groups.own_lane(group);
+        own.unwrap_or(&self.opened.lane)
+    }
+
+    /// Runs `work` for each lane.
+    pub(super) fn for_lanes(&self, work: impl FnMut(&Arc<Lane>)) {
+        let first = std::iter::once(&self.opened.lane);
+        first.chain(self.opened.groups.own_lanes()).for_each(work);
+    }
+
+    /// Sends deferred acknowledgements of all lanes.
+    pub fn flush(&self) {
+        if !self.is_inherited() {
+            self.for_lanes(Lane::flush);
+        }
+    }
+
+    /// Takes the lock of the lane that serves this, for the program.
+    pub(super) fn lock(&self) -> Locked<'_> {
+        self.move_if_due();
+        loop {
+            let lane = self.lane();
+            let state = lane.lock();
+            // Under the lock, it does not move.
+            if Arc::ptr_eq(lane, self.lane()) {
+                return self.note_use(state);
+            }
+        }
+    }
+
+    /// As [`lock`](Self::lock), unless another thread has the lock.
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+        self.move_if_due();
+        let lane = self.lane();
+        let state = lane.try_lock()?;
+        Arc::ptr_eq(lane, self.lane()).then(|| self.note_use(state))
+    }
+
+    fn note_use<'s>(&self, mut state: Locked<'s>) -> Locked<'s> {
+        let groups = &self.opened.groups.groups;
+        if groups.len() > 1
+            && let Some(index) = self.group.get()
+            && let group = &groups[*index]
+            && (*index == 0 || group.place.load(Ordering::Relaxed) == SHARED)
+            && state.uses().note(*index)
+            && *index > 0
+        {
+            group.place.store(DUE, Ordering::Relaxed);
+        }
+        state
+    }
+
+    #[inline]
+    fn move_if_due(&self) {
+        if let Some(index) = self.group.get()
+            && let group = &self.opened.groups.groups[*index]
+            && group.place.load(Ordering::Relaxed) == DUE
+        {
+            self.opened.move_to_own_lane(*index, group);
+        }
+    }
+}
+
+impl Opened {
+    /// Moves a group to a lane of its own. If that fails, for example because the process may open no more files, the
+    /// first lane continues to serve it.
+    #[cold]
+    fn move_to_own_lane(&self, index: usize, group: &Group) {
+        let taken = group.place.swap(STAYS, Ordering::Relaxed);
+        if taken == DUE
+            && let Some(part) = group.part
+        {
+            let _ = self.try_to_move(index, group, part);
+        }
+    }
+
+    fn try_to_move(&self, index: usize, group: &Group, part: NumberBlock) -> Result<(), OpenError> {
+        if !self.lane.lock().device_mut().can_give(numbers_of(part)) {
+            return Ok(());
+        }
+        let first = FirstLane {
+            other: index,
+            part,
+            common: Arc::clone(&self.lane.common),
+            objects: Arc::clone(&self.lane.objects),
+        };
+        let lane = Driver::create_lane(&self.device, &self.options, Some(&first))?;
+        // From here on packets of the group arrive at the new lane. They wait until its queue pairs are there.
+        let mut state = lane.lock();
+        let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
+        let mut before = self.lane.lock();
+        if before.device_mut().can_give(numbers_of(part)) {
+            state.adopt(before.give(part, &group.channels()));
+            let _ = group.own.set(OwnLane {
+                lane: Arc::clone(&lane),
+                _thread: thread,
+            });
+        }
+        drop(before);
+        drop(state);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::CheckOptions;
+    use crate::driver::connected_end::End;
+    use crate::lanes::LaneMessage;
+    use crate::rdma_cm::{Event, EventChannel, EventKind, Parameters, PortSpace};
+
+    /// Long enough for a loaded machine.
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    /// Another lane of a device. Only the test serves it.
+    fn lane_without_thread(first: &Driver) -> End {
+        let options = OpenOptions::default();
+        let whole = first.lane().lock().block().expect("a real device");
+        let taken = FirstLane {
+            other: 1,
+            part: whole
+                .part(1, NumberBlock::LEAST_BITS)
+                .expect("large enough"),
+            common: Arc::clone(&first.lane().common),
+            objects: Arc::clone(&first.lane().objects),
+        };
+        let lane = Driver::create_lane(first.device(), &options, Some(&taken)).expect("room");
+        let lane = Driver::over(lane, first.device().clone(), &options, None);
+        End::of(Arc::new(lane))
+    }
+
+    /// A program must see the last message of a peer before the disconnection.
+    #[test]
+    fn disconnection_waits_until_other_lanes_have_received() {
+        let first = Driver::without_thread("127.58.93.21");
+        let (lane, peer) = (lane_without_thread(&first), End::open("127.58.93.22"));
+        lane.connect(&peer);
+        peer.connect(&lane);
+        peer.send_to(&lane);
+        let objects = &first.lane().objects;
+        let completions = objects.completion_queue(lane.completions).expect("room");
+        assert!(completions.is_empty(), "nobody has received it yet");
+        first
+            .lane()
+            .common
+            .deliver(vec![LaneMessage::Disconnecting]);
+        assert!(!completions.is_empty());
+    }
+
+    fn expect(channel: &EventChannel) -> Event {
+        channel.wait_for(TIMEOUT).expect("an event")
+    }
+
+    /// The confirmation of the client (RTU) is lost, and the queue pair of the server is ready to receive: then the first
+    /// packet confirms the connection. Its lane has no connection manager.
+    #[test]
+    fn first_packet_in_another_lane_confirms_the_connection() {
+        let lanes = OpenOptions {
+            lanes: 2,
+            ..OpenOptions::default()
+        };
+        let faults = OpenOptions {
+            faults: Some("drop:cm=RTU".into()),
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.24", &lanes).expect("a loopback address");
+        let server = End::of(in_own_lane(&first, 1));
+        assert_eq!(server.driver.lane_number(), 1);
+        let client = Driver::open("127.58.93.25", &faults).expect("a loopback address");
+        let client = End::of(client);
+        let channels = [(); 2].map(|()| EventChannel::new().expect("a descriptor"));
+        let [listener, asking] = [0, 1].map(|end| channels[end].create_id(PortSpace::Tcp));
+        let Ok(()) = listener.choose(Arc::clone(&first));
+        let Ok(()) = asking.choose(Arc::clone(&client.driver));
+        let address = "127.58.93.24:7471".parse().expect("an address");
+        listener.bind(address).expect("a free port");
+        listener.listen(1).expect("it is bound");
+        asking
+            .bind("127.58.93.25:0".parse().expect("an address"))
+            .expect("a port");
+        asking
+            .resolve_address(None, address, TIMEOUT)
+            .expect("it is bound");
+        assert_eq!(expect(&channels[1]).kind, EventKind::AddressResolved);
+        asking.resolve_route(TIMEOUT).expect("it has an address");
+        assert_eq!(expect(&channels[1]).kind, EventKind::RouteResolved);
+        asking
+            .connect(&Parameters::new(client.number))
+            .expect("it has a route");
+        let accepted = expect(&channels[0]).request.expect("a request");
+        server.connect_to_receive(&client);
+        client.connect(&server);
+        accepted
+            .accept(&Parameters::new(server.number))
+            .expect("it is asked");
+        let EventKind::ConnectResponse(_) = expect(&channels[1]).kind else {
+            panic!("not accepted");
+        };
+        asking.establish().expect("it is accepted");
+        client.send_to(&server);
+        assert_eq!(expect(&channels[0]).kind, EventKind::Established);
+    }
+
+    /// A handle of a group that has its own lane.
+    fn in_own_lane(first: &Arc<Driver>, group: usize) -> Arc<Driver> {
+        let handle = first.for_completion_queue(Some(group));
+        let groups = &first.opened.groups.groups;
+        groups[group].place.store(DUE, Ordering::Relaxed);
+        handle.call(|_| ());
+        handle
+    }
+
+    #[test]
+    fn work_for_all_lanes_is_done_once_for_each() {
+        let options = OpenOptions {
+            lanes: 3,
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.26", &options).expect("a loopback address");
+        let visited = || {
+            let mut visited = Vec::new();
+            first.for_lanes(|lane| visited.push(Arc::as_ptr(lane)));
+            visited
+        };
+        assert_eq!(visited(), [Arc::as_ptr(first.lane())]);
+        let second = in_own_lane(&first, 1);
+        assert_eq!(visited(), [first.lane(), second.lane()].map(Arc::as_ptr));
+    }
+
+    #[test]
+    fn a_group_stays_in_the_first_lane_if_no_other_can_be_opened() {
+        let options = OpenOptions {
+            lanes: 2,
+            ..OpenOptions::default()
+        };
+        let mut first = Driver::open("127.58.93.23", &options).expect("a loopback address");
+        // As if the process had no descriptors left: no socket of this address can be opened.
+        let driver = Arc::get_mut(&mut first).expect("nobody else uses it");
+        let opened = Arc::get_mut(&mut driver.opened).expect("nobody else uses it");
+        let missing = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        for entry in &mut opened.device.gids {
+            entry.address = missing;
+        }
+        let handle = in_own_lane(&first, 1);
+        assert_eq!(handle.lane_number(), 0);
+        let queue = handle.call(|device| device.create_completion_queue(8));
+        let queue = handle
+            .polled_queue(queue.expect("room"))
+            .expect("it exists");
+        assert!(handle.poll(&queue).is_none());
+    }
+
+    #[test]
+    fn queues_of_a_queue_pair_and_of_a_channel_share_a_group() {
+        let options = OpenOptions {
+            lanes: 4,
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.27", &options).expect("a loopback address");
+        let queue = || first.for_completion_queue(None);
+        let group = |queue: &Arc<Driver>| queue.group.get().copied();
+        let [sends, receives, other] = [queue(), queue(), queue()];
+        assert_eq!(group(&sends), None, "nothing decides it");
+        let number = first.for_queue_pair(&sends, &receives);
+        assert!(Arc::ptr_eq(&number, &sends));
+        assert_eq!([group(&sends), group(&receives)], [Some(0); 2]);
+        let _ = first.for_queue_pair(&other, &other);
+        assert_eq!(group(&other), Some(1), "in turn");
+        let channel = Arc::new(Notifier::new().expect("a descriptor"));
+        let id = first.call(|device| device.create_completion_queue(8));
+        let id = id.expect("room");
+        let [one, two] = [queue(), queue()];
+        for queue in [&one, &two] {
+            queue.set_notifier(id, &channel, 7);
+        }
+        let _ = first.for_queue_pair(&one, &one);
+        let _ = first.for_queue_pair(&two, &two);
+        assert_eq!([group(&one), group(&two)], [Some(2); 2]);
+        assert_eq!(channel.group(), Some(2));
+        // A queue pair between groups keeps both where they are.
+        let _ = first.for_queue_pair(&other, &two);
+        let moved = [1, 2].map(|group| in_own_lane_if_free(&first, group));
+        assert_eq!(moved, [0, 0]);
+    }
+
+    /// The lane of a group after its uses ask for one of its own.
+    fn in_own_lane_if_free(first: &Arc<Driver>, group: usize) -> usize {
+        let asked = &first.opened.groups.groups[group].place;
+        let _ = asked.compare_exchange(SHARED, DUE, Ordering::Relaxed, Ordering::Relaxed);
+        let handle = first.for_completion_queue(Some(group));
+        handle.call(|_| ());
+        handle.lane_number()
+    }
+
+    #[test]
+    fn captures_faults_checks_and_simulations_have_one_lane() {
+        let usual = OpenOptions {
+            lanes: 4,
+            ..OpenOptions::default()
+        };
+        let lane = Driver::without_thread("127.58.93.28");
+        let count = |options: &OpenOptions| Groups::new(lane.lane(), options).groups.len();
+        assert_eq!(count(&usual), 4);
+        let changes: [fn(&mut OpenOptions); 4] = [
+            |options| options.capture = Some("packets.pcapng".into()),
+            |options| options.faults = Some("drop=1%".into()),
+            |options| options.check = Some(CheckOptions::default()),
+            |options| options.lanes = 0,
+        ];
+        for change in changes {
+            let mut options = usual.clone();
+            change(&mut options);
+            assert_eq!(count(&options), 1);
+        }
+    }
+
+    #[test]
+    fn a_block_is_divided_into_as_many_parts_as_fit() {
+        let parts = |bits, wanted| {
+            let block = NumberBlock::new(1 << 18, bits).expect("aligned");
+            let parts = divide(block, wanted);
+            assert!(
+                parts
+                    .windows(2)
+                    .all(|it| it[0].qpn_range().end == it[1].first())
+            );
+            (parts.len(), parts.first().map(|part| part.bits()))
+        };
+        assert_eq!(parts(18, 8), (8, Some(15)));
+        assert_eq!(parts(18, 6), (6, Some(15)));
+        assert_eq!(parts(18, 2), (2, Some(17)));
+        assert_eq!(parts(12, 8), (2, Some(11)));
+        assert_eq!(parts(11, 8), (0, None));
+        assert_eq!(parts(18, 1), (0, None));
+    }
+}
