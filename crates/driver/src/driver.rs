@@ -122,8 +122,9 @@ impl Driver {
         thread: Option<Thread>,
     ) -> Self {
         let groups = Groups::new(&lane, options);
-        Self {
-            opened: Arc::new(Opened {
+        let opened = Arc::new_cyclic(|opened| {
+            groups.relieve(&lane, opened);
+            Opened {
                 lane,
                 gids: device.gids.iter().map(|entry| entry.gid).collect(),
                 device,
@@ -132,7 +133,10 @@ impl Driver {
                 options: options.clone(),
                 groups,
                 _thread: thread,
-            }),
+            }
+        });
+        Self {
+            opened,
             group: OnceLock::from(0),
             channel: OnceLock::new(),
         }
@@ -183,6 +187,7 @@ impl Driver {
             thread_parked: AtomicBool::new(false),
             socket_waits: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            relief: OnceLock::new(),
         });
         common.add_lane(&lane);
         Ok(lane)

@@ -70,6 +70,9 @@ const LOST_SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
 const OWN_DELIVERY_YIELDS: usize = 32;
 
+/// Moves the group with this index to a lane of its own, later and in another thread.
+pub(crate) type Relief = Box<dyn Fn(usize) + Send + Sync>;
+
 /// The lock of a lane, and the state that is read without it.
 pub(crate) struct Lane {
     /// The sockets to sleep on without the lock. Declared before the state, which owns them.
@@ -122,6 +125,8 @@ pub(crate) struct Lane {
     /// Whether the thread sleeps without watching the sockets because an application thread does.
     pub(crate) thread_parked: AtomicBool,
     pub(crate) stopping: AtomicBool,
+    /// Moves a group of queues to another lane, which its thread asks for when it is too busy.
+    pub(crate) relief: OnceLock<Relief>,
     /// The device in its world, if it is simulated: it has no thread then.
     pub(crate) simulated: Option<DeviceHandle>,
 }

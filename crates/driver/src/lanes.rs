@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use engine::{AsyncEvent, CompletionQueue, Id, SharedObjects};
+use engine::{AsyncEvent, CompletionQueue, Device, Id, QpnRange, SharedObjects};
 use net::port_sharing::NumberBlock;
 use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
@@ -279,6 +279,53 @@ impl Uses {
         }
         self.alternations[group] += 1;
         self.alternations[group] == OWN_LANE_AFTER
+    }
+}
+
+/// The numbers of a block.
+pub(crate) fn numbers_of(block: NumberBlock) -> QpnRange {
+    QpnRange {
+        first: block.first(),
+        count: 1 << block.bits(),
+    }
+}
+
+/// The parts of a device's numbers that belong to its groups of queues.
+#[derive(Default)]
+pub(crate) struct Parts {
+    parts: Vec<NumberBlock>,
+    /// How many packets the queue pairs of each part had received.
+    received: Vec<u64>,
+}
+
+impl Parts {
+    pub(crate) fn new(parts: Vec<NumberBlock>) -> Self {
+        let received = vec![0; parts.len()];
+        Self { parts, received }
+    }
+
+    /// The part that got most packets since the last call and can move to another lane, if several parts got packets. The
+    /// first one stays.
+    pub(crate) fn busiest(&mut self, device: &Device) -> Option<usize> {
+        let mut received = vec![0; self.parts.len()];
+        for queue_pair in device.queue_pairs() {
+            let number = queue_pair.number();
+            let part = self.parts.iter().position(|part| part.contains(number));
+            if let Some(part) = part {
+                received[part] += queue_pair.counters().packets_received;
+            }
+        }
+        let before = std::mem::replace(&mut self.received, received);
+        let added = self.received.iter().zip(before);
+        let added: Vec<u64> = added
+            .map(|(now, before)| now.saturating_sub(before))
+            .collect();
+        if added.iter().filter(|count| **count > 0).count() < 2 {
+            return None;
+        }
+        let movable = (1..self.parts.len())
+            .filter(|part| added[*part] > 0 && device.can_give(numbers_of(self.parts[*part])));
+        movable.max_by_key(|part| added[*part])
     }
 }
 

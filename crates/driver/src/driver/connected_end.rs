@@ -33,12 +33,12 @@ impl End {
     }
 
     pub(crate) fn of(driver: Arc<Driver>) -> Self {
-        let (completions, number) = driver.call(|device| {
-            let domain = device.allocate_domain().expect("room");
+        let (domain, completions) = driver.call(|device| {
             let completions = device.create_completion_queue(8).expect("room");
-            let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
-            (completions, device.create_queue_pair(init).expect("room"))
+            (device.allocate_domain().expect("room"), completions)
         });
+        let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
+        let number = driver.create_queue_pair(init).expect("room");
         Self {
             driver,
             completions,

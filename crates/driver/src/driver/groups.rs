@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread::Builder;
 
 use engine::{ObjectError, QueuePairInit};
 use net::port_sharing::NumberBlock;
@@ -9,10 +10,9 @@ use parking_lot::Mutex;
 use wire::Qpn;
 
 use super::{Driver, Opened};
-use crate::lane::state::numbers_of;
 use crate::lane::thread::Thread;
 use crate::lane::{Lane, Locked};
-use crate::lanes::{FirstLane, MAX_GROUPS};
+use crate::lanes::{FirstLane, MAX_GROUPS, numbers_of};
 use crate::options::{OpenError, OpenOptions};
 use crate::waiting::notifier::Notifier;
 
@@ -70,6 +70,28 @@ impl Groups {
         }
     }
 
+    /// Lets the thread of the first lane move groups when it is too busy.
+    pub(super) fn relieve(&self, lane: &Lane, opened: &Weak<Opened>) {
+        let parts = self.groups.iter().filter_map(|group| group.part).collect();
+        lane.lock().set_parts(parts);
+        let opened = Weak::clone(opened);
+        let relief = move |index: usize| {
+            // Another thread, because it may be the last to use the device, and closes it then.
+            let opened = Weak::clone(&opened);
+            let relief = Builder::new().name("roci".to_owned());
+            // Without threads, the lane stays as it is.
+            let _ = relief.spawn(move || {
+                if let Some(opened) = opened.upgrade()
+                    && let Some(group) = opened.groups.groups.get(index)
+                    && group.ask_for_own_lane()
+                {
+                    opened.move_to_own_lane(index, group);
+                }
+            });
+        };
+        let _ = lane.relief.set(Box::new(relief));
+    }
+
     fn choose(&self) -> usize {
         self.chosen.fetch_add(1, Ordering::Relaxed) % self.groups.len()
     }
@@ -97,6 +119,12 @@ impl Group {
     /// Keeps the group where it is.
     fn stay(&self) {
         self.place.store(STAYS, Ordering::Relaxed);
+    }
+
+    /// Asks for a lane of its own. Returns false if it stays where it is.
+    fn ask_for_own_lane(&self) -> bool {
+        let order = Ordering::Relaxed;
+        self.place.compare_exchange(SHARED, DUE, order, order) != Err(STAYS)
     }
 
     fn channels(&self) -> Vec<Arc<Notifier>> {
@@ -245,7 +273,7 @@ impl Driver {
             && state.uses().note(*index)
             && *index > 0
         {
-            group.place.store(DUE, Ordering::Relaxed);
+            group.ask_for_own_lane();
         }
         state
     }
@@ -304,11 +332,12 @@ impl Opened {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::IpAddr;
     use std::time::Duration;
 
     use super::*;
     use crate::CheckOptions;
+    use crate::clock::now;
     use crate::driver::connected_end::End;
     use crate::lanes::LaneMessage;
     use crate::rdma_cm::{Event, EventChannel, EventKind, Parameters, PortSpace};
@@ -437,14 +466,11 @@ mod tests {
             lanes: 2,
             ..OpenOptions::default()
         };
-        let mut first = Driver::open("127.58.93.23", &options).expect("a loopback address");
-        // As if the process had no descriptors left: no socket of this address can be opened.
-        let driver = Arc::get_mut(&mut first).expect("nobody else uses it");
-        let opened = Arc::get_mut(&mut driver.opened).expect("nobody else uses it");
-        let missing = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-        for entry in &mut opened.device.gids {
-            entry.address = missing;
-        }
+        let first = Driver::open("127.58.93.23", &options).expect("a loopback address");
+        let part = first.opened.groups.groups[1].part.expect("two groups");
+        // As if the process had no descriptors left.
+        let address = IpAddr::from([127, 58, 93, 23]);
+        let _taken = net::port_sharing::join_part(&[address], part).expect("room");
         let handle = in_own_lane(&first, 1);
         assert_eq!(handle.lane_number(), 0);
         let queue = handle.call(|device| device.create_completion_queue(8));
@@ -516,6 +542,53 @@ mod tests {
             change(&mut options);
             assert_eq!(count(&options), 1);
         }
+    }
+
+    /// Nobody polls: the lane's thread receives all packets.
+    #[test]
+    fn a_busy_thread_moves_the_group_with_most_packets() {
+        let options = OpenOptions {
+            lanes: 3,
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.29", &options).expect("a loopback address");
+        let peer = Driver::open("127.58.93.30", &options).expect("a loopback address");
+        let ends = [0, 1, 2].map(|group| {
+            let handle = |driver: &Arc<Driver>| driver.for_completion_queue(Some(group));
+            let ends = [End::of(handle(&first)), End::of(handle(&peer))];
+            ends[0].connect(&ends[1]);
+            ends[1].connect(&ends[0]);
+            ends
+        });
+        let deadline = now() + TIMEOUT;
+        let send = |group: usize, count: usize| {
+            for _ in 0..count {
+                let [to, from] = &ends[group];
+                from.send_to(to);
+                let objects = &to.driver.opened.lane.objects;
+                let queue = objects.completion_queue(to.completions);
+                let queue = queue.expect("it exists");
+                while queue.pop().is_none() {
+                    assert!(now() < deadline, "it does not arrive");
+                    std::thread::yield_now();
+                }
+            }
+        };
+        assert_eq!(first.lane().lock().busiest_group(), None, "nothing arrived");
+        send(1, 3);
+        assert_eq!(first.lane().lock().busiest_group(), None, "only one group");
+        send(0, 3);
+        send(1, 1);
+        send(2, 2);
+        assert_eq!(first.lane().lock().busiest_group(), Some(2));
+        let relief = first.lane().relief.get().expect("the first lane has it");
+        relief(2);
+        while ends[2][0].driver.lane_number() != 2 {
+            assert!(now() < deadline, "it does not move");
+            std::thread::yield_now();
+        }
+        send(2, 2);
+        assert_eq!(first.lane().lock().busiest_group(), None, "it is elsewhere");
     }
 
     #[test]

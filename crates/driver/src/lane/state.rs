@@ -14,7 +14,7 @@ use std::time::Instant;
 use cm::Manager;
 use engine::{
     AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id,
-    MovingQueuePairs, Notify, Now, Observation, QpnRange, SourcePort, Transmit, WindowLimits,
+    MovingQueuePairs, Notify, Now, Observation, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
 use net::interface::{Interface, LinkState};
@@ -29,7 +29,7 @@ use crate::clock::now;
 use crate::cm_events::CmEvents;
 use crate::diagnostics::Problem;
 use crate::exit_notices::ExitNotices;
-use crate::lanes::{Common, FirstLane, LaneMessage, Uses};
+use crate::lanes::{Common, FirstLane, LaneMessage, Parts, Uses, numbers_of};
 use crate::options::{OpenError, OpenOptions};
 use crate::shortcut::Decision;
 use crate::simulation;
@@ -44,19 +44,12 @@ use unanswered::UnansweredRequests;
 /// often arrive together, so two do not count.
 const MAX_SPARSE: usize = 2;
 
-/// The numbers of a block.
-pub(crate) fn numbers_of(block: NumberBlock) -> QpnRange {
-    QpnRange {
-        first: block.first(),
-        count: 1 << block.bits(),
-    }
-}
-
 pub(crate) struct LaneState {
     host: Host,
     cm_events: CmEvents,
     task_timers: TaskTimers,
     uses: Uses,
+    parts: Parts,
     exit_notices: ExitNotices,
     sockets: DeviceSockets,
     capture_and_faults: Option<CaptureAndFaults>,
@@ -163,6 +156,7 @@ impl LaneState {
             cm_events: CmEvents::new(device, options.explain),
             task_timers: TaskTimers::default(),
             uses: Uses::default(),
+            parts: Parts::default(),
             exit_notices: ExitNotices::default(),
             sockets,
             capture_and_faults,
@@ -302,6 +296,16 @@ impl LaneState {
     /// Who has used the groups of queues that this lane serves.
     pub(crate) fn uses(&mut self) -> &mut Uses {
         &mut self.uses
+    }
+
+    /// Sets the parts of the numbers that belong to the groups of queues.
+    pub(crate) fn set_parts(&mut self, parts: Vec<NumberBlock>) {
+        self.parts = Parts::new(parts);
+    }
+
+    /// The group that got most packets since the last call and can move to another lane, if several groups got packets.
+    pub(crate) fn busiest_group(&mut self) -> Option<usize> {
+        self.parts.busiest(self.host.device())
     }
 
     /// Takes the queue pairs of a part of the numbers out of this lane, for another one. `channels` are those of their

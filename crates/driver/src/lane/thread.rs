@@ -61,8 +61,12 @@ fn serve(lane: &Lane) {
     let mut backoff = PollBackoff::default();
     let mut woken = Woken::default();
     let mut duty = Duty::Everything;
+    let mut load = Load::default();
     while !lane.stopping.load(Ordering::Acquire) {
         let now = now();
+        if load.is_too_high(now) {
+            load.note_relief(ask_for_relief(lane));
+        }
         let before = std::mem::replace(&mut duty, Duty::at(lane, now, &woken, &mut backoff));
         let mut progress = Progress::default();
         match duty {
@@ -87,7 +91,7 @@ fn serve(lane: &Lane) {
         if progress.socket_lost {
             pause();
         }
-        woken = sleep(lane, duty, now, progress.next);
+        woken = load.measure_sleep(|| sleep(lane, duty, now, progress.next));
         drop(progress.wait);
         if woken.by_interfaces {
             check_interfaces(lane);
@@ -95,6 +99,66 @@ fn serve(lane: &Lane) {
         if woken.by_exits {
             lane.lock().handle_exits();
         }
+    }
+}
+
+/// Asks to move a group of queues to another lane. Returns whether there is one.
+fn ask_for_relief(lane: &Lane) -> bool {
+    let Some(relief) = lane.relief.get() else {
+        return false;
+    };
+    let busiest = lane.lock().busiest_group();
+    busiest.inspect(|group| relief(*group)).is_some()
+}
+
+/// How busy the thread is. Packets for queue pairs that no program thread serves keep it busy.
+#[derive(Default)]
+struct Load {
+    /// The period that is measured, and how long the thread slept in it.
+    begin: Option<Instant>,
+    asleep: Duration,
+    /// How many periods in a row were busy, and how many are too many.
+    busy: u32,
+    patience: u32,
+}
+
+impl Load {
+    /// Some hundred packets arrive in this time if the thread is busy.
+    const PERIOD: Duration = Duration::from_millis(5);
+
+    /// To open a lane takes about as long as these periods.
+    const LEAST_PATIENCE: u32 = 2;
+
+    /// To look for a group takes some microseconds, more with thousands of queue pairs: then once in some seconds.
+    const MOST_PATIENCE: u32 = 1024;
+
+    /// Whether the thread has been awake for more than three quarters of several periods.
+    fn is_too_high(&mut self, now: Instant) -> bool {
+        let begin = *self.begin.get_or_insert(now);
+        let period = now.saturating_duration_since(begin);
+        if period < Self::PERIOD {
+            return false;
+        }
+        let is_busy = self.asleep * 4 < period;
+        self.busy = if is_busy { self.busy + 1 } else { 0 };
+        (self.begin, self.asleep) = (Some(now), Duration::ZERO);
+        self.busy >= self.patience.max(Self::LEAST_PATIENCE)
+    }
+
+    fn note_relief(&mut self, is_found: bool) {
+        self.busy = 0;
+        self.patience = if is_found {
+            Self::LEAST_PATIENCE
+        } else {
+            (self.patience * 2).clamp(Self::LEAST_PATIENCE, Self::MOST_PATIENCE)
+        };
+    }
+
+    fn measure_sleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
+        let begin = now();
+        let result = sleep();
+        self.asleep += now().saturating_duration_since(begin);
+        result
     }
 }
 
@@ -381,6 +445,32 @@ mod tests {
     use super::*;
     use crate::driver::connected_end::End;
     use crate::options::OpenOptions;
+
+    /// How many periods pass until a thread asks for relief that slept for a part of each.
+    fn periods_until_relief(load: &mut Load, at: &mut Instant, asleep: Duration) -> Option<u32> {
+        (0..=2 * Load::MOST_PATIENCE).find(|_| {
+            load.asleep += asleep;
+            *at += Load::PERIOD;
+            load.is_too_high(*at)
+        })
+    }
+
+    #[test]
+    fn a_thread_that_hardly_sleeps_asks_for_relief_and_less_often_in_vain() {
+        let (mut load, mut at) = (Load::default(), now());
+        assert!(!load.is_too_high(at), "it begins");
+        let half = Load::PERIOD / 2;
+        assert_eq!(periods_until_relief(&mut load, &mut at, half), None);
+        let mut periods = Vec::new();
+        for is_found in [true, true, false, false, true, true] {
+            let tenth = Load::PERIOD / 10;
+            periods.extend(periods_until_relief(&mut load, &mut at, tenth));
+            load.note_relief(is_found);
+        }
+        assert_eq!(periods, [1, 1, 1, 3, 7, 1], "counted from 0");
+        (0..100).for_each(|_| load.note_relief(false));
+        assert_eq!(load.patience, Load::MOST_PATIENCE);
+    }
 
     /// A thread that leaves the wake-up there would never sleep again.
     #[test]
