@@ -26,7 +26,7 @@ use crate::waiting::wait_set::WaitSet;
 const MAX_LANES: usize = 8;
 
 /// How many groups of queues a device has at most.
-pub(crate) const MAX_GROUPS: usize = 16;
+pub(crate) const MAX_GROUPS: usize = 64;
 
 /// After how many uses a group of queues gets a lane of its own, if another thread had used another group before each. A lane
 /// costs some milliseconds and a thread. A thread that runs alone never alternates.

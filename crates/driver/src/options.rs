@@ -41,7 +41,7 @@ pub struct OpenOptions {
     /// needs a second, very small process, which starts with the first connection. The default is true.
     pub watcher: bool,
     /// How many engines the device may run, for programs that use it with several threads. Each has its own lock, sockets
-    /// and thread. The default is one for each processor, at most 8.
+    /// and thread. Queues move to another engine when several threads use them. The default is one for each processor, at most 8.
     pub lanes: usize,
 }
 

@@ -9,6 +9,7 @@ use crate::state::QueuePairType;
 
 /// Queue pairs on their way to another device.
 pub struct MovingQueuePairs {
+    #[expect(clippy::vec_box, reason = "they are boxed in both devices")]
     queue_pairs: Vec<Box<QueuePair>>,
     /// Numbers that must not be used again yet.
     quarantined: Vec<Qpn>,
