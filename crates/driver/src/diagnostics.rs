@@ -15,7 +15,7 @@ mod rejected_request;
 mod report_once;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +24,8 @@ use errors::{Cause, CodeKind, Entry};
 use net::interface::{Device, GidEntry};
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
+
+use crate::options::OpenOptions;
 
 pub(crate) use connection::{ConnectionFailure, UnansweredRequest, report_unresolved};
 pub use misuse::Misuse;
@@ -53,6 +55,31 @@ pub(crate) fn is_enabled() -> bool {
     }
 }
 
+/// Set by `roci run` for its program.
+const RUN_VARIABLE: &str = "ROCI_RUN";
+
+/// Which problems a device reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reported {
+    Nothing,
+    /// Those that look like a program that hangs, to a user of `roci run` who asked for no explanations.
+    SilentPeers,
+    Everything,
+}
+
+impl Reported {
+    pub(crate) fn with(options: &OpenOptions) -> Self {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        if options.explain {
+            Self::Everything
+        } else if is_set(RUN_VARIABLE) && !is_set(VARIABLE) {
+            Self::SilentPeers
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
 /// A problem that the driver found.
 #[derive(Debug)]
 pub(crate) enum Problem {
@@ -68,6 +95,8 @@ pub(crate) enum Problem {
     },
     /// The peer of a connection request has not answered yet.
     Unanswered(UnansweredRequest),
+    /// A peer has answered neither requests nor probes of its port: our address, and the peer's.
+    SilentPeer((SocketAddr, SocketAddr)),
     /// A connection failed.
     ConnectionFailure(ConnectionFailure),
     /// The C libraries rejected a call.
@@ -88,6 +117,7 @@ pub(crate) enum PeerLookup {
 /// Reports the problems of one device.
 pub(crate) struct Reporter {
     device: Device,
+    reported: Reported,
     probe: PortProbe,
     /// Why packets of queue pairs were not sent. That explains a missing response.
     unsent: Mutex<HashMap<Qpn, &'static Cause>>,
@@ -145,12 +175,18 @@ impl Diagnostic {
 }
 
 impl Reporter {
-    pub(crate) fn new(device: &Device) -> Self {
-        Self {
+    /// `None` if there is nothing to report.
+    pub(crate) fn new(device: &Device, reported: Reported) -> Option<Self> {
+        (reported != Reported::Nothing).then(|| Self {
             device: device.clone(),
+            reported,
             probe: PortProbe::default(),
             unsent: Mutex::default(),
-        }
+        })
+    }
+
+    pub(crate) fn explains_everything(&self) -> bool {
+        self.reported == Reported::Everything
     }
 
     /// Reports all problems. This may take a while, because it may probe the port of a silent peer.
@@ -182,6 +218,7 @@ impl Reporter {
                 diagnostic
             }
             Problem::Unanswered(request) => connection::unanswered(self, &request)?,
+            Problem::SilentPeer((local, peer)) => connection::silent(local.ip(), peer.ip()),
             Problem::ConnectionFailure(failure) => connection::describe(&self.device, &failure)?,
             Problem::Misuse(queue_pair, misuse) => {
                 rejected_call::misuse(&self.device, queue_pair, &misuse)
@@ -296,6 +333,10 @@ mod tests {
         devices.into_iter().next().expect("one")
     }
 
+    fn new_reporter(device: &Device) -> Reporter {
+        Reporter::new(device, Reported::Everything).expect("something to report")
+    }
+
     fn unanswered(queue_pair: Qpn, source: IpAddr, peer: IpAddr) -> Problem {
         let peer = Peer {
             address: peer,
@@ -323,7 +364,7 @@ mod tests {
         let silent = UdpSocket::bind(("127.54.203.2", ROCE_PORT)).expect("a free address");
         let peer = silent.local_addr().expect("it is bound").ip();
         let source = IpAddr::from([127, 54, 203, 1]);
-        let reporter = Reporter::new(&device("127.54.203.1"));
+        let reporter = new_reporter(&device("127.54.203.1"));
         let begin = Instant::now();
         for number in 1..=100 {
             let problem = unanswered(Qpn::new(number), source, peer);
@@ -349,7 +390,7 @@ mod tests {
 
     #[test]
     fn advice_about_a_silent_peer_fits_the_side() {
-        let reporter = Reporter::new(&device("127.54.203.1"));
+        let reporter = new_reporter(&device("127.54.203.1"));
         let paragraph = |is_child| {
             let failure = ConnectionFailure {
                 kind: EventKind::Unreachable(Unreachable::TimedOut),
@@ -371,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_request_that_its_client_has_left_is_told_before_it_is_accepted() {
-        let reporter = Reporter::new(&device("127.54.203.1"));
+        let reporter = new_reporter(&device("127.54.203.1"));
         let paragraph = |is_child| {
             let failure = ConnectionFailure {
                 kind: EventKind::Rejected {

@@ -27,7 +27,7 @@ use crate::blocked_calls::{self, BlockedCall, Situation};
 use crate::clock::now;
 use crate::cm_events::Subscriber;
 use crate::devices::device;
-use crate::diagnostics::{Misuse, Problem, Reporter};
+use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
 use crate::lane::calls;
 use crate::lane::poll_yield::Yielding;
 use crate::lane::spin_history::{BoundedSpins, SpinHistory};
@@ -160,7 +160,7 @@ impl Driver {
             common: Arc::clone(&common),
             objects: Arc::clone(state.device_mut().objects()),
             changed_without_lock: state.changed_without_lock(),
-            reporter: options.explain.then(|| Reporter::new(device)),
+            reporter: Reporter::new(device, Reported::with(options)),
             services: Mutex::new(services),
             state: Mutex::new(state),
             poll_sources: Mutex::new(Arc::new(poll_sources)),
@@ -647,6 +647,7 @@ impl Driver {
     /// Reports why a call fails, if explanations are enabled.
     pub fn report_misuse(&self, queue_pair: Option<Qpn>, misuse: Misuse) {
         if let Some(reporter) = &self.opened.lane.reporter
+            && reporter.explains_everything()
             && !self.is_inherited()
         {
             reporter.report(vec![Problem::Misuse(queue_pair, misuse)]);

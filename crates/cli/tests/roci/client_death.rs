@@ -3,14 +3,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run_roci::{Directory, Running, own_address, roci};
+use crate::run_roci::{Directory, Running, is_installed, own_address, roci};
 
 /// How long a server may take to listen.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
-
-fn is_installed(program: &str) -> bool {
-    Command::new(program).arg("--help").output().is_ok()
-}
 
 /// A client that has begun to talk with its server. Until the server listens, clients are rejected.
 fn client(server: &str) -> Running {

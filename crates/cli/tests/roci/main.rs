@@ -15,6 +15,7 @@ mod rsocket;
 mod run_roci;
 mod sanitizers;
 mod seccomp;
+mod silent_peer;
 mod stand_in;
 mod stat;
 mod system_devices;

@@ -75,6 +75,10 @@ pub(crate) fn own_address() -> String {
     format!("127.{}.{}.{host}", 128 + (run >> 8) % 64, run % 256)
 }
 
+pub(crate) fn is_installed(program: &str) -> bool {
+    Command::new(program).arg("--help").output().is_ok()
+}
+
 impl Roci {
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.0.env(name, value);

@@ -1,6 +1,6 @@
 //! Failed connections.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use cm::{EventKind, Failure, Unreachable};
 use errors::{Cause, CodeKind, cause};
@@ -67,6 +67,16 @@ pub(super) fn unanswered(reporter: &Reporter, request: &UnansweredRequest) -> Op
     let about = name(&reporter.device, Some(local), Some(peer));
     let what = format!("{about} has no answer yet, and the request is sent again: {wrong}");
     Some(Diagnostic::new(about, what, cause))
+}
+
+/// One line for all peers: a job with many of them is not to fill the screen.
+pub(super) fn silent(local: IpAddr, peer: IpAddr) -> Diagnostic {
+    let what = format!(
+        "{peer} is silent: connection requests from {local}, and probes of UDP port {ROCE_PORT} there, got neither an \
+         answer nor an error. A firewall may drop them, or the machine is down; the requests are sent again until they \
+         time out. `roci doctor` checks this machine, and `roci run --explain` says more."
+    );
+    Diagnostic::new("silent peers".to_owned(), what, &cause::PEER_SILENT).ordinary()
 }
 
 pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {

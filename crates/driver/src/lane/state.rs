@@ -27,7 +27,7 @@ use crate::capture_and_faults::CaptureAndFaults;
 use crate::check::{DeviceCheck, Finding, Recorded};
 use crate::clock::now;
 use crate::cm_events::CmEvents;
-use crate::diagnostics::Problem;
+use crate::diagnostics::{Problem, Reported};
 use crate::exit_notices::ExitNotices;
 use crate::lanes::{Common, FirstLane, LaneMessage, Parts, Uses, numbers_of};
 use crate::options::{OpenError, OpenOptions};
@@ -96,8 +96,9 @@ pub(crate) struct LaneState {
     traced: engine::Counters,
     statistics: Statistics,
     unanswered: UnansweredRequests,
-    /// Packets that the kernel did not send, and requests without an answer, to be reported; `None` if explanations are disabled.
-    unsendable: Option<Vec<Problem>>,
+    reported: Reported,
+    /// Packets that the kernel did not send, and requests without an answer, to be reported.
+    problems: Vec<Problem>,
     /// Checks the program, if that is wanted.
     check: Option<Arc<DeviceCheck>>,
     /// Observations for the checker.
@@ -189,7 +190,8 @@ impl LaneState {
             statistics: Statistics::new(device, common.number(), lane),
             common,
             unanswered: UnansweredRequests::default(),
-            unsendable: options.explain.then(Vec::new),
+            reported: Reported::with(options),
+            problems: Vec::new(),
             check: options.check.as_ref().map(DeviceCheck::new).map(Arc::new),
             observed: VecDeque::new(),
             findings: Vec::new(),

@@ -6,7 +6,7 @@ use net::socket::SendError;
 use wire::Gid;
 
 use super::LaneState;
-use crate::diagnostics::{PeerLookup, Problem};
+use crate::diagnostics::{PeerLookup, Problem, Reported};
 
 /// How many packets that the kernel refused are kept for one report. Many refusals have the same cause.
 const MAX_UNSENDABLE: usize = 64;
@@ -14,11 +14,9 @@ const MAX_UNSENDABLE: usize = 64;
 impl LaneState {
     pub(super) fn note_unsent(&mut self, transmit: &Transmit, error: SendError) {
         self.statistics.send_errors += 1;
-        if let Some(unsendable) = &mut self.unsendable
-            && unsendable.len() < MAX_UNSENDABLE
-        {
+        if self.reported == Reported::Everything && self.problems.len() < MAX_UNSENDABLE {
             let queue_pair = self.host.device().queue_pair(transmit.queue_pair);
-            unsendable.push(Problem::Unsent {
+            self.problems.push(Problem::Unsent {
                 queue_pair: transmit.queue_pair,
                 is_datagram: queue_pair.is_some_and(|it| it.init().kind == QueuePairType::Ud),
                 source: transmit.route.flow.source,
@@ -31,13 +29,12 @@ impl LaneState {
     pub(crate) fn has_problems(&self) -> bool {
         self.host.device().has_incidents()
             || self.cm_events.has_failures()
-            || self.unsendable.as_ref().is_some_and(|it| !it.is_empty())
+            || !self.problems.is_empty()
     }
 
     /// Takes the problems, with what this device knows about the peers.
     pub(crate) fn take_problems(&mut self) -> Vec<Problem> {
-        let unsendable = self.unsendable.as_mut().map(std::mem::take);
-        let mut problems = unsendable.unwrap_or_default();
+        let mut problems = std::mem::take(&mut self.problems);
         while let Some(incident) = self.host.device_mut().poll_incident() {
             let lookup = self.lookup_peer(&incident);
             problems.push(Problem::Incident(incident, lookup));

@@ -12,7 +12,7 @@ use cm::{ExchangeState, Id, Unanswered};
 use wire::ROCE_PORT;
 
 use super::LaneState;
-use crate::diagnostics::{Problem, UnansweredRequest};
+use crate::diagnostics::{Problem, Reported, UnansweredRequest};
 use crate::lane::earliest;
 use crate::probe_datagram::PROBE_DATAGRAM;
 
@@ -27,7 +27,8 @@ const PROBE_DELAY: Duration = Duration::from_millis(20);
 const RESULT_DELAY: Duration = Duration::from_millis(50);
 const NEXT_ATTEMPT: Duration = Duration::from_millis(1200);
 
-/// How often a port is probed after one request. Without a result, the request is repeated until it times out.
+/// How often a port is probed after one request. Without a result, the request is repeated until it times out. After so many
+/// probes that neither an answer nor an error followed, the peer is silent.
 const MAX_ATTEMPTS: u8 = 3;
 
 /// How many ports are watched at a time. Requests to others end when they time out.
@@ -45,6 +46,18 @@ struct PortWatch {
     requests: Vec<(Id, Instant)>,
     step: Step,
     attempts: u8,
+    /// Probes without a result, since the first one.
+    probes_in_vain: u8,
+}
+
+/// What a step of a watch found out.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// The port is closed: nobody has received these requests.
+    Closed(Vec<Id>),
+    /// The peer is silent. Found once.
+    Silence,
 }
 
 #[derive(Clone, Copy)]
@@ -67,6 +80,7 @@ impl PortWatch {
             requests: Vec::new(),
             step: Step::Wait,
             attempts: 0,
+            probes_in_vain: 0,
         })
     }
 
@@ -86,8 +100,8 @@ impl PortWatch {
         }
     }
 
-    /// Does what is due. If the port is closed, returns the requests that nobody has received.
-    fn advance(&mut self, now: Instant) -> Vec<Id> {
+    /// Does what is due.
+    fn advance(&mut self, now: Instant) -> Found {
         match self.step {
             Step::ProbeAt(at) if at <= now => {
                 self.attempts += 1;
@@ -95,14 +109,14 @@ impl PortWatch {
                 let _ = self.is_refused();
                 let _ = self.socket.send(&PROBE_DATAGRAM);
                 self.step = Step::LookAt(now + RESULT_DELAY, now);
-                Vec::new()
+                Found::Nothing
             }
             Step::LookAt(at, sent) if at <= now => self.look(now, sent),
-            _ => Vec::new(),
+            _ => Found::Nothing,
         }
     }
 
-    fn look(&mut self, now: Instant, sent: Instant) -> Vec<Id> {
+    fn look(&mut self, now: Instant, sent: Instant) -> Found {
         let is_refused = self.is_refused();
         let is_before = |(_, at): &mut (Id, Instant)| is_refused && *at + PROBE_DELAY <= sent;
         let refused: Vec<_> = self.requests.extract_if(.., is_before).collect();
@@ -111,7 +125,15 @@ impl PortWatch {
         } else {
             Step::ProbeAt(now + NEXT_ATTEMPT)
         };
-        refused.into_iter().map(|(id, _)| id).collect()
+        if is_refused {
+            return Found::Closed(refused.into_iter().map(|(id, _)| id).collect());
+        }
+        self.probes_in_vain = self.probes_in_vain.saturating_add(1);
+        if self.probes_in_vain == MAX_ATTEMPTS {
+            Found::Silence
+        } else {
+            Found::Nothing
+        }
     }
 
     fn is_refused(&self) -> bool {
@@ -153,10 +175,9 @@ impl LaneState {
         {
             let manager = self.host.manager();
             let (local, peer) = (manager.local_address(id), manager.peer_address(id));
-            if retransmissions == 1
-                && let Some(problems) = &mut self.unsendable
-            {
-                problems.push(Problem::Unanswered(UnansweredRequest { local, peer }));
+            if retransmissions == 1 && self.reported == Reported::Everything {
+                let request = UnansweredRequest { local, peer };
+                self.problems.push(Problem::Unanswered(request));
             }
             if let (Some(local), Some(peer), None) = (local, peer, self.sockets.simulated())
                 && retransmissions >= RETRANSMISSIONS_BEFORE_PROBE
@@ -173,8 +194,21 @@ impl LaneState {
         let manager = self.host.manager();
         self.unanswered.0.retain_mut(|watch| {
             (watch.requests).retain(|(id, _)| waits(manager.phase(*id)));
-            for id in watch.advance(now) {
-                manager.handle_closed_port(now, id);
+            if watch.requests.is_empty() {
+                return false;
+            }
+            match watch.advance(now) {
+                Found::Nothing => {}
+                Found::Closed(requests) => {
+                    for id in requests {
+                        manager.handle_closed_port(now, id);
+                    }
+                }
+                Found::Silence if self.reported == Reported::SilentPeers => {
+                    self.problems.push(Problem::SilentPeer(watch.path));
+                }
+                // The explanation of a request without an answer has said more.
+                Found::Silence => {}
             }
             !watch.requests.is_empty()
         });
@@ -218,16 +252,18 @@ mod tests {
         let mut watch = watch("127.58.95.1");
         let begin = now();
         watch.note_request(begin, early);
-        assert!(watch.advance(begin).is_empty());
+        assert_eq!(watch.advance(begin), Found::Nothing);
         let probe = begin + PROBE_DELAY;
         assert_eq!(watch.deadline(), Some(probe));
-        assert!(watch.advance(probe).is_empty());
+        assert_eq!(watch.advance(probe), Found::Nothing);
         watch.note_request(probe, late);
-        assert_eq!(watch.advance(probe + RESULT_DELAY), [early]);
+        let refused = watch.advance(probe + RESULT_DELAY);
+        assert_eq!(refused, Found::Closed(vec![early]));
         let again = probe + RESULT_DELAY + NEXT_ATTEMPT;
         assert_eq!(watch.deadline(), Some(again));
-        assert!(watch.advance(again).is_empty());
-        assert_eq!(watch.advance(again + RESULT_DELAY), [late]);
+        assert_eq!(watch.advance(again), Found::Nothing);
+        let refused = watch.advance(again + RESULT_DELAY);
+        assert_eq!(refused, Found::Closed(vec![late]));
         assert_eq!(watch.deadline(), None);
     }
 
@@ -246,19 +282,23 @@ mod tests {
     }
 
     #[test]
-    fn requests_to_a_port_that_a_process_serves_are_left_alone() {
+    fn a_port_that_a_process_serves_is_silent_once_and_its_requests_are_left_alone() {
         let [id, _] = ids();
         let mut watch = watch("127.58.95.2");
         // Nobody serves it, and then somebody does.
         let _ = watch.socket.send(&PROBE_DATAGRAM);
         let _served = UdpSocket::bind(watch.path.1).unwrap();
-        watch.note_request(now(), id);
-        let mut steps = 0;
-        while let Some(at) = watch.deadline() {
-            assert!(watch.advance(at).is_empty());
-            steps += 1;
+        for finds_silence in [true, false] {
+            watch.note_request(now(), id);
+            let mut found = Vec::new();
+            while let Some(at) = watch.deadline() {
+                found.push(watch.advance(at));
+            }
+            assert_eq!(found.len(), 2 * usize::from(MAX_ATTEMPTS));
+            let last = found.pop().unwrap();
+            assert_eq!(last == Found::Silence, finds_silence);
+            assert!(found.iter().all(|found| *found == Found::Nothing));
         }
-        assert_eq!(steps, 2 * MAX_ATTEMPTS);
         assert_eq!(watch.requests.len(), 1);
     }
 }
