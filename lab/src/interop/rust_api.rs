@@ -17,8 +17,9 @@ use super::tutorial_programs;
 /// The name of these tests for `--only`.
 pub(crate) const NAME: &str = "Rust API";
 
-/// The test program, and its name in the machine.
+/// The test program, its package in cargo's messages, and its name in the machine.
 const TEST: &str = "any_device";
+const PACKAGE: &str = "#rocinante@";
 const PROGRAM: &str = "rocinante-any-device";
 
 /// The address of the interface of siw.
@@ -27,11 +28,13 @@ const IWARP_ADDRESS: &str = "10.215.0.1";
 /// How long the tests may take on an emulated machine.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
+/// Built with the features of the whole workspace, as the earlier steps did, so that nothing is compiled again.
+const BUILD: &str =
+    "test --workspace --all-features --test any_device --no-run --message-format json";
+
 /// Builds the tests. Returns the program of the tests.
 pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
-    let words =
-        "test -p rocinante --features async --test any_device --no-run --message-format json";
-    let build = CommandLine::cargo(words);
+    let build = CommandLine::cargo(BUILD);
     println!("$ {build}");
     let output = build.capture(root).map_err(|error| error.to_string())?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -40,9 +43,10 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("`{build}` failed: {errors}"))
 }
 
-/// The test program that cargo's messages name.
+/// The test program that cargo's messages name. The C libraries compile the same tests for themselves.
 fn executable(messages: &str) -> Option<PathBuf> {
-    let paths = messages.lines().filter_map(|line| {
+    let ours = messages.lines().filter(|line| line.contains(PACKAGE));
+    let paths = ours.filter_map(|line| {
         let (_, rest) = line.split_once("\"executable\":\"")?;
         rest.split_once('"').map(|(path, _)| path)
     });
@@ -161,9 +165,19 @@ mod tests {
 
     #[test]
     fn program_is_the_one_of_the_test() {
-        let message = |path| format!(r#"{{"reason":"x","executable":"{path}","fresh":true}}"#);
-        let messages = [message("/t/other-1"), message("/t/any_device-2")].join("\n");
+        let message = |package, path| {
+            format!(r#"{{"package_id":"path+file:///p/{package}","executable":"{path}"}}"#)
+        };
+        let messages = [
+            message("verbs#rocinante@0.1.0", "/t/other-1"),
+            message("verbs#rocinante@0.1.0", "/t/any_device-2"),
+            message("capi#0.1.0", "/t/any_device-3"),
+        ];
+        let messages = messages.join("\n");
         assert_eq!(executable(&messages), Some("/t/any_device-2".into()));
-        assert_eq!(executable(r#"{"executable":null}"#), None);
+        assert_eq!(
+            executable(&message("verbs#rocinante@0.1.0", "/t/other-1")),
+            None
+        );
     }
 }
