@@ -5,6 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// Which packages the profile for development optimises.
+const MANIFEST: &str = include_str!("../../Cargo.toml");
+
 /// A cargo command with its environment, run from the workspace's root unless another directory is set.
 #[derive(Clone, Debug)]
 pub struct CommandLine {
@@ -36,6 +39,15 @@ impl CommandLine {
     pub fn arguments_of(mut self, words: &str) -> Self {
         self.arguments
             .extend(words.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// Without optimisation: for code that is compiled for one step, where that takes most of the time.
+    pub fn unoptimised(mut self) -> Self {
+        for package in optimised_packages() {
+            let setting = format!("profile.dev.package.{package}.opt-level=0");
+            self.arguments.extend(["--config".to_owned(), setting]);
+        }
         self
     }
 
@@ -94,6 +106,15 @@ impl fmt::Display for CommandLine {
         }
         Ok(())
     }
+}
+
+fn optimised_packages() -> impl Iterator<Item = &'static str> {
+    let tables = MANIFEST.lines().filter_map(|line| line.strip_prefix('['));
+    tables.filter_map(|table| {
+        table
+            .strip_prefix("profile.dev.package.")?
+            .strip_suffix(']')
+    })
 }
 
 fn quoted(word: &str) -> String {
@@ -166,6 +187,15 @@ mod tests {
             line.to_string(),
             r"PROPTEST_CASES=8 cargo test --workspace 'it'\''s here'"
         );
+    }
+
+    #[test]
+    fn every_package_that_the_manifest_optimises_is_left_unoptimised() {
+        let shown = CommandLine::cargo("test").unoptimised().to_string();
+        let optimised = MANIFEST.matches("\n[profile.dev.package.").count();
+        assert_eq!(shown.matches(".opt-level=0").count(), optimised);
+        assert!(shown.contains("--config profile.dev.package.rocinante-engine.opt-level=0"));
+        assert!(!shown.contains(']'), "{shown}");
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 mod isolation;
 mod job;
-mod pool;
 mod summary;
 mod test_programs;
 
@@ -17,6 +16,7 @@ use std::thread;
 use xtask::command::CommandLine;
 use xtask::debian::{self, Package};
 
+use crate::pool;
 use isolation::Isolation;
 use summary::Summary;
 

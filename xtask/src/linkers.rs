@@ -28,13 +28,11 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 fn link_and_test(root: &Path, linker: Linker) -> Result<(), String> {
     let name = linker.name();
     let directory = format!("target/linkers/{name}");
+    let build = "rustc -p capi --lib --crate-type cdylib --target-dir";
+    let build = CommandLine::cargo(&format!("{build} {directory}")).unoptimised();
     run_cargo(
         root,
-        &CommandLine::cargo("rustc -p capi --lib --crate-type cdylib --target-dir").arguments(&[
-            directory.clone(),
-            "--".into(),
-            format!("-Clink-arg=-fuse-ld={name}"),
-        ]),
+        &build.arguments_of(&format!("-- -Clink-arg=-fuse-ld={name}")),
     )?;
     let library = root.join(directory).join("debug/librocinante_c.so");
     must_be_of(&library, linker)?;

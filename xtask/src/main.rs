@@ -10,6 +10,7 @@ mod fuzz;
 mod isolated_tests;
 mod linkers;
 mod oldest_compiler;
+mod pool;
 mod reference;
 mod registry;
 mod spec_rules;
@@ -38,7 +39,7 @@ struct Arguments {
 enum Task {
     /// Run all checks that a change must pass
     #[command(
-        after_help = "The steps run in the order of the list at --only, until one fails.\n\
+        after_help = "The steps run in the order of the list at --only, some beside others, until one fails.\n\
                       The output of each step is in target/test-logs."
     )]
     Test {
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
         Task::Test {
             quick,
             only: Some(name),
-        } => one_step(quick, &name),
+        } => Ok(one_step(quick, &name)),
         Task::Fuzz { target, seconds } => {
             test_steps::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
         }
@@ -114,16 +115,14 @@ fn in_laboratory(words: &[String]) -> ExitCode {
 }
 
 fn test(quick: bool) -> ExitCode {
-    match test_steps::steps(workspace_root(), pace(quick)) {
-        Ok(steps) => steps::run_logged(workspace_root(), &steps, quick),
-        Err(rejection) => done(Err(rejection)),
-    }
+    let steps = test_steps::steps(workspace_root(), pace(quick));
+    steps::run_logged(workspace_root(), &steps, quick)
 }
 
-fn one_step(quick: bool, name: &str) -> Result<Vec<Step>, String> {
-    let mut steps = test_steps::steps(workspace_root(), pace(quick))?;
+fn one_step(quick: bool, name: &str) -> Vec<Step> {
+    let mut steps = test_steps::steps(workspace_root(), pace(quick));
     steps.retain(|step| step.name == name);
-    Ok(steps)
+    steps
 }
 
 fn pace(quick: bool) -> Pace {

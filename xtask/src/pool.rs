@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Runs a function for each job, on so many threads, and returns the results in the order of the jobs.
-pub(super) fn run<J: Sync, R: Send>(
+pub(crate) fn run<J: Sync, R: Send>(
     jobs: &[J],
     threads: usize,
     work: impl Fn(&J) -> R + Sync,

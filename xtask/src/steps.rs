@@ -1,4 +1,4 @@
-//! Steps run one after the other: a header before each, a table behind the last one.
+//! Steps run one after the other, and some beside them: a header before each, a table behind the last one.
 
 mod failure_excerpt;
 mod log;
@@ -7,6 +7,8 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::command::CommandLine;
@@ -24,6 +26,18 @@ pub struct Step {
     pub promise: &'static str,
     /// How it is checked.
     pub work: Work,
+    /// When it runs.
+    pub turn: Turn,
+}
+
+/// When a step runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// After the one before it in the list.
+    InOrder,
+    /// Beside those, after the one before it that does the same: compilers and programs that wait leave a processor idle. Such a
+    /// step has a build directory of its own, uses no network and measures no time.
+    Beside,
 }
 
 /// How a step finds out.
@@ -45,6 +59,15 @@ impl Step {
             name,
             promise,
             work,
+            turn: Turn::InOrder,
+        }
+    }
+
+    /// The same step, run beside others.
+    pub fn beside(self) -> Self {
+        Step {
+            turn: Turn::Beside,
+            ..self
         }
     }
 }
@@ -81,48 +104,75 @@ pub fn run_logged(root: &Path, steps: &[Step], quick: bool) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    report(&run_until_failure(steps, |step| match &step.work {
+    let started = Instant::now();
+    let reports = run_in_turn(steps, |step| match &step.work {
         Work::LeftOut(_) => perform(root, step),
         Work::Commands(_) | Work::Check(_) => logs.run(step.name),
         Work::Laboratory => in_laboratory(root, step.name, || logs.run(step.name)),
-    }))
+    });
+    let exit_code = report(&reports);
+    println!("{} s in all", started.elapsed().as_secs());
+    exit_code
 }
 
-/// Runs the steps in this process, with all their output, up to the first that fails.
+/// Runs the steps in this process, one after the other and with all their output, up to the first that fails.
 pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
-    report(&run_until_failure(steps, |step| perform(root, step)))
+    let steps: Vec<_> = steps.iter().collect();
+    let failed = AtomicBool::new(false);
+    report(&run_until_failure(&steps, &failed, |step| {
+        perform(root, step)
+    }))
 }
 
 fn report(reports: &[Report]) -> ExitCode {
     print_table(reports);
-    match reports.last() {
-        Some(Report {
-            name,
-            outcome: Outcome::Failed(repeat),
-            ..
-        }) => {
+    let mut exit_code = ExitCode::SUCCESS;
+    for Report { name, outcome, .. } in reports {
+        if let Outcome::Failed(repeat) = outcome {
             eprintln!("step {name} failed: run `{repeat}` to repeat it");
-            ExitCode::FAILURE
+            exit_code = ExitCode::FAILURE;
         }
-        _ => ExitCode::SUCCESS,
     }
+    exit_code
 }
 
-fn run_until_failure(steps: &[Step], mut perform: impl FnMut(&Step) -> Outcome) -> Vec<Report> {
+/// Runs each step when it is its turn. After a failure no step begins; one that runs beside the failed one goes on to its end.
+/// The reports are in the order of the steps.
+fn run_in_turn(steps: &[Step], perform: impl Fn(&Step) -> Outcome + Sync) -> Vec<Report> {
+    let (beside, in_order): (Vec<_>, Vec<_>) =
+        steps.iter().partition(|step| step.turn == Turn::Beside);
+    let failed = AtomicBool::new(false);
+    let mut reports = thread::scope(|scope| {
+        let beside = scope.spawn(|| run_until_failure(&beside, &failed, &perform));
+        let mut reports = run_until_failure(&in_order, &failed, &perform);
+        reports.extend(beside.join().expect("no step panics"));
+        reports
+    });
+    reports.sort_by_key(|report| steps.iter().position(|step| step.name == report.name));
+    reports
+}
+
+fn run_until_failure(
+    steps: &[&Step],
+    failed: &AtomicBool,
+    perform: impl Fn(&Step) -> Outcome,
+) -> Vec<Report> {
     let mut reports = Vec::new();
     for step in steps {
+        if failed.load(Ordering::Relaxed) {
+            break;
+        }
         println!("\n=== {}: {}", step.name, step.promise);
         let started = Instant::now();
         let outcome = perform(step);
-        let failed = matches!(outcome, Outcome::Failed(_));
+        if matches!(outcome, Outcome::Failed(_)) {
+            failed.store(true, Ordering::Relaxed);
+        }
         reports.push(Report {
             name: step.name,
             duration: started.elapsed(),
             outcome,
         });
-        if failed {
-            break;
-        }
     }
     reports
 }
@@ -208,6 +258,8 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     fn step(name: &'static str, work: Work) -> Step {
@@ -216,7 +268,7 @@ mod tests {
 
     fn outcomes(steps: &[Step]) -> Vec<Outcome> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        run_until_failure(steps, |step| perform(root, step))
+        run_in_turn(steps, |step| perform(root, step))
             .into_iter()
             .map(|report| report.outcome)
             .collect()
@@ -231,6 +283,33 @@ mod tests {
         ];
         let repeat = "cargo xtask test --only bad".to_owned();
         assert_eq!(outcomes(&steps), [Outcome::Passed, Outcome::Failed(repeat)]);
+    }
+
+    /// Each of the two steps ends only if the other one has begun.
+    #[test]
+    fn a_step_runs_beside_others_and_is_reported_in_its_place() {
+        static BOTH_RUN: Barrier = Barrier::new(2);
+        fn meet(_: &Path) -> Result<(), String> {
+            BOTH_RUN.wait();
+            Ok(())
+        }
+        let steps = [
+            step("first", Work::Check(|_| Ok(()))),
+            step("beside", Work::Check(meet)).beside(),
+            step("last", Work::Check(meet)),
+        ];
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let reports = run_in_turn(&steps, |step| perform(root, step));
+        let names: Vec<_> = reports.iter().map(|report| report.name).collect();
+        assert_eq!(names, ["first", "beside", "last"]);
+    }
+
+    #[test]
+    fn no_step_begins_after_a_failure_beside_it() {
+        let step = step("never", Work::Check(|_| Ok(())));
+        let failed = AtomicBool::new(true);
+        let reports = run_until_failure(&[&step], &failed, |_| unreachable!("behind a failure"));
+        assert!(reports.is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) enum Pace {
     Full,
 }
 
-/// Every step, in the order they run.
+/// Every step, in the order they run; some run beside others.
 pub(crate) const STEP_NAMES: [&str; 23] = [
     "style",
     "format",
@@ -43,9 +43,6 @@ pub(crate) const STEP_NAMES: [&str; 23] = [
     "miri",
 ];
 
-/// Long enough to notice a target that is broken; real campaigns are run with `cargo xtask fuzz`.
-const FUZZ_SECONDS: u32 = 20;
-
 /// Miri interprets every instruction, some hundred times slower than the machine.
 const MIRI_CASES: &str = "2";
 
@@ -53,17 +50,14 @@ const TOO_SLOW: &str = "too slow for --quick";
 
 const FUZZ_RESULT: &str = "arbitrary bytes cause no panic";
 
-/// The steps themselves; the error says what of the project could not be read.
-pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
+/// The steps themselves.
+pub(crate) fn steps(root: &Path, pace: Pace) -> Vec<Step> {
     let mut steps = source_steps(pace);
     steps.extend(program_steps(pace));
-    steps.push(Step::new("fuzz", FUZZ_RESULT, short_fuzzing(root, pace)?));
-    steps.push(Step::new(
-        "miri",
-        "Miri finds no undefined behaviour",
-        miri(root, pace),
-    ));
-    Ok(steps)
+    steps.push(Step::new("fuzz", FUZZ_RESULT, short_fuzzing(root, pace)).beside());
+    let miri = miri(root, pace);
+    steps.push(Step::new("miri", "Miri finds no undefined behaviour", miri).beside());
+    steps
 }
 
 /// The source code and its own tests.
@@ -98,7 +92,8 @@ fn source_steps(pace: Pace) -> Vec<Step> {
             "models",
             "threads that share memory without a lock are right in every order of their steps",
             models(),
-        ),
+        )
+        .beside(),
         Step::new(
             "linkers",
             "the C libraries link with GNU ld and with lld, and pass the same tests",
@@ -129,7 +124,7 @@ fn source_steps(pace: Pace) -> Vec<Step> {
             "the crates and their dependencies can be published",
             unless_quick(pace, registry::missing, registry::check),
         ),
-        Step::new("simulator", "no seed breaks the protocol", simulator(pace)),
+        Step::new("simulator", "no seed breaks the protocol", simulator(pace)).beside(),
         Step::new(
             "browser",
             "the HTML page of `roci explain` works in a browser",
@@ -212,13 +207,13 @@ fn tests(pace: Pace) -> Work {
     })
 }
 
-/// With its own target directory: the flag makes cargo build the dependencies again. Unoptimised, because the build
-/// takes most of the time.
+/// With its own target directory: the flag makes cargo build the dependencies again.
 fn models() -> Work {
     let packages = "-p rocinante-engine -p rocinante-net -p rocinante-driver";
-    let command = format!("test --lib --target-dir target/models {packages} -- model_checks");
-    let command = CommandLine::cargo(&command)
-        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+    let command = format!("test --lib --target-dir target/models {packages}");
+    let command = CommandLine::cargo(&command).unoptimised();
+    let command = command
+        .arguments_of("-- model_checks")
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("RUSTFLAGS", "--cfg loom");
     Work::Commands(vec![command])
@@ -256,21 +251,16 @@ fn in_laboratory(pace: Pace) -> Work {
     }
 }
 
-fn short_fuzzing(root: &Path, pace: Pace) -> Result<Work, String> {
+fn short_fuzzing(root: &Path, pace: Pace) -> Work {
     if pace == Pace::Quick {
-        return Ok(Work::LeftOut(TOO_SLOW.into()));
+        return Work::LeftOut(TOO_SLOW.into());
     }
     match fuzz::missing(root) {
-        None => fuzz::commands(root, None, FUZZ_SECONDS).map(Work::Commands),
         // A machine that only checks changes gets the tool; a person's own is left as it is.
-        Some(_) if on_ci() && fuzz::can_install(root) => {
-            let mut commands = vec![fuzz::install()];
-            commands.extend(fuzz::commands(root, None, FUZZ_SECONDS)?);
-            Ok(Work::Commands(commands))
-        }
-        Some(missing) => Ok(Work::LeftOut(format!(
+        Some(missing) if !(on_ci() && fuzz::can_install(root)) => Work::LeftOut(format!(
             "{missing}; the same entry points ran under proptest in `cargo test`"
-        ))),
+        )),
+        _ => Work::Check(fuzz::check_shortly),
     }
 }
 
@@ -310,7 +300,7 @@ mod tests {
     use super::*;
 
     fn quick_steps() -> Vec<Step> {
-        steps(Path::new(env!("CARGO_MANIFEST_DIR")), Pace::Quick).expect("the project can be read")
+        steps(Path::new(env!("CARGO_MANIFEST_DIR")), Pace::Quick)
     }
 
     #[test]
