@@ -125,6 +125,18 @@ fn a_message_after_the_completion_orders_two_writes() {
     assert_eq!(it.writes(2), 1, "the message went in the other direction");
 }
 
+/// A read includes no write of the same bytes: whoever knows of the read need not know of the write.
+#[test]
+fn a_write_is_remembered_behind_a_later_read_of_its_process() {
+    let mut it = Conversation::new(3);
+    let write = it.posts(2, TARGET, 1);
+    it.executes(2, write, RemoteAccessKind::Write, 0);
+    let read = it.posts(2, TARGET, 2);
+    it.executes(2, read, RemoteAccessKind::Read, 0);
+    let late = it.posts(3, TARGET, 2);
+    assert_eq!(it.executes(3, late, RemoteAccessKind::Read, 0), 1);
+}
+
 #[test]
 fn knowledge_passes_through_processes_that_do_not_access_the_memory() {
     let mut it = Conversation::new(6);

@@ -1,136 +1,11 @@
 //! Races, as a target and an initiator see them.
 
-use std::net::{IpAddr, Ipv4Addr};
+use check::Rule;
+use engine::observation::{Peer, RemoteAccessKind};
+use engine::{CompletedWork, Observation, QueuePairType, Work};
+use wire::Qpn;
 
-use check::{Checker, DeviceId, Finding, Rule};
-use engine::observation::{Peer, PostedSend, RemoteAccess, RemoteAccessKind};
-use engine::{
-    CompletedWork, Completion, CompletionQueue, Config, Device, Id, Observation, QueuePairInit,
-    QueuePairType, RemoteMemory, Segments, Status, Work,
-};
-use wire::{Key, Qpn};
-
-const DEVICE: DeviceId = DeviceId(0);
-const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
-const KEY: Key = Key::new(0x1234);
-
-/// A device with two queue pairs, and its checker.
-struct Program {
-    checker: Checker<()>,
-    completions: Id<CompletionQueue>,
-    queue_pairs: [Qpn; 2],
-}
-
-impl Program {
-    fn new(kind: QueuePairType) -> Self {
-        let mut device = Device::new(Config {
-            observations: true,
-            ..Config::default()
-        });
-        let domain = device.allocate_domain().expect("room");
-        let completions = device.create_completion_queue(64).expect("room");
-        let init = QueuePairInit::new(kind, domain, completions);
-        let mut create = || device.create_queue_pair(init).expect("room");
-        let queue_pairs = [create(), create()];
-        let mut program = Self {
-            checker: Checker::new(),
-            completions,
-            queue_pairs,
-        };
-        for observation in device.take_observations() {
-            program.observe(observation);
-        }
-        for number in queue_pairs {
-            program.observe(Observation::Connected(number, connection(number)));
-        }
-        program
-    }
-
-    fn observe(&mut self, observation: Observation) -> Vec<Rule> {
-        let mut findings: Vec<Finding<()>> = Vec::new();
-        (self.checker).observe(DEVICE, observation, &(), &mut findings);
-        findings.iter().map(|finding| finding.rule).collect()
-    }
-
-    /// A peer accesses `length` bytes at `address` through one of the queue pairs.
-    fn access(
-        &mut self,
-        index: usize,
-        kind: RemoteAccessKind,
-        address: u64,
-        length: u32,
-    ) -> Vec<Rule> {
-        self.observe(Observation::RemoteAccess(RemoteAccess {
-            queue_pair: self.queue_pairs[index],
-            kind,
-            key: KEY,
-            address,
-            length,
-            message: 0,
-        }))
-    }
-
-    fn answer(&mut self, index: usize) {
-        let rules = self.observe(Observation::Answered(self.queue_pairs[index]));
-        assert!(rules.is_empty());
-    }
-
-    /// Posts a WRITE of 8 bytes to the peer.
-    fn write(&mut self, index: usize, signaled: bool) -> Vec<Rule> {
-        self.post(index, Work::Write(remote(0)), signaled, false)
-    }
-
-    fn post(&mut self, index: usize, work: Work, signaled: bool, fenced: bool) -> Vec<Rule> {
-        self.observe(Observation::SendPosted(PostedSend {
-            queue_pair: self.queue_pairs[index],
-            peer: Some(PEER),
-            id: 1,
-            work,
-            segments: Segments::new(),
-            length: 8,
-            signaled,
-            fenced,
-        }))
-    }
-
-    fn end(&mut self, index: usize) {
-        let rules = self.observe(Observation::SendEnded {
-            queue_pair: self.queue_pairs[index],
-            status: Status::Success,
-            changed_at: None,
-        });
-        assert!(rules.is_empty());
-    }
-
-    fn poll(&mut self, index: usize, work: CompletedWork) {
-        let completion = Completion {
-            id: 1,
-            status: Status::Success,
-            work,
-            length: 8,
-            queue_pair: self.queue_pairs[index],
-            immediate: None,
-            invalidated: None,
-            source: None,
-        };
-        let rules = self.observe(Observation::Polled(self.completions, completion));
-        assert!(rules.is_empty());
-    }
-}
-
-/// Each queue pair has a peer of its own.
-fn connection(number: Qpn) -> Peer {
-    Peer {
-        own: OWN,
-        address: PEER,
-        queue_pair: Qpn::new(number.value() ^ 0x80_0000),
-    }
-}
-
-fn remote(address: u64) -> RemoteMemory {
-    RemoteMemory { address, key: KEY }
-}
+use crate::program::{KEY, OWN, Program, connection, remote};
 
 #[test]
 fn two_unanswered_accesses_race_if_one_writes() {
@@ -252,17 +127,6 @@ fn a_fence_orders_all_later_requests_behind_earlier_reads() {
     assert_eq!(program.post(0, late, false, false), [Rule::MissingFence]);
 }
 
-impl Program {
-    /// The device finds the message of the first request changed when the program polls.
-    fn change(&mut self, index: usize) -> Vec<Rule> {
-        self.observe(Observation::MessageChanged {
-            queue_pair: self.queue_pairs[index],
-            serial: 0,
-            offset: 0,
-        })
-    }
-}
-
 #[test]
 fn a_message_may_change_when_a_message_of_the_peer_was_polled() {
     let mut program = Program::new(QueuePairType::Rc);
@@ -287,4 +151,43 @@ fn a_message_may_change_when_the_peer_has_written_memory() {
     assert_eq!(program.change(0), [Rule::BufferChanged]);
     program.access(0, RemoteAccessKind::Write, 1000, 8);
     assert_eq!(program.change(0), []);
+}
+
+/// Two queue pairs of this process are connected with each other.
+#[test]
+fn a_write_of_this_process_says_nothing_about_the_requests_that_send_it() {
+    let mut program = Program::new(QueuePairType::Rc);
+    let [here, there] = program.queue_pairs;
+    for (number, queue_pair) in [(here, there), (there, here)] {
+        let peer = Peer {
+            own: OWN,
+            address: OWN,
+            queue_pair,
+        };
+        program.observe(Observation::Connected(number, peer));
+    }
+    program.write(1, true);
+    program.end(1);
+    program.access(0, RemoteAccessKind::Write, 1000, 8);
+    assert_eq!(program.change(1), [Rule::BufferChanged]);
+}
+
+#[test]
+fn connections_and_requests_to_peers_are_told_to_other_processes() {
+    let mut program = Program::new(QueuePairType::Rc);
+    program.checker = program.checker.with_processes(1, 1);
+    let number = program.queue_pairs[0];
+    let is_told = |program: &mut Program| !program.checker.take_records().is_empty();
+    // The process itself.
+    assert!(is_told(&mut program) && !is_told(&mut program));
+    let peer = Peer {
+        queue_pair: Qpn::new(7),
+        ..connection(number)
+    };
+    program.observe(Observation::Connected(number, peer));
+    assert!(is_told(&mut program));
+    program.post(0, Work::LocalInvalidate(KEY), true, false);
+    assert!(!is_told(&mut program));
+    program.write(0, true);
+    assert!(is_told(&mut program));
 }

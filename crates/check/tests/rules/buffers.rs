@@ -1,0 +1,80 @@
+//! The local memory of requests.
+
+use check::Rule;
+use engine::{CompletedWork, QueuePairType, Work};
+
+use crate::program::{Program, local, remote};
+
+fn program() -> Program {
+    Program::new(QueuePairType::Rc)
+}
+
+#[test]
+fn a_read_into_memory_that_another_queue_pair_sends_conflicts() {
+    let (send, read) = (Work::Send, Work::Read(remote(0)));
+    for (first, second) in [(send, read), (read, send)] {
+        let mut program = program();
+        assert_eq!(program.post_from(0, first, local(0)), []);
+        let found = program.post_from(1, second, local(7));
+        assert_eq!(found, [Rule::OverlappingRequests]);
+    }
+}
+
+#[test]
+fn a_read_into_memory_that_was_sent_before_by_the_same_queue_pair_is_in_order() {
+    let mut program = program();
+    program.post_from(0, Work::Send, local(0));
+    assert_eq!(program.post_from(0, Work::Read(remote(0)), local(0)), []);
+}
+
+#[test]
+fn a_send_of_memory_that_an_earlier_read_fills_needs_a_fence() {
+    let mut program = program();
+    program.post_from(0, Work::Read(remote(0)), local(0));
+    let found = program.post_from(0, Work::Send, local(0));
+    assert_eq!(found, [Rule::OverlappingRequests]);
+}
+
+#[test]
+fn requests_that_only_send_the_same_memory_do_not_conflict() {
+    let mut program = program();
+    program.post_from(0, Work::Send, local(0));
+    program.post_from(0, Work::Read(remote(0)), local(100));
+    assert_eq!(program.post_from(1, Work::Send, local(0)), []);
+}
+
+#[test]
+fn results_and_receives_do_not_share_memory() {
+    let mut program = program();
+    program.post_from(0, Work::Read(remote(0)), local(0));
+    let found = program.post_from(1, Work::Read(remote(64)), local(0));
+    assert_eq!(found, [Rule::SharedTarget]);
+    assert_eq!(program.post_receive(0, local(100)), []);
+    assert_eq!(program.post_receive(1, local(107)), [Rule::SharedTarget]);
+    assert_eq!(program.post_receive(1, local(200)), []);
+}
+
+#[test]
+fn memory_is_free_when_the_program_knows_that_its_request_has_ended() {
+    let read = Work::Read(remote(0));
+    let mut program = program();
+    program.post_from(0, Work::Send, local(0));
+    program.post_from(0, Work::Send, local(100));
+    program.end(0);
+    program.poll(0, CompletedWork::Send);
+    assert_eq!(program.post_from(1, read, local(0)), []);
+    // A message of the peer tells only of requests that have ended.
+    program.poll(0, CompletedWork::Receive);
+    let found = program.post_from(1, read, local(100));
+    assert_eq!(found, [Rule::OverlappingRequests]);
+}
+
+#[test]
+fn a_result_that_the_device_stores_is_no_change_by_the_program() {
+    let mut program = program();
+    program.post_from(0, Work::Send, local(0));
+    program.end(0);
+    assert_eq!(program.change(0), [Rule::BufferChanged]);
+    program.post_from(0, Work::Read(remote(0)), local(0));
+    assert_eq!(program.change(0), []);
+}

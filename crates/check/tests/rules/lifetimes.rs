@@ -1,0 +1,94 @@
+//! Queue pairs, regions and receives that begin too late or end too early.
+
+use check::Rule;
+use engine::observation::{Discarded, RemoteAccess, RemoteAccessKind};
+use engine::{Access, Observation, QueuePairType, Registration};
+use wire::{Qpn, RnrTimer};
+
+use crate::program::{KEY, Program, local};
+
+fn program() -> Program {
+    Program::new(QueuePairType::Rc)
+}
+
+fn destroyed(queue_pair: Qpn, sends: usize) -> Observation {
+    Observation::QueuePairDestroyed(Discarded {
+        queue_pair,
+        sends,
+        failure: None,
+    })
+}
+
+fn short_timer() -> RnrTimer {
+    RnrTimer::new(1).expect("a code of five bits")
+}
+
+#[test]
+fn a_message_before_the_first_receive_is_found_and_a_later_one_is_not() {
+    let mut program = program();
+    let number = program.queue_pairs[0];
+    let too_early = Observation::ReceiverNotReady(number, short_timer());
+    assert_eq!(program.observe(too_early.clone()), [Rule::NoReceiveYet]);
+    program.post_receive(0, local(0));
+    assert_eq!(program.observe(too_early), []);
+}
+
+#[test]
+fn the_longest_timer_is_found_when_a_peer_waits_for_it() {
+    let mut program = program();
+    let number = program.queue_pairs[0];
+    program.post_receive(0, local(0));
+    let waits = Observation::ReceiverNotReady(number, RnrTimer::default());
+    assert_eq!(program.observe(waits), [Rule::LongestRnrTimer]);
+}
+
+#[test]
+fn a_single_outstanding_request_of_a_destroyed_queue_pair_is_found() {
+    let mut program = program();
+    let [first, second] = program.queue_pairs;
+    assert_eq!(program.observe(destroyed(first, 0)), []);
+    let found = program.observe(destroyed(second, 1));
+    assert_eq!(found, [Rule::DestroyedWithSends]);
+}
+
+#[test]
+fn a_destroyed_queue_pair_is_forgotten() {
+    let mut program = program();
+    let number = program.queue_pairs[0];
+    program.observe(destroyed(number, 0));
+    let late = Observation::ReceiverNotReady(number, short_timer());
+    assert_eq!(program.observe(late), []);
+}
+
+#[test]
+fn a_key_is_known_as_deregistered_until_it_is_used_again() {
+    let mut program = program();
+    let registered = || Observation::Registered {
+        region: Registration {
+            local_key: KEY,
+            remote_key: KEY,
+            address: 0,
+            length: 4096,
+        },
+        access: Access::REMOTE_WRITE,
+        memory: Some(0),
+    };
+    let rejected = Observation::AccessRejected(RemoteAccess {
+        queue_pair: program.queue_pairs[0],
+        kind: RemoteAccessKind::Write,
+        key: KEY,
+        address: 0,
+        length: 8,
+        message: 0,
+    });
+    program.observe(registered());
+    assert_eq!(program.observe(rejected.clone()), []);
+    program.observe(Observation::Deregistered {
+        key: KEY,
+        changed: None,
+    });
+    let found = program.observe(rejected.clone());
+    assert_eq!(found, [Rule::KeyAfterDeregistration]);
+    program.observe(registered());
+    assert_eq!(program.observe(rejected), []);
+}

@@ -1,0 +1,7 @@
+//! The rules, each kept and broken.
+
+mod buffers;
+mod lifetimes;
+mod program;
+mod queues;
+mod races;
