@@ -185,3 +185,40 @@ fn is_same(operation: Operation, work: &str) -> bool {
         .request_name()
         .is_some_and(|name| work.starts_with(name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: EventKind, work: &str, id: u64) -> Event {
+        Event {
+            time: 0,
+            process: Some(0),
+            kind,
+            queue_pair: Some(Qpn::new(7)),
+            id,
+            work: work.to_owned(),
+            length: 8,
+            status: String::new(),
+        }
+    }
+
+    /// The places of requests that are outstanding after the completion of the second of three.
+    fn left(kind: EventKind, work: &str) -> Vec<usize> {
+        let is_receive = work == RECEIVE;
+        let requests: Vec<_> = (0..3)
+            .map(|id| posted(&event(kind, work, id), is_receive, 0))
+            .collect();
+        let completion = event(EventKind::Completed, work, 1);
+        let queue = queue_of(&completion);
+        let mut outstanding = Queues::from([(queue, (0..3).collect())]);
+        assert_eq!(completes(&completion, &requests, &mut outstanding), Some(1));
+        outstanding[&queue].iter().copied().collect()
+    }
+
+    #[test]
+    fn the_completion_of_a_send_ends_those_before_it_and_that_of_a_receive_does_not() {
+        assert_eq!(left(EventKind::SendPosted, "SEND"), [2]);
+        assert_eq!(left(EventKind::ReceivePosted, RECEIVE), [0, 2]);
+    }
+}

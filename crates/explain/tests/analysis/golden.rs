@@ -97,6 +97,31 @@ fn narrow_and_filtered() {
     insta::assert_snapshot!(text);
 }
 
+/// Two long addresses.
+#[test]
+fn both_ends_of_a_ladder_share_a_line_if_two_spaces_fit_between_them() {
+    let analysis = analysis("ipv6/rc-pingpong-gid0");
+    let gap = |width| {
+        let view = View {
+            width,
+            ladder: 1,
+            ..View::default()
+        };
+        let text = text(&analysis, &view);
+        let (_, ladder) = text.split_once("Ladder of connection 1\n").expect("one");
+        let heading = ladder.lines().next().expect("a heading");
+        let ends = heading.trim_start().strip_prefix("time ").expect("a time");
+        let (left, right) = ends.split_once("  ")?;
+        Some(ends.len() - left.len() - right.trim_start().len())
+    };
+    let gaps: Vec<_> = (60..=140).map(gap).collect();
+    let shared = gaps.iter().position(Option::is_some).expect("a wide one");
+    assert!(shared > 0, "no width is too narrow for both ends");
+    for (more, gap) in gaps[shared..].iter().enumerate() {
+        assert_eq!(*gap, Some(2 + more));
+    }
+}
+
 /// The fields that programs rely on. A change of one needs a new version.
 #[test]
 fn json() {
