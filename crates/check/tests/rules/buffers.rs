@@ -78,3 +78,18 @@ fn a_result_that_the_device_stores_is_no_change_by_the_program() {
     program.post_from(0, Work::Read(remote(0)), local(0));
     assert_eq!(program.change(0), []);
 }
+
+/// Of a program that polls no completions, the checker forgets requests that have ended, and no others.
+#[test]
+fn memory_of_a_request_that_has_not_ended_is_never_forgotten() {
+    let mut program = program();
+    program.post(0, Work::Send, false, false);
+    program.post_from(0, Work::Send, local(0));
+    for _ in 0..100 {
+        program.post(0, Work::Send, false, false);
+    }
+    program.end(0);
+    program.post(0, Work::Send, false, false);
+    let found = program.post_from(1, Work::Read(remote(0)), local(0));
+    assert_eq!(found, [Rule::OverlappingRequests]);
+}
