@@ -37,15 +37,25 @@ fn send(pair: &ConnectedPair, messages: u8) {
     }
 }
 
-/// Asserts that no packet was lost, reordered or damaged.
-fn nothing_was_retransmitted(pair: &ConnectedPair) {
-    for end in [&pair.left, &pair.right] {
-        let counters = end.context.counters().expect("ours");
-        let wrong = counters.retransmitted
-            + counters.out_of_sequence
-            + counters.duplicate_requests
-            + counters.bad_checksum;
-        assert_eq!(wrong, 0, "{counters:?}");
+/// Asserts that no packet was lost, reordered or damaged. On a busy machine an acknowledgement comes late, and a packet is sent
+/// again; then it arrives twice.
+fn nothing_was_lost(pair: &ConnectedPair) {
+    let begin = Instant::now();
+    loop {
+        let counters = [&pair.left, &pair.right].map(|end| end.context.counters().expect("ours"));
+        for counters in &counters {
+            let wrong = counters.out_of_sequence + counters.bad_checksum;
+            assert_eq!(wrong, 0, "{counters:?}");
+        }
+        let [sent_again, arrived_again] = [
+            counters.iter().map(|it| it.retransmitted).sum::<u64>(),
+            counters.iter().map(|it| it.duplicate_requests).sum(),
+        ];
+        if sent_again <= arrived_again {
+            return;
+        }
+        assert!(begin.elapsed() < TIMEOUT, "{counters:?}");
+        std::thread::yield_now();
     }
 }
 
@@ -73,7 +83,7 @@ fn packets_use_memory_unless_loopback_is_captured() {
             send(&pair, MESSAGES);
         }
     }
-    nothing_was_retransmitted(&pair);
+    nothing_was_lost(&pair);
 }
 
 #[test]
@@ -98,7 +108,7 @@ fn stream_switches_between_memory_and_sockets_without_loss() {
             send(&pair, 50);
         }
     });
-    nothing_was_retransmitted(&pair);
+    nothing_was_lost(&pair);
 }
 
 #[test]
@@ -111,5 +121,5 @@ fn shortcut_always_uses_memory_while_loopback_is_captured() {
     let pair = pair("127.55.3.7", "127.55.3.8", &always);
     send(&pair, 20);
     assert!(!rings().is_empty());
-    nothing_was_retransmitted(&pair);
+    nothing_was_lost(&pair);
 }

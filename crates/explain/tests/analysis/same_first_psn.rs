@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use explain::{Analysis, Pairing};
+use explain::{Analysis, AnomalyKind, Pairing};
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
@@ -196,9 +196,12 @@ fn comments(file: &[u8]) -> usize {
     count
 }
 
-/// Asserts that each connection has the right queue pairs, and that there are no anomalies.
+/// Asserts that each connection has the right queue pairs, and that there are no anomalies but those of a busy machine, on
+/// which a response comes late and its request is sent again.
 fn assert_right_pairs(analysis: &Analysis, ends: &Ends, paired_by: Pairing) {
-    assert_eq!(analysis.anomalies.len(), 0, "{:?}", analysis.anomalies);
+    let mut anomalies = analysis.anomalies.iter();
+    let unexpected = anomalies.find(|it| it.kind != AnomalyKind::TimedOut);
+    assert!(unexpected.is_none(), "{unexpected:?}");
     assert_eq!(analysis.connections.len(), QUEUE_PAIRS);
     for connection in &analysis.connections {
         assert_eq!(connection.paired_by, paired_by);
