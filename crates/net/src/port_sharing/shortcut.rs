@@ -20,6 +20,7 @@
 //! mailbox. A ring that is not used for some seconds is removed.
 
 mod in_place;
+mod outlet;
 mod ring;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -27,32 +28,24 @@ use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use wire::Qpn;
 
 pub(super) use in_place::RingMessage;
+pub(super) use outlet::Outcome;
 
 use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, Mailbox, RingOffer};
 use super::number_block::NumberBlock;
 use super::process_identity::Identity;
 use super::registry::{Registry, Stamp};
 use super::registry_table::{Entry, Table};
-use crate::restrictions::{self, Restriction};
 use crate::sys::shared_memory::RING_LINK;
-use ring::{Reader, State, Writer};
-
-/// How long a ring may be full before packets to its reader are dropped: a reader that is scheduled reads sooner.
-const FULL_RING_TIMEOUT: Duration = Duration::from_millis(20);
+use outlet::Outlet;
+use ring::{Reader, State};
 
 /// After how many maintenance rounds a route without a ring is forgotten: some seconds.
 const FORGET_AFTER: u32 = 16;
-
-/// After how many maintenance rounds an unused ring is removed: some seconds.
-const REMOVE_UNUSED_AFTER: u32 = 16;
 
 /// After how many maintenance rounds the writers of all rings are looked up: a second. The ring of a dead process only takes up
 /// memory.
@@ -69,19 +62,6 @@ const MAX_ROUTES: usize = 4096;
 
 /// How often the registries are checked for new owners of numbers.
 const REGISTRY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
-
-/// What became of packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// They are in the ring.
-    Sent,
-    /// The ring was full for so long that they were dropped, as a network drops them.
-    Dropped,
-    /// The ring is full. Offer the same packets again, before any later ones to this destination.
-    Full,
-    /// They must go over the socket.
-    NoRing,
-}
 
 /// A queue pair number at an address.
 type Destination = (IpAddr, Qpn);
@@ -123,23 +103,6 @@ struct OwnerRoute {
     ring: Option<Outlet>,
     /// The number of maintenance rounds.
     age: u32,
-}
-
-#[derive(Debug)]
-struct Outlet {
-    writer: Writer,
-    block: NumberBlock,
-    reader: Identity,
-    mailbox: PathBuf,
-    /// Sends wake-ups to the mailbox. `None` if the process has no descriptor left.
-    wake_ups: Option<UnixDatagram>,
-    /// The reader's position at the last maintenance.
-    unread: Option<u64>,
-    /// How many bytes were written until the last maintenance, and for how many rounds none were added.
-    written: u64,
-    unused_rounds: u32,
-    /// Since when packets do not fit.
-    full_since: Option<Instant>,
 }
 
 /// A ring that another process writes.
@@ -208,7 +171,7 @@ impl Shortcuts {
         };
         let local = route.owner.is_some();
         if let Some(owner) = route.owner.take_if(|_| enabled) {
-            route.ring = offer(us, &owner, &registry.of_neighbour(to.0), mailbox);
+            route.ring = Outlet::offer(us, &owner, &registry.of_neighbour(to.0), mailbox);
         }
         let outcome = match &mut route.ring {
             Some(outlet) => outlet.send(header, packets, mailbox, now),
@@ -443,102 +406,6 @@ impl OwnerRoute {
     }
 }
 
-impl Outlet {
-    /// Whether the reader still owns the numbers.
-    fn is_in(&self, table: &Table) -> bool {
-        let owner = table.member(self.block).filter(|it| !it.withdrawn);
-        owner.is_some_and(|owner| owner.process == self.reader)
-    }
-
-    fn send(
-        &mut self,
-        header: &[u8],
-        packets: &[u8],
-        mailbox: &Mailbox,
-        now: Option<Instant>,
-    ) -> Outcome {
-        if self.writer.state() != State::Open {
-            return Outcome::NoRing;
-        }
-        if !self.writer.write(header, packets) {
-            return self.note_full(now);
-        }
-        self.wake_reader(mailbox);
-        Outcome::Sent
-    }
-
-    /// Wakes the reader if it sleeps, after a message was written.
-    fn wake_reader(&mut self, mailbox: &Mailbox) {
-        self.full_since = None;
-        if self.writer.reader_sleeps() {
-            // If this fails, the reader is dead, has unread messages, or wakes up by its own timer.
-            let _ = match &self.wake_ups {
-                Some(socket) => socket.send(&[]).map(drop),
-                None => mailbox.send(&self.mailbox, &[]),
-            };
-        }
-    }
-
-    /// A packet that does not fit waits for a while, and is then dropped: over the socket it would overtake the
-    /// others.
-    fn note_full(&mut self, now: Option<Instant>) -> Outcome {
-        let Some(now) = now else {
-            return Outcome::Full;
-        };
-        let since = *self.full_since.get_or_insert(now);
-        if now.saturating_duration_since(since) < FULL_RING_TIMEOUT {
-            Outcome::Full
-        } else {
-            Outcome::Dropped
-        }
-    }
-
-    /// Whether everything is read, and nothing was written for a while.
-    fn is_unused(&mut self) -> bool {
-        let written = self.writer.written();
-        let unused = written == self.written && self.writer.unread().is_none();
-        self.written = written;
-        self.unused_rounds = if unused { self.unused_rounds + 1 } else { 0 };
-        self.unused_rounds >= REMOVE_UNUSED_AFTER
-    }
-
-    /// Whether the reader has not read since the last check, although there is something to read.
-    fn is_stuck(&mut self) -> bool {
-        let unread = self.writer.unread();
-        let before = std::mem::replace(&mut self.unread, unread);
-        unread.is_some() && unread == before
-    }
-}
-
-/// Offers a ring to the owner of queue pairs, if it is a process of the same user.
-fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) -> Option<Outlet> {
-    let (block, reader) = (owner.block, owner.process);
-    if !reader.is_alive() {
-        return None;
-    }
-    let writer = Writer::create()
-        .inspect_err(|error| restrictions::report_if_forbidden(Restriction::MemoryFiles, error))
-        .ok()?;
-    let offer = RingOffer {
-        from: us,
-        descriptor: writer.file()?.as_raw_fd(),
-    };
-    let path = registry.mailbox(block);
-    let outlet = Outlet {
-        writer,
-        block,
-        reader,
-        wake_ups: Mailbox::connect(&path).ok(),
-        mailbox: path,
-        unread: None,
-        written: 0,
-        unused_rounds: 0,
-        full_since: None,
-    };
-    mailbox.send(&outlet.mailbox, &offer.encode()).ok()?;
-    Some(outlet)
-}
-
 /// Opens the memory of a descriptor of another process of the same user.
 fn open(offer: &RingOffer) -> io::Result<Reader> {
     let pid = offer.from.pid;
@@ -556,6 +423,10 @@ fn open(offer: &RingOffer) -> io::Result<Reader> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+
+    use super::ring::Writer;
     use super::*;
     use crate::port_sharing::RuntimeDirectory;
     use crate::sys::shared_memory::SharedMemory;
@@ -610,17 +481,7 @@ mod tests {
     }
 
     fn outlet(writer: Writer, reader: Identity) -> Outlet {
-        Outlet {
-            writer,
-            block: entry().block,
-            reader,
-            mailbox: PathBuf::new(),
-            wake_ups: None,
-            unread: None,
-            written: 0,
-            unused_rounds: 0,
-            full_since: None,
-        }
+        Outlet::new(writer, entry().block, reader, PathBuf::new())
     }
 
     #[test]
@@ -838,27 +699,6 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_keeps_packets_waiting_and_drops_them_if_nothing_is_read() {
-        let (path, _registry, mailbox) = site("full", ADDRESS);
-        let (mut outlet, mut reader) = open_ring();
-        let packet = [7; 60_000];
-        let start = Instant::now();
-        let mut send = |after| outlet.send(&[], &packet, &mailbox, Some(start + after));
-        while send(Duration::ZERO) == Outcome::Sent {}
-        assert_eq!(send(FULL_RING_TIMEOUT / 2), Outcome::Full);
-        assert_eq!(send(FULL_RING_TIMEOUT), Outcome::Dropped);
-        let mut buffer = vec![0; MAX_MESSAGE];
-        for _ in 0..2 {
-            reader.read(&mut buffer).unwrap().unwrap();
-        }
-        assert_eq!(send(FULL_RING_TIMEOUT), Outcome::Sent, "there is room");
-        let waits = (0..3).any(|_| send(FULL_RING_TIMEOUT) == Outcome::Full);
-        assert!(waits, "the time begins again");
-        drop(mailbox);
-        fs::remove_dir_all(path).unwrap();
-    }
-
-    #[test]
     fn a_ring_that_is_not_used_is_removed() {
         let (outlet, mut reader) = open_ring();
         let mut route = OwnerRoute {
@@ -875,13 +715,16 @@ mod tests {
             let outlet = route.ring.as_mut().unwrap();
             assert!(outlet.writer.write(b"packet", &[]));
         };
-        for _ in 0..REMOVE_UNUSED_AFTER {
+        for _ in 0..outlet::REMOVE_UNUSED_AFTER {
             assert!(route.is_worth_keeping());
             write(&mut route);
             reader.read(&mut [0; 64]).unwrap().unwrap();
         }
         // The first round notices the last packet.
-        assert_eq!(rounds_until_removed(&mut route), REMOVE_UNUSED_AFTER + 1);
+        assert_eq!(
+            rounds_until_removed(&mut route),
+            outlet::REMOVE_UNUSED_AFTER + 1
+        );
     }
 
     #[test]
