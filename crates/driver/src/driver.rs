@@ -10,7 +10,7 @@ mod wait_situations;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -29,8 +29,6 @@ use crate::cm_events::Subscriber;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
 use crate::lane::calls;
-use crate::lane::poll_yield::Yielding;
-use crate::lane::spin_history::{BoundedSpins, SpinHistory};
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
 use crate::lane::{Awaited, CHECKED_SLOWDOWN, Lane, Locked};
@@ -38,6 +36,7 @@ use crate::lanes::FirstLane;
 use crate::options::{OpenError, OpenOptions};
 use crate::simulation;
 use crate::sockets::DeviceSockets;
+use crate::turn::{Looks, Turn, Yielding};
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::AtReadable;
 #[cfg(feature = "async")]
@@ -173,19 +172,12 @@ impl Driver {
                 _ => None,
             },
             simulated,
-            epoch: now(),
-            polled: AtomicU64::new(0),
-            slowdown: options.check.as_ref().map_or(1, |_| CHECKED_SLOWDOWN),
-            armed: AtomicU64::new(0),
-            thread_stands_by: AtomicBool::new(false),
+            turn: Turn::new(
+                now(),
+                options.check.as_ref().map_or(1, |_| CHECKED_SLOWDOWN),
+            ),
             yielding: Yielding::default(),
-            message_spins: SpinHistory::default(),
-            ring_spins: SpinHistory::default(),
-            outside_spins: BoundedSpins::default(),
-            sleepers: AtomicUsize::new(0),
-            thread_sleeps_until: AtomicU64::new(u64::MAX),
-            thread_parked: AtomicBool::new(false),
-            socket_waits: AtomicUsize::new(0),
+            looks: Looks::default(),
             stopping: AtomicBool::new(false),
             relief: OnceLock::new(),
         });
@@ -519,7 +511,7 @@ impl Driver {
             state.receive_outside(now());
             let (mut state, now) = lane.receive_message(state, &awaited);
             state.finish_outside(now, &awaited);
-            lane.note_poll(now);
+            lane.turn.note_poll(now);
             lane.schedule_unsent(&state, now);
         });
         if oldest.is_none() {
@@ -660,7 +652,7 @@ impl Driver {
             return number;
         }
         getrandom::u64()
-            .unwrap_or_else(|_| now().duration_since(self.opened.lane.epoch).as_nanos() as u64)
+            .unwrap_or_else(|_| self.opened.lane.turn.since_open(now()).as_nanos() as u64)
     }
 }
 
@@ -695,6 +687,7 @@ mod tests {
 
     use super::*;
     use crate::driver::connected_end::End;
+    use crate::turn::Duty;
 
     /// A message arrives that a program awaits outside of the library. `receive` receives it; the acknowledgement waits
     /// for the next call of the program, which may be late.
@@ -789,7 +782,7 @@ mod tests {
         assert!(end.takes_wake_up(), "a call of the engine");
         end.driver.call_manager(|_, _| ());
         assert!(end.takes_wake_up(), "a call of the connection manager");
-        end.driver.lane().set_thread_deadline(Some(now()));
+        end.driver.lane().turn.plan_sleep(Some(now()));
         end.driver.call(|_| ());
         end.driver.call_manager(|_, _| ());
         assert!(!end.takes_wake_up(), "it wakes up earlier");
@@ -805,7 +798,7 @@ mod tests {
         let awaited = Awaited::Notification(&notifier);
         assert!(!end.driver.sleep(&awaited, None));
         assert!(!end.takes_wake_up(), "the lane's thread has the sockets");
-        (end.driver.lane().thread_parked).store(true, Ordering::Release);
+        let _ = end.driver.lane().turn.fall_asleep(Duty::Timers, now());
         assert!(!end.driver.sleep(&awaited, None));
         assert!(end.takes_wake_up());
     }
@@ -817,7 +810,8 @@ mod tests {
         end.takes_wake_up();
         end.driver.arm(end.completions, Notify::Any);
         assert!(!end.takes_wake_up(), "it watches the sockets");
-        (end.driver.lane().thread_stands_by).store(true, Ordering::Release);
+        let duty = Duty::Standby(now());
+        let _ = end.driver.lane().turn.fall_asleep(duty, now());
         end.driver.arm(end.completions, Notify::Any);
         assert!(end.takes_wake_up());
     }

@@ -2,14 +2,12 @@
 //! the lock.
 
 pub(crate) mod calls;
-pub(crate) mod poll_yield;
-pub(crate) mod spin_history;
 pub(crate) mod state;
 pub(crate) mod thread;
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -22,21 +20,16 @@ use wire::Qpn;
 use crate::check::DeviceCheck;
 use crate::clock::now;
 use crate::diagnostics::Reporter;
-use crate::lane::poll_yield::Yielding;
-use crate::lane::spin_history::{BoundedSpins, SpinHistory};
 use crate::lane::state::LaneState;
 use crate::lanes::Common;
 use crate::service_reservations::Services;
 use crate::simulation::DeviceHandle;
 use crate::sockets::PollSources;
 use crate::statistics::MAX_PUBLISH_DELAY;
+use crate::turn::{LOOK, Looks, STANDBY, SocketWait, Turn, Yielding};
 use crate::waiting::deferred_wakeups::Deferral;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::{Sleeper, WaitSet};
-
-/// The maximum poll back-off: the lane's thread does not touch the sockets if an application polled less
-/// than this ago. The thread uses a shorter time if packets had to wait.
-pub(crate) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
 /// How often in a row a thread writes records of the check, if others record more meanwhile.
 const MAX_PUBLICATIONS: usize = 8;
@@ -44,25 +37,11 @@ const MAX_PUBLICATIONS: usize = 8;
 /// How many times slower a call is, at most, if the program is checked.
 pub(crate) const CHECKED_SLOWDOWN: u32 = 10;
 
-/// How long to spin on the shared-memory rings before sleeping. A reply through a ring takes a few
-/// microseconds; going to sleep and waking up takes longer.
-pub(crate) const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
-
-/// How long to spin before a program waits at a descriptor. A reply through sockets takes seven microseconds.
-pub(crate) const WAIT_SPIN_TIME: Duration = Duration::from_micros(12);
-
-/// How long a thread that was woken by the first packets of a message waits for each further part without sleeping.
-const MESSAGE_SPIN_TIME: Duration = Duration::from_micros(15);
-
-/// How long a thread does that for one message in all. The sender of a longer one needs acknowledgements to continue.
-const MAX_MESSAGE_SPIN_TIME: Duration = Duration::from_micros(50);
+/// How long a thread looks for the rest of one message in all. The sender of a longer one needs acknowledgements to continue.
+const MAX_MESSAGE_LOOK: Duration = Duration::from_nanos(4 * LOOK.as_nanos() as u64);
 
 /// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
 pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
-
-/// How many application threads sleep on the sockets of a lane at most. A packet wakes all of these. Strangers can make a
-/// server start threads that wait: one for each request that they do not confirm.
-pub(crate) const MAX_SOCKET_SLEEPERS: usize = 4;
 
 /// How often the other threads check whether the program has closed the device's descriptors.
 const LOST_SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -92,17 +71,8 @@ pub(crate) struct Lane {
     pub(crate) monitor: Option<Monitor>,
     /// Wakes the thread when a process that shares an address has ended.
     pub(crate) exits: Option<Arc<ExitWatch>>,
-    /// The zero point of the times below.
-    pub(crate) epoch: Instant,
-    /// When an application last polled, in nanoseconds since the epoch.
-    pub(crate) polled: AtomicU64,
-    /// How many times slower the calls of an application are than usual, because it is checked.
-    pub(crate) slowdown: u32,
-    /// When a queue was last armed whose notification a program awaits outside of the library, in
-    /// nanoseconds since the epoch.
-    pub(crate) armed: AtomicU64,
-    /// Whether the thread sleeps without watching the sockets because an application polled.
-    pub(crate) thread_stands_by: AtomicBool,
+    /// Who serves the sockets now.
+    pub(crate) turn: Turn,
     /// What the lanes of the device share.
     pub(crate) common: Arc<Common>,
     /// The objects that the queue pairs of all lanes use.
@@ -110,20 +80,7 @@ pub(crate) struct Lane {
     /// Whether completions were taken, or receives posted, without the lock since the counters were published.
     pub(crate) changed_without_lock: Arc<AtomicBool>,
     pub(crate) yielding: Yielding,
-    /// Spins for the rest of a message.
-    pub(crate) message_spins: SpinHistory,
-    /// Spins for a reply through shared memory.
-    pub(crate) ring_spins: SpinHistory,
-    /// Spins of programs that wait at a descriptor next.
-    pub(crate) outside_spins: BoundedSpins,
-    /// How many application threads sleep on the sockets.
-    pub(crate) sleepers: AtomicUsize,
-    /// How many threads, of the application and the lane's own, sleep on the sockets now. Increased under the lock.
-    pub(crate) socket_waits: AtomicUsize,
-    /// Until when the thread sleeps, in nanoseconds since the epoch.
-    pub(crate) thread_sleeps_until: AtomicU64,
-    /// Whether the thread sleeps without watching the sockets because an application thread does.
-    pub(crate) thread_parked: AtomicBool,
+    pub(crate) looks: Looks,
     pub(crate) stopping: AtomicBool,
     /// Moves a group of queues to another lane, which its thread asks for when it is too busy.
     pub(crate) relief: OnceLock<Relief>,
@@ -200,14 +157,6 @@ impl Lane {
         self.waker.wake();
     }
 
-    pub(crate) fn nanoseconds(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.epoch).as_nanos() as u64
-    }
-
-    pub(crate) fn note_poll(&self, now: Instant) {
-        self.polled.store(self.nanoseconds(now), Ordering::Release);
-    }
-
     /// Makes progress for an application thread that polls.
     pub(crate) fn progress_for<'s>(
         &'s self,
@@ -215,10 +164,10 @@ impl Lane {
         queue: &CompletionQueue,
     ) -> (Locked<'s>, Option<Completion>) {
         let begin = now();
-        self.note_poll(begin);
+        self.turn.note_poll(begin);
         let mut completion = state.progress_for(begin, queue);
         if completion.is_none() && state.waits_outside_next(queue) {
-            (state, completion) = self.spin_before_wait(state, queue, begin);
+            (state, completion) = self.look_before_wait(state, queue, begin);
             completion = completion.or_else(|| state.poll_before_sleep(now(), queue));
         }
         if completion.is_some() {
@@ -228,15 +177,15 @@ impl Lane {
         (state, completion)
     }
 
-    /// Spins for a program that waits at a descriptor next, because a reply on the same machine often arrives before the program is
-    /// asleep. The lock is free between the attempts.
-    fn spin_before_wait<'s>(
+    /// Looks for packets for a program that waits at a descriptor next, because a reply on the same machine often arrives before the
+    /// program is asleep. The lock is free between the attempts.
+    fn look_before_wait<'s>(
         &'s self,
         mut state: Locked<'s>,
         queue: &CompletionQueue,
         begin: Instant,
     ) -> (Locked<'s>, Option<Completion>) {
-        if !self.outside_spins.is_worthwhile() {
+        if !state.may_look_before_wait() || !self.looks.outside.is_worthwhile() {
             return (state, None);
         }
         loop {
@@ -245,8 +194,8 @@ impl Lane {
             state = self.lock();
             let now = now();
             let completion = state.poll_once_more(now, queue);
-            if completion.is_some() || now >= begin + WAIT_SPIN_TIME {
-                self.outside_spins.note(completion.is_some());
+            if completion.is_some() || now >= begin + LOOK {
+                self.looks.outside.note(completion.is_some());
                 return (state, completion);
             }
         }
@@ -256,7 +205,7 @@ impl Lane {
     /// disconnection waits for a poll. The thread may still sleep on the sockets, which are empty.
     pub(crate) fn schedule_unsent(&self, state: &LaneState, now: Instant) {
         if state.has_unsent() {
-            self.wake_thread_before(Some(now + POLLED_RECENTLY));
+            self.wake_thread_before(Some(now + STANDBY));
         }
         self.wake_thread_before(state.next_release());
     }
@@ -328,35 +277,11 @@ impl Lane {
         }
     }
 
-    /// Ends the thread's back-off because a program starts to wait outside of the library.
+    /// Lets the thread serve the sockets because a program starts to wait outside of the library.
     pub(crate) fn end_standby(&self, now: Instant) {
-        // The thread stores that it stands by and then loads this time. So at least one of them sees the other.
-        self.armed.store(self.nanoseconds(now), Ordering::SeqCst);
-        if self.thread_stands_by.load(Ordering::SeqCst) {
+        if self.turn.note_armed(now) {
             self.waker.wake();
         }
-    }
-
-    /// Whether a program armed a queue so recently that it probably waits outside of the library. A poll
-    /// after that does not mean that it polls again.
-    pub(crate) fn awaits_outside(&self, now: Instant) -> bool {
-        const RECENTLY: Duration = Duration::from_millis(1);
-        let armed = self.armed.load(Ordering::SeqCst);
-        armed != 0 && now < self.epoch + Duration::from_nanos(armed) + RECENTLY
-    }
-
-    /// If an application polled within `recently`, the time at which that period ends. It is longer for a program that is
-    /// checked: it takes longer between two polls, and a thread that receives meanwhile only competes for the lock.
-    pub(crate) fn polled_within(&self, recently: Duration, now: Instant) -> Option<Instant> {
-        let polled = Duration::from_nanos(self.polled.load(Ordering::Acquire));
-        let until = self.epoch + polled + recently * self.slowdown;
-        (now < until).then_some(until)
-    }
-
-    /// Records until when the thread sleeps.
-    pub(crate) fn set_thread_deadline(&self, until: Option<Instant>) {
-        let planned = until.map_or(u64::MAX, |at| self.nanoseconds(at));
-        self.thread_sleeps_until.store(planned, Ordering::Release);
     }
 
     /// Wakes the thread if it would sleep beyond `next`.
@@ -365,35 +290,15 @@ impl Lane {
         if let Some(device) = &self.simulated {
             return device.serve_before(next);
         }
-        let planned = self.thread_sleeps_until.load(Ordering::Acquire);
-        if self.nanoseconds(next) < planned {
+        if self.turn.oversleeps(next) {
             self.waker.wake();
         }
     }
 
-    /// Counts a thread among those that sleep on the sockets now. The caller has prepared the sleep, and still has the
-    /// lock.
+    /// Notes that a thread sleeps on the sockets now. The caller has prepared the sleep.
     pub(crate) fn begin_socket_wait(&self, state: &mut LaneState) -> SocketWait<'_> {
         state.note_sleep_prepared();
-        self.socket_waits.fetch_add(1, Ordering::AcqRel);
-        SocketWait(&self.socket_waits)
-    }
-
-    /// Wakes the thread, which prepares the sleep of all threads again.
-    fn pass_wakeup_on(&self) {
-        let planned = self.thread_sleeps_until.swap(0, Ordering::AcqRel);
-        // One that stands by does this within a short time anyway.
-        if self.nanoseconds(now()) < planned {
-            self.waker.wake();
-        }
-    }
-
-    /// Counts this thread among those that sleep on the sockets, unless there are enough of them.
-    pub(crate) fn enter_socket_sleepers(&self) -> bool {
-        let one_more = |sleepers| (sleepers < MAX_SOCKET_SLEEPERS).then_some(sleepers + 1);
-        self.sleepers
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more)
-            .is_ok()
+        self.turn.begin_wait()
     }
 
     /// Sleeps as [`Driver::sleep`](crate::Driver::sleep) does. A thread that does not serve the sockets is woken when the
@@ -458,10 +363,10 @@ impl Lane {
             let now = now();
             let is_complete = !state.is_in_message(awaited);
             let is_late = longest_pause.is_some_and(|pause| now > last_arrival + pause)
-                || now > begin + MAX_MESSAGE_SPIN_TIME;
+                || now > begin + MAX_MESSAGE_LOOK;
             if is_complete || is_late {
-                if longest_pause == Some(MESSAGE_SPIN_TIME) {
-                    self.message_spins.note(is_complete);
+                if longest_pause == Some(LOOK) {
+                    self.looks.message.note(is_complete);
                 }
                 state.end_message();
                 return (state, now);
@@ -470,22 +375,22 @@ impl Lane {
                 last_arrival = now;
                 continue;
             }
-            longest_pause.get_or_insert_with(|| spin_time(&self.message_spins, MESSAGE_SPIN_TIME));
+            longest_pause.get_or_insert_with(|| self.looks.message.time());
             drop(state);
             std::hint::spin_loop();
             state = self.lock();
         }
     }
 
-    /// Spins on the shared-memory rings for a short time, because a reply through a ring often arrives before
+    /// Looks at the shared-memory rings for a short time, because a reply through a ring often arrives before
     /// a thread is asleep. Returns whether the awaited object is ready.
     fn poll_shortcuts(&self, awaited: &Awaited<'_>) -> bool {
         let mut state = self.lock();
         if !state.has_shortcuts() {
             return awaited.is_ready(&mut state);
         }
-        let spin_time = spin_time(&self.ring_spins, SHORTCUT_SPIN_TIME);
-        let until = now() + spin_time;
+        let look = self.looks.rings.time();
+        let until = now() + look;
         while state.has_shortcuts() {
             let now = now();
             let is_ready = state.poll_shortcuts(now, awaited);
@@ -493,8 +398,8 @@ impl Lane {
                 self.schedule_unsent(&state, now);
             }
             if is_ready || now >= until {
-                if !spin_time.is_zero() {
-                    self.ring_spins.note(is_ready);
+                if !look.is_zero() {
+                    self.looks.rings.note(is_ready);
                 }
                 return is_ready;
             }
@@ -521,15 +426,6 @@ impl Lane {
             poll_sources.add_to(&mut interests);
         }
         wait(&interests, timeout).map(Ready::was_interrupted)
-    }
-}
-
-/// How long to spin this time.
-fn spin_time(history: &SpinHistory, longest: Duration) -> Duration {
-    if history.is_worthwhile() {
-        longest
-    } else {
-        Duration::ZERO
     }
 }
 
@@ -574,16 +470,6 @@ impl<'a> Awaited<'a> {
             state.device_mut().watch_completions(*id);
         }
         ready
-    }
-}
-
-/// A thread sleeps on the sockets while this exists.
-#[derive(Debug)]
-pub(crate) struct SocketWait<'s>(&'s AtomicUsize);
-
-impl Drop for SocketWait<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -635,11 +521,10 @@ impl Drop for Locked<'_> {
             _ => Vec::new(),
         };
         let messages = state.take_lane_messages();
-        let others_sleep = self.lane.socket_waits.load(Ordering::Acquire) > 0;
-        let took_wakeup = others_sleep && state.took_wakeup();
+        let took_wakeup = self.lane.turn.has_waits() && state.took_wakeup();
         drop(state);
-        if took_wakeup {
-            self.lane.pass_wakeup_on();
+        if took_wakeup && self.lane.turn.note_wakeup_taken(now()) {
+            self.lane.waker.wake();
         }
         if !messages.is_empty() {
             self.lane.common.deliver(messages);

@@ -42,6 +42,7 @@ mod statistics;
 mod sync;
 #[cfg(feature = "tracing")]
 mod trace;
+mod turn;
 mod waiting;
 
 pub use blocked_calls::{BlockedCall, Situation};

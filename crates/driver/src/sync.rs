@@ -9,12 +9,14 @@ pub(crate) use std::sync::{Mutex as StaticMutex, MutexGuard as StaticMutexGuard}
 #[cfg(not(all(test, loom)))]
 pub(crate) use net::poll::{Signal, Waker};
 #[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use loom::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence,
+};
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 #[cfg(all(test, loom))]

@@ -2,20 +2,19 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use engine::{Completion, CompletionQueue, Id};
 
 use super::Driver;
 use crate::clock::now;
-use crate::lane::poll_yield::Next;
-use crate::lane::{Awaited, CLOSED_PAUSE, Locked, POLLED_RECENTLY};
+use crate::lane::{Awaited, CLOSED_PAUSE, Locked};
 use crate::simulation;
+use crate::turn::{Next, STANDBY};
 
 /// How long a poll sleeps at most while other threads use the CPU. It is short because the program may have more to do than to poll
 /// this queue, and not longer than the poll back-off, during which the lane's thread leaves the sockets to the poller.
-const MAX_POLL_SLEEP: Duration = POLLED_RECENTLY;
+const MAX_POLL_SLEEP: Duration = STANDBY;
 
 /// A completion queue, for a thread that polls it.
 #[derive(Debug, Clone)]
@@ -47,10 +46,10 @@ impl Driver {
     /// Gives up the CPU from time to time, because a peer on this machine may need it.
     fn rest_after_empty_poll(&self, queue: Id<CompletionQueue>) {
         let lane = self.lane();
-        let since_open = || lane.nanoseconds(now());
-        match lane.yielding.note_empty_poll(since_open) {
+        let since_open = |at| lane.turn.since_open(at);
+        match lane.yielding.note_empty_poll(|| since_open(now())) {
             Next::Poll => {}
-            Next::Yield => lane.yielding.yield_now(lane.epoch),
+            Next::Yield => lane.yielding.yield_now(since_open),
             Next::Sleep => self.sleep_in_poll(queue),
         }
     }
@@ -68,7 +67,7 @@ impl Driver {
         let awaited = Awaited::Completion(queue, &waiting);
         if self.try_sleep(&awaited, until).is_err() {
             let lane = self.lane();
-            lane.yielding.yield_now(lane.epoch);
+            lane.yielding.yield_now(|at| lane.turn.since_open(at));
         }
     }
 
@@ -212,16 +211,10 @@ impl Driver {
             Awaited::Notification(notifier) => self.lane_of(notifier),
             Awaited::Completion(..) => self.lane(),
         };
-        let serves_sockets = lane.enter_socket_sleepers();
+        let serves_sockets = lane.turn.enter_sleepers();
         let interrupted = lane.sleep(awaited, until, serves_sockets);
-        if serves_sockets {
-            // This thread leaves and then looks whether the lane's thread is parked. The lane's thread parks and then looks
-            // for sleepers. So at least one of them sees the other.
-            lane.sleepers.fetch_sub(1, Ordering::SeqCst);
-        }
-        lane.note_poll(now());
-        if serves_sockets && lane.thread_parked.load(Ordering::SeqCst) {
-            // The lane's thread has left the sockets to this one.
+        lane.turn.note_poll(now());
+        if serves_sockets && lane.turn.leave_sleepers() {
             lane.waker.wake();
         }
         interrupted
@@ -231,8 +224,8 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::MAX_SOCKET_SLEEPERS;
     use crate::options::OpenOptions;
+    use crate::turn::MAX_SOCKET_SLEEPERS;
     use crate::waiting::notifier::Notifier;
 
     #[test]
@@ -255,7 +248,7 @@ mod tests {
     fn threads_beyond_the_first_few_sleep_without_serving_the_sockets() {
         let driver = Driver::open("127.58.93.5", &OpenOptions::default());
         let driver = driver.expect("a loopback address");
-        let sleepers = || driver.lane().sleepers.load(Ordering::SeqCst);
+        let sleepers = || driver.lane().turn.sleepers();
         let timeout = now() + Duration::from_secs(20);
         let notifiers = [(); 3 * MAX_SOCKET_SLEEPERS].map(|()| Notifier::new().expect("room"));
         std::thread::scope(|scope| {

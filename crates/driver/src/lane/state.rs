@@ -63,6 +63,8 @@ pub(crate) struct LaneState {
     in_message: bool,
     /// Whether a queue was armed and no poll has left packets in the sockets since.
     armed: bool,
+    /// How many looks before a wait at a descriptor have brought a completion since a queue was armed.
+    successful_looks: u32,
     /// Whether packets were polled for, and no sleep was prepared since.
     polled_sockets: bool,
     outbox: Vec<u8>,
@@ -169,6 +171,7 @@ impl LaneState {
             dense: false,
             in_message: false,
             armed: false,
+            successful_looks: 0,
             polled_sockets: false,
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
@@ -717,6 +720,7 @@ impl LaneState {
     pub(crate) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
         self.host.device_mut().arm(queue, notify);
         self.armed = true;
+        self.successful_looks = 0;
         let channel = self.common.channel(queue);
         channel.is_some_and(|(notifier, _)| notifier.needs_the_thread())
     }

@@ -12,9 +12,8 @@ use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
 use crate::clock::now;
-use crate::lane::{
-    CLOSED_PAUSE, Lane, Locked, POLLED_RECENTLY, SHORTCUT_SPIN_TIME, SocketWait, earliest,
-};
+use crate::lane::{CLOSED_PAUSE, Lane, Locked, earliest};
+use crate::turn::{Duty, LONG, LOOK, PollBackoff, STANDBY, SocketWait};
 
 /// The thread. Dropping this stops it.
 pub(crate) struct Thread {
@@ -67,12 +66,13 @@ fn serve(lane: &Lane) {
         if load.is_too_high(now) {
             load.note_relief(ask_for_relief(lane));
         }
-        let before = std::mem::replace(&mut duty, Duty::at(lane, now, &woken, &mut backoff));
+        let next = lane.turn.duty(now, woken.by_packets, &mut backoff);
+        let before = std::mem::replace(&mut duty, next);
         let mut progress = Progress::default();
         match duty {
             Duty::Standby(_) if matches!(before, Duty::Standby(_)) => backoff.lengthen(),
             Duty::Standby(_) => {}
-            Duty::Everything | Duty::Timers => match backoff.lock(lane, now) {
+            Duty::Everything | Duty::Timers => match lock(&mut backoff, lane, now) {
                 Some(state) => {
                     progress = make_progress(lane, state, duty, now);
                     backoff.learn(woken.by_packets, progress.arrived);
@@ -80,12 +80,12 @@ fn serve(lane: &Lane) {
                         continue;
                     }
                 }
-                None => duty = Duty::Standby(now + backoff.time),
+                None => duty = Duty::Standby(now + backoff.time()),
             },
         }
         if let Duty::Standby(until) = duty {
             // No wake-up is needed: the thread checks everything after this short time.
-            lane.set_thread_deadline(Some(now));
+            lane.turn.plan_sleep(Some(now));
             progress.next = Some(until);
         }
         if progress.socket_lost {
@@ -162,103 +162,15 @@ impl Load {
     }
 }
 
-/// Poll back-off: how long the thread leaves the sockets to an application that polled.
-///
-/// While an application polls continuously, a second receiver only disturbs it. But some programs poll once
-/// and then watch their memory, where data appears only if this thread receives it. So the time adapts.
-struct PollBackoff {
-    time: Duration,
-    /// How often packets were received since the last probe.
-    taken: u32,
-    /// How often in a row another thread held the lock.
-    lock_misses: u32,
-}
-
-impl Default for PollBackoff {
-    fn default() -> Self {
-        Self {
-            time: Self::MAX,
-            taken: 0,
-            lock_misses: 0,
-        }
-    }
-}
-
-impl PollBackoff {
-    const MAX: Duration = POLLED_RECENTLY;
-    const MIN: Duration = Duration::from_micros(10);
-
-    /// After this many receives the thread probes whether an application would receive the packets.
-    const PROBE_INTERVAL: u32 = 64;
-
-    /// How often in a row the thread gives up the lock to an application.
-    const MAX_LOCK_MISSES: u32 = 8;
-
-    /// Takes the lock, unless an application that polls holds it.
-    fn lock<'s>(&mut self, lane: &'s Lane, now: Instant) -> Option<Locked<'s>> {
-        let state = if self.waits_for_lock(polls_continuously(lane, now)) {
-            Some(lane.lock())
-        } else {
-            lane.try_lock()
-        };
-        match state {
-            Some(_) => self.lock_misses = 0,
-            None => {
-                self.lock_misses += 1;
-                self.lengthen();
-            }
-        }
-        state
-    }
-
-    /// Whether to wait for the lock. A waiter costs an application that polls a system call at each unlock,
-    /// and the application does most of the work anyway. An application that does not poll holds the lock
-    /// briefly and does not receive the packets that its call causes.
-    fn waits_for_lock(&self, is_polled: bool) -> bool {
-        !is_polled || self.lock_misses >= Self::MAX_LOCK_MISSES
-    }
-
-    /// Whether to leave packets that have just arrived, to see whether an application receives them. Without
-    /// such probes a fast thread would receive everything and never notice a slower application.
-    fn should_probe(&mut self) -> bool {
-        self.taken += 1;
-        let probe = self.taken >= Self::PROBE_INTERVAL;
-        if probe {
-            self.taken = 0;
-            self.time = self.time.max(Self::MIN);
-        }
-        probe
-    }
-
-    /// Adapts the time. If packets are still there, no application received them: shorten it. If
-    /// packets woke the thread and are gone, an application has received them: lengthen it.
-    fn learn(&mut self, woken: bool, arrived: usize) {
-        match (woken, arrived) {
-            (_, 1..) => self.shorten(),
-            (true, 0) => self.lengthen(),
-            (false, 0) => {}
-        }
-    }
-
-    fn lengthen(&mut self) {
-        self.time = (self.time * 2).clamp(Self::MIN, Self::MAX);
-    }
-
-    fn shorten(&mut self) {
-        self.time = match self.time / 2 {
-            half if half < Self::MIN => Duration::ZERO,
-            half => half,
-        };
-    }
-}
-
-fn is_polled(lane: &Lane, now: Instant) -> bool {
-    lane.polled_within(PollBackoff::MAX, now).is_some()
-}
-
-/// Whether an application polls and will poll again, because it does not wait outside of the library.
-fn polls_continuously(lane: &Lane, now: Instant) -> bool {
-    is_polled(lane, now) && !lane.awaits_outside(now)
+/// Takes the lock, unless an application that polls holds it.
+fn lock<'s>(backoff: &mut PollBackoff, lane: &'s Lane, now: Instant) -> Option<Locked<'s>> {
+    let state = if backoff.waits_for_lock(lane.turn.is_polled_continuously(now)) {
+        Some(lane.lock())
+    } else {
+        lane.try_lock()
+    };
+    backoff.note_lock(state.is_some());
+    state
 }
 
 /// What ended the thread's sleep.
@@ -313,10 +225,10 @@ fn make_progress<'s>(
         state.next_deadline()
     };
     let wait = (duty == Duty::Everything).then(|| lane.begin_socket_wait(&mut state));
-    let unsent_until = state.has_unsent().then(|| now + POLLED_RECENTLY);
+    let unsent_until = state.has_unsent().then(|| now + STANDBY);
     let next = earliest(next, unsent_until);
     // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
-    lane.set_thread_deadline(next);
+    lane.turn.plan_sleep(next);
     Progress {
         next,
         arrived,
@@ -334,7 +246,6 @@ pub(crate) fn serve_once(lane: &Lane, now: Instant) -> Option<Instant> {
 /// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread
 /// is asleep. Returns whether the thread may sleep: no more packets arrived, and the next one wakes it.
 fn spin_on_rings<'s>(lane: &'s Lane, progress: &mut Progress<'s>, begin: Instant) -> bool {
-    const LONGEST: Duration = Duration::from_millis(1);
     // The thread is awake, so it needs no wake-up for what it receives itself.
     let waits = progress.wait.take().is_some();
     let mut last_arrival = begin;
@@ -347,8 +258,8 @@ fn spin_on_rings<'s>(lane: &'s Lane, progress: &mut Progress<'s>, begin: Instant
         let left_to_program = state.packet_wakeups.are_used();
         if left_to_program
             || !state.has_shortcuts()
-            || now > last_arrival + SHORTCUT_SPIN_TIME
-            || now > begin + LONGEST
+            || now > last_arrival + LOOK
+            || now > begin + LONG
         {
             let may_sleep = last_arrival == begin && state.may_sleep();
             if may_sleep && waits {
@@ -361,34 +272,6 @@ fn spin_on_rings<'s>(lane: &'s Lane, progress: &mut Progress<'s>, begin: Instant
         }
         drop(state);
         std::hint::spin_loop();
-    }
-}
-
-/// What the thread must serve.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Duty {
-    /// Sockets and timers: no application thread serves the sockets.
-    Everything,
-    /// Nothing until this time: an application polls and also runs the timers. The thread does not even
-    /// take the lock.
-    Standby(Instant),
-    /// The timers: an application thread sleeps on the sockets, and wakes this thread when it stops.
-    Timers,
-}
-
-impl Duty {
-    fn at(lane: &Lane, now: Instant, woken: &Woken, backoff: &mut PollBackoff) -> Self {
-        let outside = lane.awaits_outside(now);
-        if !outside && let Some(until) = lane.polled_within(backoff.time, now) {
-            return Duty::Standby(until);
-        }
-        if woken.by_packets && !outside && is_polled(lane, now) && backoff.should_probe() {
-            return Duty::Standby(now + PollBackoff::MIN);
-        }
-        match lane.sleepers.load(Ordering::Acquire) {
-            0 => Duty::Everything,
-            _ => Duty::Timers,
-        }
     }
 }
 
@@ -406,17 +289,8 @@ fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken
     if duty == Duty::Everything {
         poll_sources.add_to(&mut interests);
     }
-    lane.thread_parked
-        .store(duty == Duty::Timers, Ordering::SeqCst);
-    let stands_by = matches!(duty, Duty::Standby(_));
-    lane.thread_stands_by.store(stands_by, Ordering::SeqCst);
-    let left_alone = match duty {
-        Duty::Everything => false,
-        Duty::Standby(_) => lane.awaits_outside(now),
-        Duty::Timers => lane.sleepers.load(Ordering::SeqCst) == 0,
-    };
     let mut ready = Ready::default();
-    if !left_alone {
+    if lane.turn.fall_asleep(duty, now) {
         let timeout = until.map(|at| at.saturating_duration_since(now));
         ready = wait(&interests, timeout).unwrap_or_else(|_| pause());
         // Clear before reading anything, so that no wake-up is lost. Only if it is set: it is a system call.
@@ -424,8 +298,7 @@ fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken
             lane.waker.clear();
         }
     }
-    lane.thread_parked.store(false, Ordering::Release);
-    lane.thread_stands_by.store(false, Ordering::Release);
+    lane.turn.wake_up();
     let is_ready = |mut range: Range<usize>| range.any(|at| ready.contains(at));
     Woken {
         by_interfaces: is_ready(monitor),
@@ -491,31 +364,13 @@ mod tests {
         }
     }
 
-    /// The calls of a checked program are slower, and it is still the one that receives its packets.
-    #[test]
-    fn the_thread_leaves_the_sockets_longer_to_a_program_that_is_checked() {
-        let is_left_to_program = |address, check| {
-            let options = OpenOptions {
-                check,
-                ..OpenOptions::default()
-            };
-            let driver = crate::Driver::open(address, &options).expect("a loopback address");
-            let later = driver.lane().epoch + 2 * PollBackoff::MAX;
-            driver.lane().polled.store(0, Ordering::Release);
-            is_polled(driver.lane(), later)
-        };
-        assert!(!is_left_to_program("127.58.93.11", None));
-        let check = Some(crate::CheckOptions::default());
-        assert!(is_left_to_program("127.58.93.12", check));
-    }
-
     /// It must know when to take the sockets back.
     #[test]
     fn the_thread_is_parked_while_an_application_sleeps_on_the_sockets() {
         let driver = crate::Driver::open("127.58.93.2", &OpenOptions::default());
         let driver = driver.expect("a loopback address");
         let timeout = now() + Duration::from_secs(20);
-        let is_parked = || driver.lane().thread_parked.load(Ordering::Acquire);
+        let is_parked = || driver.lane().turn.is_parked();
         let wait_until = |parked: bool| {
             while is_parked() != parked {
                 assert!(now() < timeout, "parked: {}", is_parked());
@@ -524,9 +379,9 @@ mod tests {
             }
         };
         wait_until(false);
-        driver.lane().sleepers.fetch_add(1, Ordering::AcqRel);
+        assert!(driver.lane().turn.enter_sleepers());
         wait_until(true);
-        driver.lane().sleepers.fetch_sub(1, Ordering::AcqRel);
+        let _ = driver.lane().turn.leave_sleepers();
         wait_until(false);
     }
 
@@ -546,7 +401,7 @@ mod tests {
             let progress = make_progress(lane, lane.lock(), Duty::Everything, now);
             if lane.lock().has_unsent() {
                 let next = progress.next.expect("a deadline");
-                assert!(next <= now + POLLED_RECENTLY);
+                assert!(next <= now + STANDBY);
                 break;
             }
         }
@@ -590,7 +445,7 @@ mod tests {
         let (_here, there) = End::pair_with_rings(["127.58.93.8", "127.58.93.9"]);
         let lane = there.driver.lane();
         there.empty_sockets();
-        lane.sleepers.fetch_add(1, Ordering::SeqCst);
+        assert!(lane.turn.enter_sleepers());
         let mut state = lane.lock();
         state.before_sleep(now());
         let wait = lane.begin_socket_wait(&mut state);
@@ -625,56 +480,6 @@ mod tests {
         assert_eq!(spin_on_rings(lane, &mut progress, now()), may_sleep);
     }
 
-    #[test]
-    fn backoff_shrinks_when_packets_wait_and_grows_when_others_receive_them() {
-        let mut backoff = PollBackoff::default();
-        for _ in 0..8 {
-            backoff.learn(true, 1);
-        }
-        assert_eq!(backoff.time, Duration::ZERO, "packets had to wait");
-        backoff.learn(false, 0);
-        assert_eq!(backoff.time, Duration::ZERO, "a timer does not change it");
-        for _ in 0..8 {
-            backoff.learn(true, 0);
-        }
-        assert_eq!(
-            backoff.time,
-            PollBackoff::MAX,
-            "an application received them"
-        );
-    }
-
-    #[test]
-    fn the_lock_is_left_to_a_poller_only_a_limited_number_of_times() {
-        let mut backoff = PollBackoff::default();
-        assert!(backoff.waits_for_lock(false), "no application polls");
-        assert!(!backoff.waits_for_lock(true));
-        backoff.lock_misses = PollBackoff::MAX_LOCK_MISSES;
-        assert!(backoff.waits_for_lock(true));
-    }
-
-    #[test]
-    fn every_sixty_fourth_receive_is_a_probe() {
-        let mut backoff = PollBackoff::default();
-        for _ in 0..8 {
-            backoff.shorten();
-        }
-        assert_eq!(backoff.time, Duration::ZERO);
-        let probes = (0..2 * PollBackoff::PROBE_INTERVAL).filter(|_| backoff.should_probe());
-        assert_eq!(probes.count(), 2);
-        assert_eq!(backoff.time, PollBackoff::MIN, "a probe waits this long");
-    }
-
-    #[test]
-    fn a_program_that_armed_a_queue_awaits_it_outside_for_a_millisecond() {
-        let driver = crate::Driver::without_thread("127.58.93.27");
-        let (lane, armed) = (driver.lane(), now());
-        assert!(!lane.awaits_outside(armed));
-        lane.end_standby(armed);
-        assert!(lane.awaits_outside(armed + Duration::from_micros(999)));
-        assert!(!lane.awaits_outside(armed + Duration::from_millis(1)));
-    }
-
     /// It may sleep for long.
     #[test]
     fn the_thread_of_a_device_that_closes_is_woken() {
@@ -685,16 +490,5 @@ mod tests {
             handle: None,
         });
         assert!(end.takes_wake_up());
-    }
-
-    #[test]
-    fn only_a_program_that_polls_continuously_gets_the_lock_first() {
-        let driver = crate::Driver::without_thread("127.58.93.29");
-        let (lane, start) = (driver.lane(), now() + Duration::from_secs(1));
-        assert!(!polls_continuously(lane, start), "it does not poll");
-        lane.note_poll(start);
-        assert!(polls_continuously(lane, start));
-        lane.end_standby(start);
-        assert!(!polls_continuously(lane, start), "it waits outside");
     }
 }

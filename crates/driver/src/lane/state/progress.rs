@@ -16,6 +16,9 @@ const MAX_RECEIVES: usize = 4;
 /// How often one post receives packets that it sent to its own device.
 const MAX_OWN_RECEIVES: usize = 16;
 
+/// How many looks before a wait may bring a completion after a queue was armed.
+const MAX_LOOKS_PER_ARMING: u32 = 8;
+
 /// A receive that returns this many packets has probably left some.
 const MANY: usize = 64;
 
@@ -136,14 +139,25 @@ impl LaneState {
         self.packet_wakeups.are_used() && queue.is_armed() && self.sockets.simulated().is_none()
     }
 
+    /// Whether to look for packets before a program waits at a descriptor. A program that has taken a message and posted
+    /// nothing since probably replies next, and a look would delay the reply. A program that arms a queue for solicited
+    /// completions finds others by each look, and must wait at some time, too.
+    pub(crate) fn may_look_before_wait(&self) -> bool {
+        !self.unsent && self.successful_looks < MAX_LOOKS_PER_ARMING
+    }
+
     /// Receives packets. Returns a completion if they bring one.
     pub(crate) fn poll_once_more(
         &mut self,
         now: Instant,
         queue: &CompletionQueue,
     ) -> Option<Completion> {
-        let arrived = self.receive(now, PollScope::LastActive);
-        (arrived > 0).then(|| self.progress_for(now, queue))?
+        if self.receive(now, PollScope::LastActive) == 0 {
+            return None;
+        }
+        let completion = self.progress_for(now, queue);
+        self.successful_looks += u32::from(completion.is_some());
+        completion
     }
 
     /// For a program that [waits outside next](Self::waits_outside_next). From now on packets through shared memory raise its
@@ -421,21 +435,21 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_before_a_wait_at_the_descriptor_spins() {
+    fn a_poll_before_a_wait_at_the_descriptor_looks() {
         let (_here, there) = End::pair_with_rings(["127.58.91.46", "127.58.91.47"]);
         let channel = there.channel();
         there.driver.offer_packet_wakeups(&channel);
         there.empty_sockets();
         let queue = there.driver.polled_queue(there.completions);
         let queue = queue.expect("it exists");
-        let spins = &there.driver.lane().outside_spins;
+        let looks = &there.driver.lane().looks.outside;
         assert!(there.driver.poll_without_yield(&queue).is_none());
-        assert!(spins.is_worthwhile(), "no poll of an unarmed queue spins");
+        assert!(looks.is_worthwhile(), "no poll of an unarmed queue looks");
         there.driver.arm(there.completions, engine::Notify::Any);
         let begin = now();
         assert!(there.driver.poll_without_yield(&queue).is_none());
-        assert!(now() >= begin + crate::lane::WAIT_SPIN_TIME);
-        assert!(!spins.is_worthwhile(), "that one found nothing");
+        assert!(now() >= begin + crate::turn::LOOK);
+        assert!(!looks.is_worthwhile(), "that one found nothing");
     }
 
     #[test]
@@ -459,7 +473,7 @@ mod tests {
         here.send_to(&there);
         assert!(there.has_readable_socket(timeout), "the packet arrives");
         // A poll that spins before the wait would find it.
-        there.driver.lane().outside_spins.note(false);
+        there.driver.lane().looks.outside.note(false);
         assert!(poll().is_none() && there.has_readable_socket(Duration::ZERO));
         assert!(poll().is_some(), "the program goes on polling");
         here.send_to(&there);

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::LONG;
 use crate::clock::now;
 
 /// The number of empty polls after which a thread gives up the CPU. On a machine with fewer CPUs than pollers the
@@ -11,7 +12,7 @@ const INTERVAL: u32 = 32;
 
 /// A yield that takes this long gave the CPU to threads that compute. A peer that polls or waits gives it
 /// back sooner.
-const LONG_YIELD: Duration = Duration::from_millis(1);
+const LONG_YIELD: Duration = LONG;
 
 /// For how long pollers sleep instead of yielding after the first long yield. Each further long yield doubles it.
 const MIN_BUSY_TIME: Duration = Duration::from_millis(100);
@@ -54,7 +55,7 @@ impl Yielding {
     }
 
     /// Reports an empty poll.
-    pub(crate) fn note_empty_poll(&self, since_open: impl FnOnce() -> u64) -> Next {
+    pub(crate) fn note_empty_poll(&self, since_open: impl FnOnce() -> Duration) -> Next {
         let polls = self.empty_polls.fetch_add(1, Ordering::Relaxed) + 1;
         if polls < INTERVAL {
             return Next::Poll;
@@ -62,17 +63,17 @@ impl Yielding {
         self.empty_polls.store(0, Ordering::Relaxed);
         match self.busy_until.load(Ordering::Relaxed) {
             0 => Next::Yield,
-            until if since_open() < until => Next::Sleep,
+            until if since_open() < Duration::from_nanos(until) => Next::Sleep,
             _ => Next::Yield,
         }
     }
 
     /// Yields the CPU. The caller holds no lock.
-    pub(crate) fn yield_now(&self, epoch: Instant) {
+    pub(crate) fn yield_now(&self, since_open: impl Fn(Instant) -> Duration) {
         let start = now();
         std::thread::yield_now();
         let end = now();
-        self.note_yield(end - start, end.saturating_duration_since(epoch));
+        self.note_yield(end - start, since_open(end));
     }
 
     /// Reports how long a yield took.
@@ -98,10 +99,10 @@ mod tests {
     /// What to do after this number of empty polls.
     fn after_empty_polls(yielding: &Yielding, at: Duration) -> Next {
         for _ in 1..INTERVAL {
-            let next = yielding.note_empty_poll(|| at.as_nanos() as u64);
+            let next = yielding.note_empty_poll(|| at);
             assert_eq!(next, Next::Poll);
         }
-        yielding.note_empty_poll(|| at.as_nanos() as u64)
+        yielding.note_empty_poll(|| at)
     }
 
     #[test]
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn a_successful_poll_resets_the_count() {
         let yielding = Yielding::default();
-        let poll = || yielding.note_empty_poll(|| 0);
+        let poll = || yielding.note_empty_poll(|| Duration::ZERO);
         (1..INTERVAL).for_each(|_| assert_eq!(poll(), Next::Poll));
         yielding.note_found();
         (1..INTERVAL).for_each(|_| assert_eq!(poll(), Next::Poll));
