@@ -268,9 +268,9 @@ impl ProcessCheck {
         let devices: Vec<_> = self.lock().devices.keys().copied().collect();
         for id in devices {
             let device = self.lock().devices.get(&id).and_then(Weak::upgrade);
-            // The release of the lock checks what has happened. A thread that still runs may hold it.
+            // The end of a step checks what has happened. A thread that still runs may hold the lock.
             if let Some(device) = device {
-                drop(device.try_lock());
+                device.try_step(|_| ());
             }
             let mut state = self.lock();
             let mut findings = Vec::new();

@@ -31,7 +31,7 @@ use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
 use crate::lane::calls;
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
-use crate::lane::{Awaited, CHECKED_SLOWDOWN, Lane, Locked};
+use crate::lane::{Awaited, CHECKED_SLOWDOWN, Lane};
 use crate::lanes::FirstLane;
 use crate::options::{OpenError, OpenOptions};
 use crate::simulation;
@@ -97,7 +97,7 @@ impl Driver {
         let simulated = simulation::open_options(options);
         let options = simulated.as_ref().unwrap_or(options);
         let lane = Self::create_lane(&device, options, None)?;
-        if let Some(check) = lane.lock().check() {
+        if let Some(check) = lane.step(|state| state.check().cloned()) {
             check.set_device(&lane);
         }
         if lane.simulated.is_none() && (options.explain || options.check.is_some()) {
@@ -239,18 +239,23 @@ impl Driver {
             return calls::run(|| work(&mut device));
         }
         let now = Now::read_by(now);
-        let mut state = self.lock();
-        let lane = state.lane();
-        // Other calls wait for the packets that they sent to this device.
-        state.stop_delivery_to_self();
-        state.note_call();
-        let result = calls::run(|| work(state.device_mut()));
-        state.transmit_at(&now);
-        if state.has_sent_to_self() {
-            state = lane.deliver_to_self(state, now.get());
+        let (lane, result, mut next, has_sent_to_self) = self.step(|lane, state| {
+            // Other calls wait for the packets that they sent to this device.
+            state.stop_delivery_to_self();
+            state.note_call();
+            let result = calls::run(|| work(state.device_mut()));
+            state.transmit_at(&now);
+            (
+                lane,
+                result,
+                state.next_deadline(),
+                state.has_sent_to_self(),
+            )
+        });
+        if has_sent_to_self {
+            lane.deliver_to_self(now.get());
+            next = lane.step(|state| state.next_deadline());
         }
-        let next = state.next_deadline();
-        drop(state);
         lane.wake_thread_before(next);
         result
     }
@@ -259,7 +264,7 @@ impl Driver {
     /// the queue pair may not send them any more.
     pub fn call_after_flush<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if !self.is_inherited() {
-            self.lock().send_waiting(now());
+            self.step(|_, state| state.send_waiting(now()));
         }
         self.call(work)
     }
@@ -268,7 +273,7 @@ impl Driver {
     /// closing the device.
     pub fn flush_before_exit(&self) {
         if !self.is_inherited() {
-            self.for_lanes(|lane| lane.lock().flush_before_exit(now()));
+            self.for_lanes(|lane| lane.step(|state| state.flush_before_exit(now())));
         }
     }
 
@@ -280,19 +285,15 @@ impl Driver {
             let mut device = self.opened.lane.lock_in_child();
             return calls::run(|| work(&mut device));
         }
-        let mut state = self.lock();
-        state.note_call();
-        let result = calls::run(|| work(state.device_mut()));
-        state.dispatch_events();
-        self.publish_later(state);
-        result
-    }
-
-    /// Makes the lane's thread publish a change in the statistics page, because no other call may follow.
-    fn publish_later(&self, state: Locked<'_>) {
-        let (lane, next) = (state.lane(), state.statistics_deadline());
-        drop(state);
+        let (lane, result, next) = self.step(|lane, state| {
+            state.note_call();
+            let result = calls::run(|| work(state.device_mut()));
+            state.dispatch_events();
+            // So that the lane's thread publishes a change in the statistics page: no other call may follow.
+            (lane, result, state.statistics_deadline())
+        });
         lane.wake_thread_before(next);
+        result
     }
 
     /// Starts to send exit notices to peers when this process dies. Called at the first use of the connection
@@ -307,7 +308,7 @@ impl Driver {
         announced.call_once(|| {
             // Without the lock, because starting a process takes long.
             if let Ok(watcher) = Watcher::of_process() {
-                self.opened.lane.lock().announce_exit(&watcher);
+                self.opened.lane.step(|state| state.announce_exit(&watcher));
             }
         });
     }
@@ -318,11 +319,11 @@ impl Driver {
         if self.is_inherited() {
             return;
         }
-        let mut state = self.lock();
-        let lane = state.lane();
-        let outside = state.arm(queue, notify);
-        state.dispatch_events();
-        drop(state);
+        let (lane, outside) = self.step(|lane, state| {
+            let outside = state.arm(queue, notify);
+            state.dispatch_events();
+            (lane, outside)
+        });
         if outside {
             lane.end_standby(now());
         }
@@ -337,18 +338,17 @@ impl Driver {
         let now = now();
         // A disconnection must not overtake acknowledgements that other lanes have deferred.
         for lane in self.opened.groups.own_lanes() {
-            lane.lock().send_waiting(now);
+            lane.step(|state| state.send_waiting(now));
         }
-        let mut state = self.opened.lane.lock();
-        state.note_call();
-        let result = calls::run(|| work(state.manager(), now));
-        state.transmit(now);
-        if state.poll_sources_changed() {
-            update_poll_sources(&mut state);
-        }
-        let next = state.next_deadline();
-        drop(state);
-        self.opened.lane.wake_thread_before(next);
+        let lane = &self.opened.lane;
+        let (result, next) = lane.step(|state| {
+            state.note_call();
+            let result = calls::run(|| work(state.manager(), now));
+            state.transmit(now);
+            update_poll_sources(lane, state);
+            (result, state.next_deadline())
+        });
+        lane.wake_thread_before(next);
         Some(result)
     }
 
@@ -365,12 +365,12 @@ impl Driver {
         }
         // Clone and drop wakers without the lock: they run code of the executor, which may need it.
         let task = task.clone();
-        let mut state = self.opened.lane.lock();
-        let task_timers = state.task_timers();
-        let key = key.unwrap_or_else(|| task_timers.new_key(deadline));
-        let former = task_timers.set(key, task);
-        let next = state.next_deadline();
-        drop(state);
+        let (key, former, next) = self.opened.lane.step(|state| {
+            let task_timers = state.task_timers();
+            let key = key.unwrap_or_else(|| task_timers.new_key(deadline));
+            let former = task_timers.set(key, task);
+            (key, former, state.next_deadline())
+        });
         drop(former);
         self.opened.lane.wake_thread_before(next);
         Some(key)
@@ -380,9 +380,7 @@ impl Driver {
     #[cfg(feature = "async")]
     pub(crate) fn cancel_task_timer(&self, key: TimerKey) {
         if !self.is_inherited() {
-            let mut state = self.opened.lane.lock();
-            let former = state.task_timers().cancel(key);
-            drop(state);
+            let former = (self.opened.lane).step(|state| state.task_timers().cancel(key));
             drop(former);
         }
     }
@@ -390,11 +388,7 @@ impl Driver {
     /// Sets or removes the subscriber to the events of an id.
     pub(crate) fn subscribe(&self, id: cm::Id, subscriber: Option<Subscriber>) {
         if !self.is_inherited() {
-            self.opened
-                .lane
-                .lock()
-                .cm_events()
-                .subscribe(id, subscriber);
+            (self.opened.lane).step(|state| state.cm_events().subscribe(id, subscriber));
         }
     }
 
@@ -450,12 +444,12 @@ impl Driver {
     pub fn remove_notifier(&self, queue: Id<CompletionQueue>) {
         if !self.is_inherited() {
             // Wakers of tasks are dropped without the lock: they run code of the executor.
-            let (notifier, waiting) = self.lock().remove_notifier(queue);
+            let (notifier, waiting) = self.step(|_, state| state.remove_notifier(queue));
             drop(waiting);
             if let Some(notifier) = notifier {
                 // The channel may be served by another lane than the queue.
                 self.opened.lane.common.for_lanes(|lane| {
-                    lane.lock().packet_wakeups.end_promise(&notifier);
+                    lane.step(|state| state.packet_wakeups.end_promise(&notifier));
                 });
             }
         }
@@ -466,7 +460,7 @@ impl Driver {
         if !self.is_inherited() && notifier.may_accept_anything() {
             let expected = AtReadable::Anything;
             let lane = self.lane_of(notifier);
-            lane.lock().offer_packet_wakeups(notifier, expected);
+            lane.step(|state| state.offer_packet_wakeups(notifier, expected));
         }
     }
 
@@ -482,17 +476,14 @@ impl Driver {
             notifier.note_promised(true);
             let expected = AtReadable::Notification;
             let lane = self.lane_of(notifier);
-            lane.lock().offer_packet_wakeups(notifier, expected);
+            lane.step(|state| state.offer_packet_wakeups(notifier, expected));
         }
     }
 
     /// Ends packet wake-ups of a program that does not accept them any more.
     pub fn withdraw_packet_wakeups(&self, notifier: &Arc<Notifier>) {
         if !self.is_inherited() && notifier.has_packets() {
-            self.lane_of(notifier)
-                .lock()
-                .packet_wakeups
-                .withdraw(notifier);
+            (self.lane_of(notifier)).step(|state| state.packet_wakeups.withdraw(notifier));
         }
     }
 
@@ -507,37 +498,35 @@ impl Driver {
         let lane = self.lane_of(notifier);
         let oldest = notifier.take_after(|| {
             let awaited = Awaited::Notification(notifier);
-            let mut state = lane.lock();
-            state.receive_outside(now());
-            let (mut state, now) = lane.receive_message(state, &awaited);
-            state.finish_outside(now, &awaited);
-            lane.turn.note_poll(now);
-            lane.schedule_unsent(&state, now);
+            lane.receive_for(
+                &awaited,
+                LaneState::receive_outside,
+                LaneState::finish_outside,
+            );
+            lane.turn.note_poll(now());
         });
         if oldest.is_none() {
-            lane.lock().packet_wakeups.note_empty_poll(notifier);
+            lane.step(|state| state.packet_wakeups.note_empty_poll(notifier));
         }
         oldest
     }
 
     /// Joins a multicast group, for one more queue pair.
     pub fn join(&self, group: Gid) -> Result<(), SocketError> {
-        let mut state = self.lock();
-        state.join(group)?;
-        if state.poll_sources_changed() {
-            update_poll_sources(&mut state);
-        }
-        Ok(())
+        self.step(|lane, state| {
+            state.join(group)?;
+            update_poll_sources(lane, state);
+            Ok(())
+        })
     }
 
     /// Leaves a multicast group, for one queue pair.
     pub fn leave(&self, group: Gid) {
         if !self.is_inherited() {
-            let mut state = self.lock();
-            state.leave(group);
-            if state.poll_sources_changed() {
-                update_poll_sources(&mut state);
-            }
+            self.step(|lane, state| {
+                state.leave(group);
+                update_poll_sources(lane, state);
+            });
         }
     }
 
@@ -547,10 +536,11 @@ impl Driver {
             return None;
         }
         let now = now();
-        let mut state = self.lock();
-        state.progress(now);
-        state.lane().schedule_unsent(&state, now);
-        let event = state.poll_event();
+        let event = self.step(|lane, state| {
+            state.progress(now);
+            lane.schedule_unsent(state, now);
+            state.poll_event()
+        });
         if event.is_some() {
             self.opened.lane.common.event_notifier().take();
         }
@@ -599,7 +589,7 @@ impl Driver {
         if self.is_inherited() {
             self.opened.device.state == net::interface::LinkState::Active
         } else {
-            self.lock().is_port_active()
+            self.step(|_, state| state.is_port_active())
         }
     }
 
@@ -608,7 +598,7 @@ impl Driver {
         if self.is_inherited() {
             None
         } else {
-            self.lock().capture_path()
+            self.step(|_, state| state.capture_path())
         }
     }
 
@@ -617,7 +607,7 @@ impl Driver {
         if self.is_inherited() {
             Vec::new()
         } else {
-            self.lock().unused_faults()
+            self.step(|_, state| state.unused_faults())
         }
     }
 
@@ -627,7 +617,7 @@ impl Driver {
             return Counters::default();
         }
         let mut counters = Counters::default();
-        self.for_lanes(|lane| counters += *lane.lock().device_mut().counters());
+        self.for_lanes(|lane| counters += lane.step(|state| *state.device_mut().counters()));
         counters
     }
 
@@ -656,12 +646,14 @@ impl Driver {
     }
 }
 
-/// Replaces the poll sources and wakes the lane's thread. Threads that sleep now use the old ones.
-fn update_poll_sources(state: &mut Locked<'_>) {
+/// Replaces the poll sources if the set of sockets has changed, and wakes the lane's thread. Threads that sleep now use the old ones.
+fn update_poll_sources(lane: &Lane, state: &mut LaneState) {
+    if !state.poll_sources_changed() {
+        return;
+    }
     state.renew_packet_wakeups();
     // If this fails, a new group is only polled together with other sockets.
     if let Ok(poll_sources) = state.poll_sources() {
-        let lane = state.lane();
         *lane
             .poll_sources
             .lock()

@@ -2,11 +2,11 @@
 //! the lock.
 
 pub(crate) mod calls;
+mod effects;
 pub(crate) mod state;
 pub(crate) mod thread;
 
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -20,14 +20,15 @@ use wire::Qpn;
 use crate::check::DeviceCheck;
 use crate::clock::now;
 use crate::diagnostics::Reporter;
+use crate::lane::effects::Effects;
 use crate::lane::state::LaneState;
 use crate::lanes::Common;
 use crate::service_reservations::Services;
 use crate::simulation::DeviceHandle;
 use crate::sockets::PollSources;
 use crate::statistics::MAX_PUBLISH_DELAY;
-use crate::turn::{LOOK, Looks, STANDBY, SocketWait, Turn, Yielding};
-use crate::waiting::deferred_wakeups::Deferral;
+use crate::turn::{LOOK, Look, Looks, STANDBY, SocketWait, Turn, Yielding};
+use crate::waiting::deferred_wakeups;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::{Sleeper, WaitSet};
 
@@ -113,28 +114,38 @@ impl Lane {
         device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn lock(&self) -> Locked<'_> {
+    /// Runs one step with the lane's state, and carries out its effects when the lock is free.
+    pub(crate) fn step<R>(&self, work: impl FnOnce(&mut LaneState) -> R) -> R {
         calls::assert_none_runs();
         // A panic in the engine is a bug. Other threads still continue with the state it left.
-        self.locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.step_with(state, Effects::of, work)
     }
 
-    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+    /// As [`step`](Self::step), unless another thread has the lock.
+    pub(crate) fn try_step<R>(&self, work: impl FnOnce(&mut LaneState) -> R) -> Option<R> {
         calls::assert_none_runs();
-        match self.state.try_lock() {
-            Ok(state) => Some(self.locked(state)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(self.locked(poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(self.step_with(state, Effects::of, work))
     }
 
-    fn locked<'s>(&'s self, state: MutexGuard<'s, LaneState>) -> Locked<'s> {
-        Locked {
-            state: Some(state),
-            lane: self,
-            publishes: true,
-            _deferral: Deferral::begin(),
-        }
+    fn step_with<R>(
+        &self,
+        mut state: MutexGuard<'_, LaneState>,
+        effects: impl FnOnce(&Self, &mut LaneState) -> Effects,
+        work: impl FnOnce(&mut LaneState) -> R,
+    ) -> R {
+        deferred_wakeups::deliver_after(|| {
+            let result = work(&mut state);
+            let effects = effects(self, &mut state);
+            drop(state);
+            effects.carry_out(self);
+            result
+        })
     }
 
     /// Writes the records of a check into their log, and sends the packets that waited for that. The caller does not hold
@@ -142,12 +153,12 @@ impl Lane {
     fn publish(&self, check: &DeviceCheck) {
         for _ in 0..MAX_PUBLICATIONS {
             check.publish();
-            let mut state = self.lock();
-            state.publishes = false;
-            state.send_published(now());
-            let next = state.next_deadline();
-            let is_done = state.publication().is_none();
-            drop(state);
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let send = |state: &mut LaneState| {
+                state.send_published(now());
+                (state.next_deadline(), state.publication().is_none())
+            };
+            let (next, is_done) = self.step_with(state, Effects::without_publication, send);
             self.wake_thread_before(next);
             if is_done {
                 return;
@@ -158,45 +169,49 @@ impl Lane {
     }
 
     /// Makes progress for an application thread that polls.
-    pub(crate) fn progress_for<'s>(
-        &'s self,
-        mut state: Locked<'s>,
-        queue: &CompletionQueue,
-    ) -> (Locked<'s>, Option<Completion>) {
+    pub(crate) fn progress_for(&self, state: &mut LaneState, queue: &CompletionQueue) -> Polled {
         let begin = now();
         self.turn.note_poll(begin);
         let mut completion = state.progress_for(begin, queue);
         if completion.is_none() && state.waits_outside_next(queue) {
-            (state, completion) = self.look_before_wait(state, queue, begin);
-            completion = completion.or_else(|| state.poll_before_sleep(now(), queue));
+            if state.may_look_before_wait() && self.looks.outside.is_worthwhile() {
+                return Polled::LookAgain(begin);
+            }
+            completion = state.poll_before_sleep(now(), queue);
         }
-        if completion.is_some() {
+        self.finish_poll(state, begin, completion.is_some());
+        Polled::Result(completion)
+    }
+
+    fn finish_poll(&self, state: &LaneState, begin: Instant, has_found: bool) {
+        if has_found {
             self.yielding.note_found();
         }
-        self.schedule_unsent(&state, begin);
-        (state, completion)
+        self.schedule_unsent(state, begin);
     }
 
     /// Looks for packets for a program that waits at a descriptor next, because a reply on the same machine often arrives before the
     /// program is asleep. The lock is free between the attempts.
-    fn look_before_wait<'s>(
-        &'s self,
-        mut state: Locked<'s>,
+    pub(crate) fn look_before_wait(
+        &self,
         queue: &CompletionQueue,
         begin: Instant,
-    ) -> (Locked<'s>, Option<Completion>) {
-        if !state.may_look_before_wait() || !self.looks.outside.is_worthwhile() {
-            return (state, None);
-        }
+    ) -> Option<Completion> {
         loop {
-            drop(state);
             std::hint::spin_loop();
-            state = self.lock();
-            let now = now();
-            let completion = state.poll_once_more(now, queue);
-            if completion.is_some() || now >= begin + LOOK {
+            let result = self.step(|state| {
+                let now = now();
+                let mut completion = state.poll_once_more(now, queue);
+                if completion.is_none() && now < begin + LOOK {
+                    return None;
+                }
                 self.looks.outside.note(completion.is_some());
-                return (state, completion);
+                completion = completion.or_else(|| state.poll_before_sleep(now, queue));
+                self.finish_poll(state, begin, completion.is_some());
+                Some(completion)
+            });
+            if let Some(completion) = result {
+                return completion;
             }
         }
     }
@@ -212,60 +227,65 @@ impl Lane {
 
     /// Receives packets that the device sent to itself. Usually the kernel has delivered them when the send
     /// returns. On a busy machine it takes longer; the lock is free meanwhile.
-    pub(crate) fn deliver_to_self<'s>(&'s self, mut state: Locked<'s>, now: Instant) -> Locked<'s> {
+    pub(crate) fn deliver_to_self(&self, now: Instant) {
+        let mut arrivals = None;
         for _ in 0..OWN_DELIVERY_YIELDS {
-            if state.deliver_to_self(now) {
-                return state;
-            }
-            let before = state.arrivals();
-            drop(state);
-            std::thread::yield_now();
-            state = self.lock();
-            if state.arrivals() != before {
+            let is_over = self.step(|state| {
+                let others_receive = arrivals.is_some_and(|before| before != state.arrivals());
+                let is_over = others_receive || state.deliver_to_self(now);
+                arrivals = Some(state.arrivals());
+                is_over
+            });
+            if is_over {
                 break;
             }
+            std::thread::yield_now();
         }
-        state.deliver_to_self(now);
-        state.stop_delivery_to_self();
-        state
+        self.step(|state| {
+            state.deliver_to_self(now);
+            state.stop_delivery_to_self();
+        });
     }
 
     /// Moves a queue pair of this lane to the error state, because its connection has ended. Packets that arrived before
     /// are handled first.
     pub(crate) fn move_to_error(&self, number: Qpn) {
-        let mut state = self.lock();
-        if state.device_mut().queue_pair(number).is_none() {
-            return;
-        }
-        let now = now();
-        state.empty_sockets(now);
-        // From every other state this is a legal transition.
-        let _ = state.device_mut().move_to_error(number);
-        state.transmit(now);
+        self.step(|state| {
+            if state.device_mut().queue_pair(number).is_none() {
+                return;
+            }
+            let now = now();
+            state.empty_sockets(now);
+            // From every other state this is a legal transition.
+            let _ = state.device_mut().move_to_error(number);
+            state.transmit(now);
+        });
     }
 
     /// Handles all packets that have arrived.
     pub(crate) fn receive_all(&self) {
-        let mut state = self.lock();
-        let now = now();
-        state.empty_sockets(now);
-        state.transmit(now);
+        self.step(|state| {
+            let now = now();
+            state.empty_sockets(now);
+            state.transmit(now);
+        });
     }
 
     /// Sends deferred acknowledgements.
     pub(crate) fn flush(self: &Arc<Self>) {
-        let mut state = self.lock();
-        state.transmit(now());
-        let next = state.next_deadline();
-        drop(state);
+        let next = self.step(|state| {
+            state.transmit(now());
+            state.next_deadline()
+        });
         self.wake_thread_before(next);
     }
 
     /// Tells the connection manager that the first packet for a queue pair of another lane has arrived.
     pub(crate) fn note_established(&self, number: Qpn) {
-        let mut state = self.lock();
-        state.manager().notify_established(number);
-        state.transmit(now());
+        self.step(|state| {
+            state.manager().notify_established(number);
+            state.transmit(now());
+        });
     }
 
     /// Notes that a completion was taken, or a receive posted, without the lock. The lane's thread publishes that later.
@@ -314,32 +334,19 @@ impl Lane {
             // Enter the wait set before the check, so that no wake-up is lost between them.
             let sleeper = awaited.waiting().enter();
             let asleep = now();
-            let mut state = self.lock();
-            if awaited.is_ready_or_watched(&mut state) {
-                return Ok(false);
-            }
-            if state.has_lost_socket() {
-                return Err(closed_error());
-            }
-            let next = if serves_sockets {
-                state.before_sleep(asleep)
-            } else {
-                state.send_waiting(asleep);
-                Some(asleep + LOST_SOCKET_CHECK_INTERVAL)
+            let (due, wait) = match self
+                .step(|state| self.prepare_sleep(state, awaited, asleep, serves_sockets))
+            {
+                Prepared::IsReady => return Ok(false),
+                Prepared::LostSocket => return Err(closed_error()),
+                Prepared::Sleep(next, wait) => (earliest(until, next), wait),
             };
-            let wait = serves_sockets.then(|| self.begin_socket_wait(&mut state));
-            drop(state);
-            let due = earliest(until, next);
             let interrupted = self.wait_with(&sleeper, serves_sockets, asleep, due)?;
             drop(wait);
             let woken = sleeper.was_woken();
             // This thread is awake, so it needs no wake-up through the descriptor.
             drop(sleeper);
-            let mut state = self.lock();
-            state.receive_until(now());
-            let (mut state, now) = self.receive_message(state, awaited);
-            state.finish_until(now, awaited);
-            self.schedule_unsent(&state, now);
+            self.receive_for(awaited, LaneState::receive_until, LaneState::finish_until);
             if interrupted || woken {
                 return Ok(interrupted);
             }
@@ -347,67 +354,94 @@ impl Lane {
         Ok(false)
     }
 
-    /// Receives the rest of a message whose first packets have just arrived, and returns the present time.
+    fn prepare_sleep(
+        &self,
+        state: &mut LaneState,
+        awaited: &Awaited<'_>,
+        now: Instant,
+        serves_sockets: bool,
+    ) -> Prepared<'_> {
+        if awaited.is_ready_or_watched(state) {
+            return Prepared::IsReady;
+        }
+        if state.has_lost_socket() {
+            return Prepared::LostSocket;
+        }
+        if !serves_sockets {
+            state.send_waiting(now);
+            return Prepared::Sleep(Some(now + LOST_SOCKET_CHECK_INTERVAL), None);
+        }
+        let next = state.before_sleep(now);
+        Prepared::Sleep(next, Some(self.begin_socket_wait(state)))
+    }
+
+    /// Receives packets for a thread that was woken, and the rest of a message whose first packets have just arrived.
     ///
     /// The rest usually arrives within microseconds. To sleep until then and to acknowledge the first part takes
     /// longer. The lock is free between the attempts.
-    pub(crate) fn receive_message<'s>(
-        &'s self,
-        mut state: Locked<'s>,
+    pub(crate) fn receive_for(
+        &self,
         awaited: &Awaited<'_>,
-    ) -> (Locked<'s>, Instant) {
-        let begin = now();
-        let mut last_arrival = begin;
-        let mut longest_pause = None;
-        loop {
-            let now = now();
-            let is_complete = !state.is_in_message(awaited);
-            let is_late = longest_pause.is_some_and(|pause| now > last_arrival + pause)
-                || now > begin + MAX_MESSAGE_LOOK;
-            if is_complete || is_late {
-                if longest_pause == Some(LOOK) {
-                    self.looks.message.note(is_complete);
+        receive: impl Fn(&mut LaneState, Instant),
+        finish: impl Fn(&mut LaneState, Instant, &Awaited<'_>),
+    ) {
+        let mut look = None;
+        while !self.step(|state| {
+            let mut at = now();
+            let look = look.get_or_insert_with(|| {
+                receive(state, at);
+                MessageLook::begin(at)
+            });
+            while state.is_in_message(awaited) && !look.is_over(at) {
+                if state.receive_more(at) == 0 {
+                    look.pause(&self.looks.message);
+                    return false;
                 }
-                state.end_message();
-                return (state, now);
+                look.last_arrival = at;
+                at = now();
             }
-            if state.receive_more(now) > 0 {
-                last_arrival = now;
-                continue;
+            if look.pause == Some(LOOK) {
+                self.looks.message.note(!state.is_in_message(awaited));
             }
-            longest_pause.get_or_insert_with(|| self.looks.message.time());
-            drop(state);
+            state.end_message();
+            finish(state, at, awaited);
+            self.schedule_unsent(state, at);
+            true
+        }) {
             std::hint::spin_loop();
-            state = self.lock();
         }
     }
 
     /// Looks at the shared-memory rings for a short time, because a reply through a ring often arrives before
     /// a thread is asleep. Returns whether the awaited object is ready.
     fn poll_shortcuts(&self, awaited: &Awaited<'_>) -> bool {
-        let mut state = self.lock();
-        if !state.has_shortcuts() {
-            return awaited.is_ready(&mut state);
-        }
-        let look = self.looks.rings.time();
-        let until = now() + look;
-        while state.has_shortcuts() {
-            let now = now();
-            let is_ready = state.poll_shortcuts(now, awaited);
-            if is_ready {
-                self.schedule_unsent(&state, now);
-            }
-            if is_ready || now >= until {
-                if !look.is_zero() {
+        let mut look = None;
+        loop {
+            let result = self.step(|state| {
+                if !state.has_shortcuts() {
+                    return Some(awaited.is_ready(state));
+                }
+                let now = now();
+                let (until, time) = *look.get_or_insert_with(|| {
+                    let time = self.looks.rings.time();
+                    (now + time, time)
+                });
+                let is_ready = state.poll_shortcuts(now, awaited);
+                if is_ready {
+                    self.schedule_unsent(state, now);
+                } else if now < until {
+                    return None;
+                }
+                if !time.is_zero() {
                     self.looks.rings.note(is_ready);
                 }
+                Some(is_ready)
+            });
+            if let Some(is_ready) = result {
                 return is_ready;
             }
-            drop(state);
             std::hint::spin_loop();
-            state = self.lock();
         }
-        awaited.is_ready(&mut state)
     }
 
     /// Waits for packets, a wake-up or the deadline. Returns whether a signal interrupted it.
@@ -473,71 +507,46 @@ impl<'a> Awaited<'a> {
     }
 }
 
-/// The held lock. Problems are reported after it is released, because writing to stderr takes long.
-pub(crate) struct Locked<'s> {
-    state: Option<MutexGuard<'s, LaneState>>,
-    lane: &'s Lane,
-    /// Whether the release writes records of the check into their log.
-    publishes: bool,
-    /// Dropped after the lock: waiters are woken then.
-    _deferral: Deferral,
+/// What a poll that made progress has found.
+pub(crate) enum Polled {
+    Result(Option<Completion>),
+    /// Nothing at this time, and the program waits at a descriptor next: [`Lane::look_before_wait`].
+    LookAgain(Instant),
 }
 
-impl<'s> Locked<'s> {
-    /// The lane whose lock it is.
-    pub(crate) fn lane(&self) -> &'s Lane {
-        self.lane
+/// What a thread does that wants to sleep.
+enum Prepared<'s> {
+    IsReady,
+    LostSocket,
+    /// Sleeps, at most until the time, perhaps on the sockets.
+    Sleep(Option<Instant>, Option<SocketWait<'s>>),
+}
+
+/// How a thread that was woken by the first packets of a message looks for the others.
+struct MessageLook {
+    begin: Instant,
+    last_arrival: Instant,
+    /// How long to look for the next packet, once one was not there at once.
+    pause: Option<Duration>,
+}
+
+impl MessageLook {
+    fn begin(now: Instant) -> Self {
+        Self {
+            begin: now,
+            last_arrival: now,
+            pause: None,
+        }
     }
-}
 
-impl Deref for Locked<'_> {
-    type Target = LaneState;
-
-    fn deref(&self) -> &LaneState {
-        self.state
-            .as_ref()
-            .expect("the lock is held until the drop")
+    fn pause(&mut self, look: &Look) {
+        self.pause.get_or_insert_with(|| look.time());
     }
-}
 
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut LaneState {
-        self.state
-            .as_mut()
-            .expect("the lock is held until the drop")
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        let Some(mut state) = self.state.take() else {
-            return;
-        };
-        let findings = state.take_findings();
-        let publication = state.publication().filter(|_| self.publishes);
-        let reporter = self.lane.reporter.as_ref();
-        let problems = match reporter {
-            Some(_) if state.has_problems() => state.take_problems(),
-            _ => Vec::new(),
-        };
-        let messages = state.take_lane_messages();
-        let took_wakeup = self.lane.turn.has_waits() && state.took_wakeup();
-        drop(state);
-        if took_wakeup && self.lane.turn.note_wakeup_taken(now()) {
-            self.lane.waker.wake();
-        }
-        if !messages.is_empty() {
-            self.lane.common.deliver(messages);
-        }
-        if let Some(check) = publication {
-            self.lane.publish(&check);
-        }
-        if let Some((check, findings)) = findings {
-            check.report(findings);
-        }
-        if let Some(reporter) = reporter {
-            reporter.report(problems);
-        }
+    fn is_over(&self, now: Instant) -> bool {
+        self.pause
+            .is_some_and(|pause| now > self.last_arrival + pause)
+            || now > self.begin + MAX_MESSAGE_LOOK
     }
 }
 
@@ -545,5 +554,13 @@ pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+impl Lane {
+    /// The state, to look at it or to change it without effects.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

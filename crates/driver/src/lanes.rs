@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
 
 use crate::lane::Lane;
+use crate::lane::state::LaneState;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::WaitSet;
 
@@ -236,7 +237,7 @@ impl Common {
                         lane.receive_all();
                     }
                     if let (Some(first), false) = (lanes.first(), self.has_unpolled()) {
-                        first.lock().release_disconnections();
+                        first.step(LaneState::release_disconnections);
                     }
                 }
                 LaneMessage::Established(number) => {
@@ -246,7 +247,7 @@ impl Common {
                 }
                 LaneMessage::Polled => {
                     if let Some(first) = lanes.first() {
-                        first.lock().release_disconnections();
+                        first.step(LaneState::release_disconnections);
                     }
                 }
             }

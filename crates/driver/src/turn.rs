@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 
 pub(crate) use backoff::PollBackoff;
-pub(crate) use look::{LOOK, Looks};
+pub(crate) use look::{LOOK, Look, Looks};
 pub(crate) use poll_yield::{Next, Yielding};
 
 /// How long the lane's thread leaves the sockets to a program that polled, at most. A program that polls again does so
@@ -339,7 +339,7 @@ mod tests {
             (Duty::Standby(start), false, true),
         ] {
             assert!(turn.enter_sleepers());
-            assert!(turn.fall_asleep(duty, start + LONG));
+            assert!(turn.fall_asleep(duty, start + 2 * LONG));
             assert_eq!(turn.leave_sleepers(), parked, "{duty:?}");
             assert_eq!(turn.note_armed(start), stands_by, "{duty:?}");
             turn.wake_up();

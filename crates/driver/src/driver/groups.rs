@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use wire::Qpn;
 
 use super::{Driver, Opened};
+use crate::lane::Lane;
+use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
-use crate::lane::{Lane, Locked};
 use crate::lanes::{FirstLane, MAX_GROUPS, numbers_of};
 use crate::options::{OpenError, OpenOptions};
 use crate::waiting::notifier::Notifier;
@@ -51,7 +52,7 @@ impl Groups {
     pub(super) fn new(lane: &Lane, options: &OpenOptions) -> Self {
         let in_one_order =
             options.capture.is_some() || options.faults.is_some() || options.check.is_some();
-        let block = lane.lock().block().filter(|_| !in_one_order);
+        let block = lane.step(|state| state.block()).filter(|_| !in_one_order);
         let wanted = options.lanes.clamp(1, MAX_GROUPS);
         let parts = block.map_or(Vec::new(), |block| divide(block, wanted));
         let group = |part| Group {
@@ -73,7 +74,7 @@ impl Groups {
     /// Lets the thread of the first lane move groups when it is too busy.
     pub(super) fn relieve(&self, lane: &Lane, opened: &Weak<Opened>) {
         let parts = self.groups.iter().filter_map(|group| group.part).collect();
-        lane.lock().set_parts(parts);
+        lane.step(|state| state.set_parts(parts));
         let opened = Weak::clone(opened);
         let relief = move |index: usize| {
             // Another thread, because it may be the last to use the device, and closes it then.
@@ -243,28 +244,48 @@ impl Driver {
         }
     }
 
-    /// Takes the lock of the lane that serves this, for the program.
-    pub(super) fn lock(&self) -> Locked<'_> {
+    /// Runs a step of the program in the lane that serves this.
+    pub(super) fn step<'s, R>(
+        &'s self,
+        work: impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R,
+    ) -> R {
         self.move_if_due();
+        let mut work = Some(work);
         loop {
             let lane = self.lane();
-            let state = lane.lock();
-            // Under the lock, it does not move.
-            if Arc::ptr_eq(lane, self.lane()) {
-                return self.note_use(state);
+            let done = lane.step(|state| self.run_if_served_by(lane, state, &mut work));
+            if let Some(result) = done {
+                return result;
             }
         }
     }
 
-    /// As [`lock`](Self::lock), unless another thread has the lock.
-    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+    /// As [`step`](Self::step), unless another thread has the lock.
+    pub(super) fn try_step<'s, R>(
+        &'s self,
+        work: impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R,
+    ) -> Option<R> {
         self.move_if_due();
+        let mut work = Some(work);
         let lane = self.lane();
-        let state = lane.try_lock()?;
-        Arc::ptr_eq(lane, self.lane()).then(|| self.note_use(state))
+        lane.try_step(|state| self.run_if_served_by(lane, state, &mut work))?
     }
 
-    fn note_use<'s>(&self, mut state: Locked<'s>) -> Locked<'s> {
+    /// Runs the work unless this has moved to another lane. Under the lock, it does not move.
+    fn run_if_served_by<'s, R>(
+        &'s self,
+        lane: &'s Arc<Lane>,
+        state: &mut LaneState,
+        work: &mut Option<impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R>,
+    ) -> Option<R> {
+        if !Arc::ptr_eq(lane, self.lane()) {
+            return None;
+        }
+        self.note_use(state);
+        work.take().map(|work| work(lane, state))
+    }
+
+    fn note_use(&self, state: &mut LaneState) {
         let groups = &self.opened.groups.groups;
         if groups.len() > 1
             && let Some(index) = self.group.get()
@@ -275,7 +296,6 @@ impl Driver {
         {
             group.ask_for_own_lane();
         }
-        state
     }
 
     #[inline]
@@ -303,7 +323,8 @@ impl Opened {
     }
 
     fn try_to_move(&self, index: usize, group: &Group, part: NumberBlock) -> Result<(), OpenError> {
-        if !self.lane.lock().device_mut().can_give(numbers_of(part)) {
+        let can_give = |state: &mut LaneState| state.device_mut().can_give(numbers_of(part));
+        if !self.lane.step(can_give) {
             return Ok(());
         }
         let first = FirstLane {
@@ -314,19 +335,19 @@ impl Opened {
         };
         let lane = Driver::create_lane(&self.device, &self.options, Some(&first))?;
         // From here on packets of the group arrive at the new lane. They wait until its queue pairs are there.
-        let mut state = lane.lock();
-        let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
-        let mut before = self.lane.lock();
-        if before.device_mut().can_give(numbers_of(part)) {
-            state.adopt(before.give(part, &group.channels()));
-            let _ = group.own.set(OwnLane {
-                lane: Arc::clone(&lane),
-                _thread: thread,
+        lane.step(|state| {
+            let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
+            self.lane.step(|before| {
+                if can_give(before) {
+                    state.adopt(before.give(part, &group.channels()));
+                    let _ = group.own.set(OwnLane {
+                        lane: Arc::clone(&lane),
+                        _thread: thread,
+                    });
+                }
             });
-        }
-        drop(before);
-        drop(state);
-        Ok(())
+            Ok(())
+        })
     }
 }
 

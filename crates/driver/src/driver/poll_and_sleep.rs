@@ -8,7 +8,8 @@ use engine::{Completion, CompletionQueue, Id};
 
 use super::Driver;
 use crate::clock::now;
-use crate::lane::{Awaited, CLOSED_PAUSE, Locked};
+use crate::lane::state::LaneState;
+use crate::lane::{Awaited, CLOSED_PAUSE, Lane, Polled};
 use crate::simulation;
 use crate::turn::{Next, STANDBY};
 
@@ -76,13 +77,18 @@ impl Driver {
         if let Some(completion) = self.take_directly(queue) {
             return Some(completion);
         }
-        let mut state = self.lock_to_poll(queue)?;
-        state.note_polled(queue.id());
-        if let Some(completion) = state.poll_completion(&queue.queue) {
-            self.publish_later(state);
-            return Some(completion);
+        let (lane, next, polled) = self.step_to_poll(queue, |lane, state| {
+            state.note_polled(queue.id());
+            match state.poll_completion(&queue.queue) {
+                None => (lane, None, lane.progress_for(state, &queue.queue)),
+                found => (lane, state.statistics_deadline(), Polled::Result(found)),
+            }
+        })?;
+        lane.wake_thread_before(next);
+        match polled {
+            Polled::Result(completion) => completion,
+            Polled::LookAgain(begin) => lane.look_before_wait(&queue.queue, begin),
         }
-        state.lane().progress_for(state, &queue.queue).1
     }
 
     /// Takes the oldest completion without the lane's lock, if that is possible.
@@ -97,19 +103,26 @@ impl Driver {
         Some(completion)
     }
 
-    /// Takes the lock for a poll, unless the queue is empty and another thread has the lock: that thread makes
+    /// Runs a step for a poll, unless the queue is empty and another thread has the lock: that thread makes
     /// progress.
     ///
     /// If the queue is armed, a poll waits for the lock: the program sleeps next and must not miss a completion.
-    fn lock_to_poll(&self, queue: &PolledQueue) -> Option<Locked<'_>> {
+    fn step_to_poll<'s, R>(
+        &'s self,
+        queue: &PolledQueue,
+        work: impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R,
+    ) -> Option<R> {
         if self.is_inherited() {
             return None;
         }
-        let free = self.try_lock();
-        if free.is_none() && queue.queue.is_idle() {
-            return None;
+        let mut work = Some(work);
+        let mut run =
+            |lane, state: &mut LaneState| (work.take().expect("it runs once"))(lane, state);
+        match self.try_step(&mut run) {
+            None if queue.queue.is_idle() => None,
+            None => Some(self.step(run)),
+            done => done,
         }
-        Some(free.unwrap_or_else(|| self.lock()))
     }
 
     /// The handle for polling a completion queue; `None` if there is no such queue.
@@ -138,23 +151,36 @@ impl Driver {
         if count > 0 {
             return count;
         }
-        let polled = self.lock_to_poll(queue).and_then(|mut state| {
+        let polled = self.step_to_poll(queue, |lane, state| {
             state.note_polled(queue.id());
             let mut count = state.poll_completions(&queue.queue, limit, &mut take);
+            let mut again = None;
             if count == 0 {
-                let completion;
-                (state, completion) = state.lane().progress_for(state, &queue.queue);
-                take(completion?);
-                count = 1 + state.poll_completions(&queue.queue, limit - 1, &mut take);
+                match lane.progress_for(state, &queue.queue) {
+                    Polled::Result(None) => return None,
+                    Polled::Result(Some(completion)) => {
+                        take(completion);
+                        count = 1 + state.poll_completions(&queue.queue, limit - 1, &mut take);
+                    }
+                    Polled::LookAgain(begin) => again = Some(begin),
+                }
             }
-            Some((state, count))
+            Some((lane, count, state.statistics_deadline(), again))
         });
-        let Some((state, count)) = polled else {
+        let Some((lane, mut count, next, again)) = polled.flatten() else {
             simulation::note_idle_poll();
             self.rest_after_empty_poll(queue.id());
             return 0;
         };
-        self.publish_later(state);
+        if let Some(begin) = again
+            && let Some(completion) = lane.look_before_wait(&queue.queue, begin)
+        {
+            take(completion);
+            let rest =
+                |state: &mut LaneState| state.poll_completions(&queue.queue, limit - 1, &mut take);
+            count = 1 + lane.step(rest);
+        }
+        lane.wake_thread_before(next);
         count
     }
 

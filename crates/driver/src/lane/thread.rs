@@ -12,7 +12,8 @@ use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
 use crate::clock::now;
-use crate::lane::{CLOSED_PAUSE, Lane, Locked, earliest};
+use crate::lane::state::LaneState;
+use crate::lane::{CLOSED_PAUSE, Lane, earliest};
 use crate::turn::{Duty, LONG, LOOK, PollBackoff, STANDBY, SocketWait};
 
 /// The thread. Dropping this stops it.
@@ -72,9 +73,9 @@ fn serve(lane: &Lane) {
         match duty {
             Duty::Standby(_) if matches!(before, Duty::Standby(_)) => backoff.lengthen(),
             Duty::Standby(_) => {}
-            Duty::Everything | Duty::Timers => match lock(&mut backoff, lane, now) {
-                Some(state) => {
-                    progress = make_progress(lane, state, duty, now);
+            Duty::Everything | Duty::Timers => match try_progress(lane, duty, &mut backoff, now) {
+                Some(made) => {
+                    progress = made;
                     backoff.learn(woken.by_packets, progress.arrived);
                     if progress.arrived > 0 && !spin_on_rings(lane, &mut progress, now) {
                         continue;
@@ -97,7 +98,7 @@ fn serve(lane: &Lane) {
             check_interfaces(lane);
         }
         if woken.by_exits {
-            lane.lock().handle_exits();
+            lane.step(LaneState::handle_exits);
         }
     }
 }
@@ -107,7 +108,7 @@ fn ask_for_relief(lane: &Lane) -> bool {
     let Some(relief) = lane.relief.get() else {
         return false;
     };
-    let busiest = lane.lock().busiest_group();
+    let busiest = lane.step(LaneState::busiest_group);
     busiest.inspect(|group| relief(*group)).is_some()
 }
 
@@ -162,17 +163,6 @@ impl Load {
     }
 }
 
-/// Takes the lock, unless an application that polls holds it.
-fn lock<'s>(backoff: &mut PollBackoff, lane: &'s Lane, now: Instant) -> Option<Locked<'s>> {
-    let state = if backoff.waits_for_lock(lane.turn.is_polled_continuously(now)) {
-        Some(lane.lock())
-    } else {
-        lane.try_lock()
-    };
-    backoff.note_lock(state.is_some());
-    state
-}
-
 /// What ended the thread's sleep.
 #[derive(Default)]
 struct Woken {
@@ -186,9 +176,10 @@ fn check_interfaces(lane: &Lane) {
     if lane.monitor.as_ref().is_some_and(Monitor::has_changed)
         && let Ok(interfaces) = net::interface::interfaces()
     {
-        let mut state = lane.lock();
-        state.update_interfaces(&interfaces);
-        state.transmit(now());
+        lane.step(|state| {
+            state.update_interfaces(&interfaces);
+            state.transmit(now());
+        });
     }
 }
 
@@ -204,10 +195,27 @@ struct Progress<'s> {
     wait: Option<SocketWait<'s>>,
 }
 
+/// As [`make_progress`], unless an application that polls holds the lock.
+fn try_progress<'s>(
+    lane: &'s Lane,
+    duty: Duty,
+    backoff: &mut PollBackoff,
+    now: Instant,
+) -> Option<Progress<'s>> {
+    let work = |state: &mut LaneState| make_progress(lane, state, duty, now);
+    let progress = if backoff.waits_for_lock(lane.turn.is_polled_continuously(now)) {
+        Some(lane.step(work))
+    } else {
+        lane.try_step(work)
+    };
+    backoff.note_lock(progress.is_some());
+    progress
+}
+
 /// Receives packets and runs timers, as far as the duty requires it.
 fn make_progress<'s>(
     lane: &'s Lane,
-    mut state: Locked<'s>,
+    state: &mut LaneState,
     duty: Duty,
     now: Instant,
 ) -> Progress<'s> {
@@ -224,7 +232,7 @@ fn make_progress<'s>(
     } else {
         state.next_deadline()
     };
-    let wait = (duty == Duty::Everything).then(|| lane.begin_socket_wait(&mut state));
+    let wait = (duty == Duty::Everything).then(|| lane.begin_socket_wait(state));
     let unsent_until = state.has_unsent().then(|| now + STANDBY);
     let next = earliest(next, unsent_until);
     // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
@@ -240,7 +248,7 @@ fn make_progress<'s>(
 /// One round of the thread, for a device without one. Returns the next deadline.
 #[cfg(feature = "sim")]
 pub(crate) fn serve_once(lane: &Lane, now: Instant) -> Option<Instant> {
-    make_progress(lane, lane.lock(), Duty::Everything, now).next
+    lane.step(|state| make_progress(lane, state, Duty::Everything, now).next)
 }
 
 /// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread
@@ -250,28 +258,31 @@ fn spin_on_rings<'s>(lane: &'s Lane, progress: &mut Progress<'s>, begin: Instant
     let waits = progress.wait.take().is_some();
     let mut last_arrival = begin;
     loop {
-        let Some(mut state) = lane.try_lock() else {
-            return false;
-        };
-        let now = now();
-        // A program that packets wake receives them itself.
-        let left_to_program = state.packet_wakeups.are_used();
-        if left_to_program
-            || !state.has_shortcuts()
-            || now > last_arrival + LOOK
-            || now > begin + LONG
-        {
-            let may_sleep = last_arrival == begin && state.may_sleep();
-            if may_sleep && waits {
-                progress.wait = Some(lane.begin_socket_wait(&mut state));
+        let looked = lane.try_step(|state| {
+            let now = now();
+            // A program that packets wake receives them itself.
+            let left_to_program = state.packet_wakeups.are_used();
+            if left_to_program
+                || !state.has_shortcuts()
+                || now > last_arrival + LOOK
+                || now > begin + LONG
+            {
+                let may_sleep = last_arrival == begin && state.may_sleep();
+                if may_sleep && waits {
+                    progress.wait = Some(lane.begin_socket_wait(state));
+                }
+                return Some(may_sleep);
             }
-            return may_sleep;
+            if state.progress_by_rings(now) > 0 {
+                last_arrival = now;
+            }
+            None
+        });
+        match looked {
+            None => return false,
+            Some(Some(may_sleep)) => return may_sleep,
+            Some(None) => std::hint::spin_loop(),
         }
-        if state.progress_by_rings(now) > 0 {
-            last_arrival = now;
-        }
-        drop(state);
-        std::hint::spin_loop();
     }
 }
 
@@ -398,7 +409,7 @@ mod tests {
         loop {
             let now = now();
             assert!(now < timeout, "the message does not arrive");
-            let progress = make_progress(lane, lane.lock(), Duty::Everything, now);
+            let progress = lane.step(|state| make_progress(lane, state, Duty::Everything, now));
             if lane.lock().has_unsent() {
                 let next = progress.next.expect("a deadline");
                 assert!(next <= now + STANDBY);
@@ -431,12 +442,12 @@ mod tests {
         let (_here, there) = End::pair_with_rings(["127.58.93.6", "127.58.93.7"]);
         let lane = there.driver.lane();
         there.empty_sockets();
-        let progress = make_progress(lane, lane.lock(), Duty::Everything, now());
+        let progress = lane.step(|state| make_progress(lane, state, Duty::Everything, now()));
         assert!(lane.lock().may_sleep());
         poll_before_the_sleeper_runs(&there);
         assert!(there.takes_wake_up() || lane.lock().may_sleep());
         drop(progress);
-        let _progress = make_progress(lane, lane.lock(), Duty::Everything, now());
+        let _progress = lane.step(|state| make_progress(lane, state, Duty::Everything, now()));
         assert!(lane.lock().may_sleep());
     }
 
@@ -452,7 +463,7 @@ mod tests {
         drop(state);
         poll_before_the_sleeper_runs(&there);
         assert!(there.takes_wake_up() || lane.lock().may_sleep());
-        make_progress(lane, lane.lock(), Duty::Timers, now());
+        lane.step(|state| drop(make_progress(lane, state, Duty::Timers, now())));
         assert!(lane.lock().may_sleep(), "the next packet wakes it");
         drop(wait);
     }
@@ -472,7 +483,7 @@ mod tests {
         let (_here, there) = End::pair_with_rings(["127.58.93.12", "127.58.93.13"]);
         let lane = there.driver.lane();
         there.empty_sockets();
-        let mut progress = make_progress(lane, lane.lock(), Duty::Everything, now());
+        let mut progress = lane.step(|state| make_progress(lane, state, Duty::Everything, now()));
         assert!(spin_on_rings(lane, &mut progress, now()));
         assert!(progress.wait.take().is_some());
         poll_before_the_sleeper_runs(&there);

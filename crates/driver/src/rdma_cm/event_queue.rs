@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use cm::EventKind;
 
 use crate::Driver;
-use crate::waiting::deferred_wakeups::Deferral;
+use crate::waiting::deferred_wakeups;
 use crate::waiting::notifier::Notifier;
 
 /// A token for an id, unique in this process or simulation.
@@ -116,11 +116,12 @@ impl EventQueue {
 
     pub(crate) fn push(&self, event: QueuedEvent) {
         let token = event.token;
-        let _deferral = Deferral::begin();
-        // Under the lock: a notification without its event would never be taken.
-        let mut waiting = self.lock();
-        waiting.push(event);
-        self.notifier.notify(token);
+        deferred_wakeups::deliver_after(|| {
+            // Under the lock: a notification without its event would never be taken.
+            let mut waiting = self.lock();
+            waiting.push(event);
+            self.notifier.notify(token);
+        });
     }
 
     pub(crate) fn pop(&self) -> Option<QueuedEvent> {

@@ -53,25 +53,33 @@ impl Wake {
     }
 }
 
-/// This thread holds a lock that a woken thread or task may need. It is dropped after the lock is released.
-#[derive(Debug)]
-pub(crate) struct Deferral(());
+/// This thread holds a lock that a woken thread or task may need.
+struct Held;
 
-impl Deferral {
-    pub(crate) fn begin() -> Self {
+impl Held {
+    fn begin() -> Self {
         HELD.set(HELD.get() + 1);
-        Self(())
+        Self
     }
 }
 
-impl Drop for Deferral {
+impl Drop for Held {
     fn drop(&mut self) {
         HELD.set(HELD.get() - 1);
-        if HELD.get() == 0 {
-            let wakeups = WAKEUPS.with(|wakeups| wakeups.take());
-            wakeups.into_iter().for_each(Wake::deliver);
-        }
     }
+}
+
+/// Runs `work`, which takes and releases a lock that a woken thread or task may need, and then wakes what `work` wanted to
+/// wake, unless this thread still holds another such lock.
+pub(crate) fn deliver_after<R>(work: impl FnOnce() -> R) -> R {
+    let held = Held::begin();
+    let result = work();
+    drop(held);
+    if HELD.get() == 0 {
+        let wakeups = WAKEUPS.with(|wakeups| wakeups.take());
+        wakeups.into_iter().for_each(Wake::deliver);
+    }
+    result
 }
 
 /// Wakes now, or when this thread holds no such lock any more.
@@ -108,11 +116,10 @@ mod tests {
         let woken = || count.0.load(Ordering::Relaxed);
         wake(Wake::Tasks(vec![Arc::clone(&count).into()]));
         assert_eq!(woken(), 1);
-        let (outer, inner) = (Deferral::begin(), Deferral::begin());
-        wake(Wake::Tasks(vec![Arc::clone(&count).into()]));
-        drop(inner);
-        assert_eq!(woken(), 1);
-        drop(outer);
+        deliver_after(|| {
+            deliver_after(|| wake(Wake::Tasks(vec![Arc::clone(&count).into()])));
+            assert_eq!(woken(), 1);
+        });
         assert_eq!(woken(), 2);
     }
 
@@ -126,24 +133,32 @@ mod tests {
             );
             !ready.expect("a descriptor").is_empty()
         };
-        let (outer, inner) = (Deferral::begin(), Deferral::begin());
         let sleeper = notifier.waiting().enter();
-        assert!(!readable());
-        notifier.notify(1);
-        drop(inner);
-        assert!(notifier.has_notification() && !readable() && !sleeper.was_woken());
-        drop(outer);
+        deliver_after(|| {
+            assert!(!readable());
+            deliver_after(|| notifier.notify(1));
+            assert!(notifier.has_notification() && !readable() && !sleeper.was_woken());
+        });
         assert!(readable() && sleeper.was_woken());
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_does_not_keep_later_wake_ups_back() {
+        let count = Arc::new(Count(AtomicU32::new(0)));
+        let work = || deliver_after(|| panic!("a bug"));
+        assert!(std::panic::catch_unwind(work).is_err());
+        wake(Wake::Tasks(vec![Arc::clone(&count).into()]));
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn a_notification_that_is_taken_under_the_lock_leaves_the_descriptor_alone() {
         let notifier = Notifier::new().expect("a descriptor");
         notifier.expose();
-        let lock = Deferral::begin();
-        notifier.notify(1);
-        assert_eq!(notifier.take(), Some(1));
-        drop(lock);
+        deliver_after(|| {
+            notifier.notify(1);
+            assert_eq!(notifier.take(), Some(1));
+        });
         let ready = wait(
             &[Interest::readable(notifier.expose())],
             Some(Duration::ZERO),

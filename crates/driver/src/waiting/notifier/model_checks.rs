@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::Notifier;
 use super::tests::readable;
-use crate::waiting::deferred_wakeups::Deferral;
+use crate::waiting::deferred_wakeups::deliver_after;
 
 fn notifier() -> Arc<Notifier> {
     let notifier = Notifier::new().expect("a descriptor");
@@ -27,9 +27,7 @@ fn a_notification_is_seen_by_the_check_or_ends_the_sleep() {
         let theirs = Arc::clone(&notifier);
         let adding = thread::spawn(move || {
             // As under a lane's lock: the wake-up comes after it.
-            let lock = Deferral::begin();
-            theirs.notify(1);
-            drop(lock);
+            deliver_after(|| theirs.notify(1));
         });
         let sleeper = notifier.waiting().enter();
         let sleeps = !notifier.has_notification() && !sleeper.was_woken();

@@ -1,0 +1,63 @@
+//! What a step of a lane leaves to do when its lock is free: it wakes threads, writes files or takes other locks.
+
+use std::sync::Arc;
+
+use super::Lane;
+use super::state::LaneState;
+use crate::check::{DeviceCheck, Finding};
+use crate::clock::now;
+use crate::diagnostics::Problem;
+use crate::lanes::LaneMessage;
+
+/// Carried out in this order, before the wake-ups that the step has caused.
+#[must_use]
+pub(super) struct Effects {
+    /// The thread has taken the wake-up of others that sleep on the sockets.
+    took_wakeup: bool,
+    messages: Vec<LaneMessage>,
+    /// The check whose records are to be written into its log.
+    publication: Option<Arc<DeviceCheck>>,
+    findings: Option<(Arc<DeviceCheck>, Vec<Finding>)>,
+    problems: Vec<Problem>,
+}
+
+impl Effects {
+    /// Takes the effects of a step out of the state.
+    pub(super) fn of(lane: &Lane, state: &mut LaneState) -> Self {
+        let mut effects = Self::without_publication(lane, state);
+        effects.publication = state.publication();
+        effects
+    }
+
+    /// For a step that is part of a publication.
+    pub(super) fn without_publication(lane: &Lane, state: &mut LaneState) -> Self {
+        Self {
+            findings: state.take_findings(),
+            publication: None,
+            problems: match lane.reporter {
+                Some(_) if state.has_problems() => state.take_problems(),
+                _ => Vec::new(),
+            },
+            messages: state.take_lane_messages(),
+            took_wakeup: lane.turn.has_waits() && state.took_wakeup(),
+        }
+    }
+
+    pub(super) fn carry_out(self, lane: &Lane) {
+        if self.took_wakeup && lane.turn.note_wakeup_taken(now()) {
+            lane.waker.wake();
+        }
+        if !self.messages.is_empty() {
+            lane.common.deliver(self.messages);
+        }
+        if let Some(check) = self.publication {
+            lane.publish(&check);
+        }
+        if let Some((check, findings)) = self.findings {
+            check.report(findings);
+        }
+        if let Some(reporter) = &lane.reporter {
+            reporter.report(self.problems);
+        }
+    }
+}
