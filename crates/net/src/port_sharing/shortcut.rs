@@ -330,7 +330,13 @@ impl Shortcuts {
         if self.rounds.is_multiple_of(FORGET_AFTER) {
             self.remote.clear();
         }
+        let before = self.routes.len();
         self.routes.retain(|_, route| route.is_worth_keeping());
+        if self.routes.len() < before {
+            // One that led to a part of a block is found again while the route to the block is kept. Otherwise the part's packets
+            // would take that one.
+            self.registries.values_mut().for_each(|it| it.1 = None);
+        }
         let routes = &self.routes;
         (self.registries).retain(|address, _| routes.keys().any(|(at, _)| at == address));
         self.sources.retain_mut(|source| !source.reader.is_over());
@@ -671,7 +677,7 @@ mod tests {
             ..entry()
         };
         let number = Qpn::new(part.block.first());
-        let mut block_for = |now| {
+        let block_for = |shortcuts: &mut Shortcuts, now| {
             shortcuts.tell_time(now);
             let to = (ADDRESS, number);
             shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
@@ -683,10 +689,20 @@ mod tests {
             block
         };
         let now = Instant::now();
-        assert_eq!(block_for(now), whole.block);
+        assert_eq!(block_for(&mut shortcuts, now), whole.block);
         members.add(part);
         registry.lock().unwrap().write(&members).unwrap();
-        assert_eq!(block_for(now + 2 * REGISTRY_CHECK_INTERVAL), part.block);
+        assert_eq!(
+            block_for(&mut shortcuts, now + 2 * REGISTRY_CHECK_INTERVAL),
+            part.block
+        );
+        // Its route is forgotten, and that to the whole is not.
+        let route = shortcuts.route((ADDRESS, number)).unwrap();
+        (route.ring, route.age) = (None, FORGET_AFTER);
+        shortcuts.maintain();
+        assert_eq!(shortcuts.routes.len(), 1);
+        let later = now + 4 * REGISTRY_CHECK_INTERVAL;
+        assert_eq!(block_for(&mut shortcuts, later), part.block);
         drop(mailbox);
         fs::remove_dir_all(path).unwrap();
     }
