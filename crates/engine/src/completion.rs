@@ -354,8 +354,12 @@ impl CompletionQueue {
         self.change(|entries| entries.arm(notify))
     }
 
-    pub(crate) fn watch(&self) {
-        self.entries.lock().watched = true;
+    /// Returns false, and watches nothing, if there is a completion: another thread may just have added it.
+    pub(crate) fn watch_if_empty(&self) -> bool {
+        let mut entries = self.entries.lock();
+        let is_empty = entries.ring.is_empty();
+        entries.watched |= is_empty;
+        is_empty
     }
 
     /// Sets a new capacity. Returns false if the queue holds more completions than that.

@@ -449,14 +449,13 @@ impl Device {
         }
     }
 
-    /// Requests one [`Event::CompletionAdded`] for the next completion.
+    /// Requests one [`Event::CompletionAdded`] for the next completion. Returns false if there is one already.
     ///
     /// It is independent of [`arm`](Self::arm): a driver can wake its own waiting threads without
     /// consuming a notification that the application requested.
-    pub fn watch_completions(&mut self, queue: Id<CompletionQueue>) {
-        if let Some(queue) = self.completion_queue(queue) {
-            queue.watch();
-        }
+    pub fn watch_completions(&mut self, queue: Id<CompletionQueue>) -> bool {
+        let queue = self.completion_queue(queue);
+        queue.is_none_or(|queue| queue.watch_if_empty())
     }
 
     /// The next event.

@@ -197,11 +197,13 @@ impl Driver {
     #[cfg(feature = "async")]
     pub fn pop_completion_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.call(|device| {
-            let completion = device.poll_completion(queue);
-            if completion.is_none() {
-                device.watch_completions(queue);
+            loop {
+                let completion = device.poll_completion(queue);
+                // A queue pair of another lane may add one at any time.
+                if completion.is_some() || device.watch_completions(queue) {
+                    return completion;
+                }
             }
-            completion
         });
         #[cfg(feature = "tracing")]
         completion.iter().for_each(crate::trace::completion);
