@@ -11,7 +11,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use cm::Manager;
@@ -57,8 +57,8 @@ pub struct Driver {
     opened: Arc<Opened>,
     /// Which group it belongs to. That of a completion queue is decided when its first queue pair is created.
     group: OnceLock<usize>,
-    /// The notifier of the completion queue's channel.
-    channel: OnceLock<Arc<Notifier>>,
+    /// The notifier of the completion queue's channel, which may end before this.
+    channel: OnceLock<Weak<Notifier>>,
 }
 
 /// What the handles of an open device share.
@@ -120,6 +120,7 @@ impl Driver {
         options: &OpenOptions,
         thread: Option<Thread>,
     ) -> Self {
+        lane.common.add_lane(&lane);
         let groups = Groups::new(&lane, options);
         let opened = Arc::new_cyclic(|opened| {
             groups.relieve(&lane, opened);
@@ -180,8 +181,8 @@ impl Driver {
             looks: Looks::default(),
             stopping: AtomicBool::new(false),
             relief: OnceLock::new(),
+            wants_relief: AtomicBool::new(false),
         });
-        common.add_lane(&lane);
         Ok(lane)
     }
 
@@ -422,7 +423,7 @@ impl Driver {
         if self.is_inherited() {
             return;
         }
-        let _ = self.channel.set(Arc::clone(notifier));
+        let _ = self.channel.set(Arc::downgrade(notifier));
         if let Some(group) = self.group.get() {
             self.enter_group(*group);
         }
@@ -459,8 +460,9 @@ impl Driver {
     pub fn offer_packet_wakeups(&self, notifier: &Arc<Notifier>) {
         if !self.is_inherited() && notifier.may_accept_anything() {
             let expected = AtReadable::Anything;
-            let lane = self.lane_of(notifier);
-            lane.step(|state| state.offer_packet_wakeups(notifier, expected));
+            self.step_of(notifier, |state| {
+                state.offer_packet_wakeups(notifier, expected)
+            });
         }
     }
 
@@ -475,15 +477,16 @@ impl Driver {
         if !self.is_inherited() && notifier.may_promise() && is_nonblocking() {
             notifier.note_promised(true);
             let expected = AtReadable::Notification;
-            let lane = self.lane_of(notifier);
-            lane.step(|state| state.offer_packet_wakeups(notifier, expected));
+            self.step_of(notifier, |state| {
+                state.offer_packet_wakeups(notifier, expected)
+            });
         }
     }
 
     /// Ends packet wake-ups of a program that does not accept them any more.
     pub fn withdraw_packet_wakeups(&self, notifier: &Arc<Notifier>) {
         if !self.is_inherited() && notifier.has_packets() {
-            (self.lane_of(notifier)).step(|state| state.packet_wakeups.withdraw(notifier));
+            self.step_of(notifier, |state| state.packet_wakeups.withdraw(notifier));
         }
     }
 
@@ -506,7 +509,9 @@ impl Driver {
             lane.turn.note_poll(now());
         });
         if oldest.is_none() {
-            lane.step(|state| state.packet_wakeups.note_empty_poll(notifier));
+            self.step_of(notifier, |state| {
+                state.packet_wakeups.note_empty_poll(notifier)
+            });
         }
         oldest
     }

@@ -50,8 +50,14 @@ const LOST_SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
 const OWN_DELIVERY_YIELDS: usize = 32;
 
-/// Moves the group with this index to a lane of its own, later and in another thread.
-pub(crate) type Relief = Box<dyn Fn(usize) + Send + Sync>;
+/// Moves groups of queues to lanes of their own, later and in other threads.
+pub(crate) trait Relief: Send + Sync {
+    /// Asks for a lane for the group with this index. Returns false if the group stays where it is.
+    fn ask(&self, group: usize) -> bool;
+
+    /// Moves the groups for which lanes were asked.
+    fn move_asked(&self);
+}
 
 /// The lock of a lane, and the state that is read without it.
 pub(crate) struct Lane {
@@ -83,8 +89,10 @@ pub(crate) struct Lane {
     pub(crate) yielding: Yielding,
     pub(crate) looks: Looks,
     pub(crate) stopping: AtomicBool,
-    /// Moves a group of queues to another lane, which its thread asks for when it is too busy.
-    pub(crate) relief: OnceLock<Relief>,
+    /// Moves groups of queues to other lanes.
+    pub(crate) relief: OnceLock<Box<dyn Relief>>,
+    /// Whether a group should move.
+    pub(crate) wants_relief: AtomicBool,
     /// The device in its world, if it is simulated: it has no thread then.
     pub(crate) simulated: Option<DeviceHandle>,
 }
@@ -497,13 +505,10 @@ impl<'a> Awaited<'a> {
 
     /// As [`is_ready`](Self::is_ready). If it is not ready, the next completion wakes the wait set.
     fn is_ready_or_watched(&self, state: &mut LaneState) -> bool {
-        let ready = self.is_ready(state);
-        if let Self::Completion(id, _) = self
-            && !ready
-        {
-            state.device_mut().watch_completions(*id);
+        match self {
+            Self::Notification(_) => self.is_ready(state),
+            Self::Completion(id, _) => !state.device_mut().watch_completions(*id),
         }
-        ready
     }
 }
 

@@ -9,6 +9,7 @@
 //! to lanes of their own ([`Uses`]). It does not matter which thread created what, and a program with one thread has no other
 //! lane.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -305,9 +306,9 @@ impl Parts {
         Self { parts, received }
     }
 
-    /// The part that got most packets since the last call and can move to another lane, if several parts got packets. The
-    /// first one stays.
-    pub(crate) fn busiest(&mut self, device: &Device) -> Option<usize> {
+    /// The parts that got packets since the last call and can move to another lane, busiest first, if several parts got
+    /// packets. The first one stays.
+    pub(crate) fn busiest(&mut self, device: &Device) -> Vec<usize> {
         let mut received = vec![0; self.parts.len()];
         for queue_pair in device.queue_pairs() {
             let number = queue_pair.number();
@@ -322,11 +323,13 @@ impl Parts {
             .map(|(now, before)| now.saturating_sub(before))
             .collect();
         if added.iter().filter(|count| **count > 0).count() < 2 {
-            return None;
+            return Vec::new();
         }
-        let movable = (1..self.parts.len())
-            .filter(|part| added[*part] > 0 && device.can_give(numbers_of(self.parts[*part])));
-        movable.max_by_key(|part| added[*part])
+        let mut movable: Vec<_> = (1..self.parts.len())
+            .filter(|part| added[*part] > 0 && device.can_give(numbers_of(self.parts[*part])))
+            .collect();
+        movable.sort_by_key(|part| Reverse(added[*part]));
+        movable
     }
 }
 

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use wire::Qpn;
 
 use super::{Driver, Opened};
-use crate::lane::Lane;
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
+use crate::lane::{Lane, Relief};
 use crate::lanes::{FirstLane, MAX_GROUPS, numbers_of};
 use crate::options::{OpenError, OpenOptions};
 use crate::waiting::notifier::Notifier;
@@ -71,26 +71,11 @@ impl Groups {
         }
     }
 
-    /// Lets the thread of the first lane move groups when it is too busy.
+    /// Lets the thread of the first lane move groups.
     pub(super) fn relieve(&self, lane: &Lane, opened: &Weak<Opened>) {
         let parts = self.groups.iter().filter_map(|group| group.part).collect();
         lane.step(|state| state.set_parts(parts));
-        let opened = Weak::clone(opened);
-        let relief = move |index: usize| {
-            // Another thread, because it may be the last to use the device, and closes it then.
-            let opened = Weak::clone(&opened);
-            let relief = Builder::new().name("roci".to_owned());
-            // Without threads, the lane stays as it is.
-            let _ = relief.spawn(move || {
-                if let Some(opened) = opened.upgrade()
-                    && let Some(group) = opened.groups.groups.get(index)
-                    && group.ask_for_own_lane()
-                {
-                    opened.move_to_own_lane(index, group);
-                }
-            });
-        };
-        let _ = lane.relief.set(Box::new(relief));
+        let _ = lane.relief.set(Box::new(Mover(Weak::clone(opened))));
     }
 
     fn choose(&self) -> usize {
@@ -108,6 +93,38 @@ impl Groups {
     }
 }
 
+/// Moves groups in threads of their own: to open a lane takes milliseconds, and such a thread may be the last to use the device, and
+/// closes it then.
+struct Mover(Weak<Opened>);
+
+impl Relief for Mover {
+    fn ask(&self, group: usize) -> bool {
+        let opened = self.0.upgrade();
+        opened.is_some_and(|opened| opened.groups.groups[group].ask_for_own_lane())
+    }
+
+    fn move_asked(&self) {
+        let Some(opened) = self.0.upgrade() else {
+            return;
+        };
+        for (index, group) in opened.groups.groups.iter().enumerate() {
+            if !group.take_request() {
+                continue;
+            }
+            let opened = Weak::clone(&self.0);
+            let mover = Builder::new().name("roci".to_owned());
+            // Without threads, the lane stays as it is.
+            let _ = mover.spawn(move || {
+                if let Some(opened) = opened.upgrade() {
+                    // If that fails, for example because the process may open no more files, the first lane continues to
+                    // serve it.
+                    let _ = opened.move_to_own_lane(index);
+                }
+            });
+        }
+    }
+}
+
 /// Equal parts of a block, at most as many as wanted. Fewer if they would be too small.
 fn divide(block: NumberBlock, wanted: usize) -> Vec<NumberBlock> {
     let bits = block.bits() - wanted.next_power_of_two().ilog2().min(block.bits());
@@ -122,10 +139,28 @@ impl Group {
         self.place.store(STAYS, Ordering::Relaxed);
     }
 
-    /// Asks for a lane of its own. Returns false if it stays where it is.
+    /// Asks for a lane of its own. Returns false if it stays where it is, or is asked for already.
     fn ask_for_own_lane(&self) -> bool {
+        self.change_place(SHARED, DUE)
+    }
+
+    /// Whether a lane was asked for. True once.
+    fn take_request(&self) -> bool {
+        self.change_place(DUE, STAYS)
+    }
+
+    fn change_place(&self, from: u8, to: u8) -> bool {
         let order = Ordering::Relaxed;
-        self.place.compare_exchange(SHARED, DUE, order, order) != Err(STAYS)
+        let changed = self.place.compare_exchange(from, to, order, order);
+        changed.is_ok()
+    }
+
+    fn add_channel(&self, channel: &Arc<Notifier>) {
+        let mut channels = self.channels.lock();
+        if channels.len() == channels.capacity() {
+            channels.retain(|it| it.strong_count() > 0);
+        }
+        channels.push(Arc::downgrade(channel));
     }
 
     fn channels(&self) -> Vec<Arc<Notifier>> {
@@ -175,7 +210,9 @@ impl Driver {
             return Arc::clone(self);
         }
         let known = ends.iter().find_map(|it| it.known_group());
-        let group = known.unwrap_or_else(|| self.opened.groups.choose());
+        let choose = || known.unwrap_or_else(|| self.opened.groups.choose());
+        // Another thread may create a queue pair with the same queue now.
+        let group = *sends.group.get_or_init(choose);
         for end in ends {
             end.enter_group(group);
         }
@@ -184,7 +221,7 @@ impl Driver {
 
     /// The group that this handle has, or must have because of its channel.
     fn known_group(&self) -> Option<usize> {
-        let of_channel = || self.channel.get().and_then(|channel| channel.group());
+        let of_channel = || self.channel()?.group();
         self.group.get().copied().or_else(of_channel)
     }
 
@@ -196,10 +233,23 @@ impl Driver {
             groups[ours].stay();
             groups[group].stay();
         }
-        if let Some(channel) = self.channel.get() {
+        if let Some(channel) = self.channel()
+            && channel.group().is_none()
+        {
+            // Before the channel has the group: a mover that sees the group sees the channel.
+            groups[ours].add_channel(&channel);
             channel.set_group(ours);
-            groups[ours].channels.lock().push(Arc::downgrade(channel));
+            if self.opened.groups.own_lane(ours).is_some() {
+                // What the channel had before it had a group.
+                let first = &self.opened.lane;
+                first.step(|state| state.packet_wakeups.leave(&channel));
+            }
         }
+    }
+
+    /// The notifier of the completion queue's channel.
+    fn channel(&self) -> Option<Arc<Notifier>> {
+        self.channel.get().and_then(Weak::upgrade)
     }
 
     /// Creates a queue pair, with a number of its group.
@@ -231,6 +281,27 @@ impl Driver {
         own.unwrap_or(&self.opened.lane)
     }
 
+    /// Runs a step in the lane that serves a channel.
+    pub(super) fn step_of<R>(
+        &self,
+        notifier: &Notifier,
+        work: impl FnOnce(&mut LaneState) -> R,
+    ) -> R {
+        let mut work = Some(work);
+        loop {
+            let lane = self.lane_of(notifier);
+            let done = lane.step(|state| {
+                // Under the lock, it does not move.
+                let is_served = Arc::ptr_eq(lane, self.lane_of(notifier));
+                let work = work.take_if(|_| is_served);
+                work.map(|work| work(state))
+            });
+            if let Some(result) = done {
+                return result;
+            }
+        }
+    }
+
     /// Runs `work` for each lane.
     pub(super) fn for_lanes(&self, work: impl FnMut(&Arc<Lane>)) {
         let first = std::iter::once(&self.opened.lane);
@@ -249,7 +320,6 @@ impl Driver {
         &'s self,
         work: impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R,
     ) -> R {
-        self.move_if_due();
         let mut work = Some(work);
         loop {
             let lane = self.lane();
@@ -265,7 +335,6 @@ impl Driver {
         &'s self,
         work: impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R,
     ) -> Option<R> {
-        self.move_if_due();
         let mut work = Some(work);
         let lane = self.lane();
         lane.try_step(|state| self.run_if_served_by(lane, state, &mut work))?
@@ -281,11 +350,11 @@ impl Driver {
         if !Arc::ptr_eq(lane, self.lane()) {
             return None;
         }
-        self.note_use(state);
+        self.note_use(lane, state);
         work.take().map(|work| work(lane, state))
     }
 
-    fn note_use(&self, state: &mut LaneState) {
+    fn note_use(&self, lane: &Lane, state: &mut LaneState) {
         let groups = &self.opened.groups.groups;
         if groups.len() > 1
             && let Some(index) = self.group.get()
@@ -293,36 +362,21 @@ impl Driver {
             && (*index == 0 || group.place.load(Ordering::Relaxed) == SHARED)
             && state.uses().note(*index)
             && *index > 0
+            && group.ask_for_own_lane()
         {
-            group.ask_for_own_lane();
-        }
-    }
-
-    #[inline]
-    fn move_if_due(&self) {
-        if let Some(index) = self.group.get()
-            && let group = &self.opened.groups.groups[*index]
-            && group.place.load(Ordering::Relaxed) == DUE
-        {
-            self.opened.move_to_own_lane(*index, group);
+            lane.wants_relief.store(true, Ordering::Release);
+            lane.waker.wake();
         }
     }
 }
 
 impl Opened {
-    /// Moves a group to a lane of its own. If that fails, for example because the process may open no more files, the
-    /// first lane continues to serve it.
-    #[cold]
-    fn move_to_own_lane(&self, index: usize, group: &Group) {
-        let taken = group.place.swap(STAYS, Ordering::Relaxed);
-        if taken == DUE
-            && let Some(part) = group.part
-        {
-            let _ = self.try_to_move(index, group, part);
-        }
-    }
-
-    fn try_to_move(&self, index: usize, group: &Group, part: NumberBlock) -> Result<(), OpenError> {
+    /// Moves a group to a lane of its own.
+    fn move_to_own_lane(&self, index: usize) -> Result<(), OpenError> {
+        let group = &self.groups.groups[index];
+        let Some(part) = group.part else {
+            return Ok(());
+        };
         let can_give = |state: &mut LaneState| state.device_mut().can_give(numbers_of(part));
         if !self.lane.step(can_give) {
             return Ok(());
@@ -334,20 +388,29 @@ impl Opened {
             objects: Arc::clone(&self.lane.objects),
         };
         let lane = Driver::create_lane(&self.device, &self.options, Some(&first))?;
-        // From here on packets of the group arrive at the new lane. They wait until its queue pairs are there.
-        lane.step(|state| {
+        // Packets of the group arrive at the new lane already. Nobody receives them until its queue pairs are there.
+        let unused = lane.step(|state| {
             let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
+            let mut thread = Some(thread);
             self.lane.step(|before| {
                 if can_give(before) {
                     state.adopt(before.give(part, &group.channels()));
-                    let _ = group.own.set(OwnLane {
+                    self.lane.common.add_lane(&lane);
+                    let own = thread.take().map(|thread| OwnLane {
                         lane: Arc::clone(&lane),
                         _thread: thread,
                     });
+                    let _ = own.map(|own| group.own.set(own));
                 }
             });
-            Ok(())
-        })
+            // The thread waits for the lock, so it is not stopped under it.
+            Ok::<_, OpenError>(thread)
+        })?;
+        drop(unused);
+        for lane in [&self.lane, &lane] {
+            lane.wake_thread_before(lane.step(|state| state.next_deadline()));
+        }
+        Ok(())
     }
 }
 
@@ -459,8 +522,9 @@ mod tests {
     fn in_own_lane(first: &Arc<Driver>, group: usize) -> Arc<Driver> {
         let handle = first.for_completion_queue(Some(group));
         let groups = &first.opened.groups.groups;
-        groups[group].place.store(DUE, Ordering::Relaxed);
-        handle.call(|_| ());
+        assert!(groups[group].ask_for_own_lane());
+        assert!(groups[group].take_request());
+        let _ = first.opened.move_to_own_lane(group);
         handle
     }
 
@@ -530,17 +594,51 @@ mod tests {
         assert_eq!(channel.group(), Some(2));
         // A queue pair between groups keeps both where they are.
         let _ = first.for_queue_pair(&other, &two);
-        let moved = [1, 2].map(|group| in_own_lane_if_free(&first, group));
-        assert_eq!(moved, [0, 0]);
+        for group in [1, 2] {
+            assert!(!first.opened.groups.groups[group].ask_for_own_lane());
+        }
     }
 
-    /// The lane of a group after its uses ask for one of its own.
-    fn in_own_lane_if_free(first: &Arc<Driver>, group: usize) -> usize {
-        let asked = &first.opened.groups.groups[group].place;
-        let _ = asked.compare_exchange(SHARED, DUE, Ordering::Relaxed, Ordering::Relaxed);
-        let handle = first.for_completion_queue(Some(group));
-        handle.call(|_| ());
-        handle.lane_number()
+    #[test]
+    fn a_server_that_makes_a_channel_for_each_client_keeps_none_of_them() {
+        let options = OpenOptions {
+            lanes: 2,
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.31", &options).expect("a loopback address");
+        let id = first.call(|device| device.create_completion_queue(8));
+        let id = id.expect("room");
+        for _ in 0..1000 {
+            let channel = Arc::new(Notifier::without_descriptor());
+            let queue = first.for_completion_queue(Some(1));
+            queue.set_notifier(id, &channel, 7);
+            let _ = first.for_queue_pair(&queue, &queue);
+            first.remove_notifier(id);
+            assert_eq!(Arc::strong_count(&channel), 1);
+        }
+        let known = first.opened.groups.groups[1].channels.lock().len();
+        assert!(known < 16, "{known}");
+    }
+
+    /// Its packets would wake the program for nothing.
+    #[test]
+    fn a_channel_that_gets_a_group_in_another_lane_leaves_the_packets_of_the_first() {
+        let options = OpenOptions {
+            lanes: 2,
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.32", &options).expect("a loopback address");
+        let queue = in_own_lane(&first, 1);
+        assert_eq!(queue.lane_number(), 1);
+        let id = queue.call(|device| device.create_completion_queue(8));
+        let channel = Arc::new(Notifier::new().expect("a descriptor"));
+        first.offer_packet_wakeups(&channel);
+        assert!(channel.has_packets());
+        let fresh = first.for_completion_queue(None);
+        fresh.set_notifier(id.expect("room"), &channel, 7);
+        let _ = first.for_queue_pair(&fresh, &queue);
+        assert_eq!(channel.group(), Some(1));
+        assert!(!channel.has_packets());
     }
 
     #[test]
@@ -595,21 +693,24 @@ mod tests {
                 }
             }
         };
-        assert_eq!(first.lane().lock().busiest_group(), None, "nothing arrived");
+        let busiest = || first.lane().step(|state| state.busiest_groups());
+        assert!(busiest().is_empty(), "nothing arrived");
         send(1, 3);
-        assert_eq!(first.lane().lock().busiest_group(), None, "only one group");
+        assert!(busiest().is_empty(), "only one group");
         send(0, 3);
         send(1, 1);
         send(2, 2);
-        assert_eq!(first.lane().lock().busiest_group(), Some(2));
+        assert_eq!(busiest(), [2, 1]);
         let relief = first.lane().relief.get().expect("the first lane has it");
-        relief(2);
+        assert!(relief.ask(2) && !relief.ask(2));
+        relief.move_asked();
         while ends[2][0].driver.lane_number() != 2 {
             assert!(now() < deadline, "it does not move");
             std::thread::yield_now();
         }
         send(2, 2);
-        assert_eq!(first.lane().lock().busiest_group(), None, "it is elsewhere");
+        assert!(busiest().is_empty(), "it is elsewhere");
+        assert!(!relief.ask(2), "it has a lane");
     }
 
     #[test]

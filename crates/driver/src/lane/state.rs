@@ -308,8 +308,8 @@ impl LaneState {
         self.parts = Parts::new(parts);
     }
 
-    /// The group that got most packets since the last call and can move to another lane, if several groups got packets.
-    pub(crate) fn busiest_group(&mut self) -> Option<usize> {
+    /// The groups that got packets since the last call and can move to another lane, busiest first, if several got packets.
+    pub(crate) fn busiest_groups(&mut self) -> Vec<usize> {
         self.parts.busiest(self.host.device())
     }
 
@@ -325,11 +325,13 @@ impl LaneState {
             self.packet_wakeups.leave(channel);
         }
         self.sockets.give(part);
+        self.note_call();
         self.device_mut().give(numbers_of(part))
     }
 
     /// Takes over queue pairs of another lane.
     pub(crate) fn adopt(&mut self, moving: MovingQueuePairs) {
+        self.note_call();
         self.device_mut().adopt(moving);
         self.transmit(now());
     }

@@ -67,6 +67,11 @@ fn serve(lane: &Lane) {
         if load.is_too_high(now) {
             load.note_relief(ask_for_relief(lane));
         }
+        if lane.wants_relief.swap(false, Ordering::AcqRel)
+            && let Some(relief) = lane.relief.get()
+        {
+            relief.move_asked();
+        }
         let next = lane.turn.duty(now, woken.by_packets, &mut backoff);
         let before = std::mem::replace(&mut duty, next);
         let mut progress = Progress::default();
@@ -108,8 +113,10 @@ fn ask_for_relief(lane: &Lane) -> bool {
     let Some(relief) = lane.relief.get() else {
         return false;
     };
-    let busiest = lane.step(LaneState::busiest_group);
-    busiest.inspect(|group| relief(*group)).is_some()
+    let busiest = lane.step(|state| state.busiest_groups());
+    let is_found = busiest.into_iter().any(|group| relief.ask(group));
+    lane.wants_relief.fetch_or(is_found, Ordering::AcqRel);
+    is_found
 }
 
 /// How busy the thread is. Packets for queue pairs that no program thread serves keep it busy.

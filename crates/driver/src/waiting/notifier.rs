@@ -99,9 +99,9 @@ impl Notifier {
         self.group.get().copied()
     }
 
-    /// Sets the group, unless the channel has one.
-    pub(crate) fn set_group(&self, index: usize) {
-        let _ = self.group.set(index);
+    /// Sets the group. Returns false if the channel has one.
+    pub(crate) fn set_group(&self, index: usize) -> bool {
+        self.group.set(index).is_ok()
     }
 
     /// Adds a notification and wakes all waiters as soon as this thread holds no lane's lock.

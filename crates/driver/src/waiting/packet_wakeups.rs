@@ -122,6 +122,8 @@ impl PacketWakeups {
                 notifier.keep_promise();
             }
             self.remove();
+            // The other lane may promise it again.
+            notifier.note_promised(false);
         }
     }
 
