@@ -54,8 +54,8 @@ pub(crate) fn run(peer: &mut Peer, way: Way) {
     println!();
 }
 
-/// One event for each wake-up, as most C programs have it. The peer is a new one: packets wake none of
-/// its programs.
+/// One event for each wake-up, as most C programs have it. Some reply at once, and some empty their queue before. The peer is a new
+/// one: packets wake none of its programs.
 pub(crate) fn run_events(peer: &mut Peer, way: Way) {
     println!("round trip {way}, one event for each wake-up: µs, median (min-max)");
     println!("{:>18}  {:>25}  {:>25}  ratio", "", "RDMA SEND", "TCP");
@@ -63,6 +63,8 @@ pub(crate) fn run_events(peer: &mut Peer, way: Way) {
     for (name, size) in [("64 bytes", 64), ("64 KiB", 64 << 10)] {
         compare_with_tcp(&peer, name, size, "echo-event", End::await_event);
     }
+    let wait = End::await_event_and_drain;
+    compare_with_tcp(&peer, "64 bytes, drained", 64, "echo-drain", wait);
     println!();
 }
 

@@ -191,13 +191,31 @@ impl End {
                     return;
                 }
             }
-            wait_readable(&events.expose());
-            let driver = self.context.driver().expect("ours");
-            let event = driver.take_notification(events);
-            event.expect("the descriptor was readable");
-            driver.promise_packet_wakeups(events, || true);
-            self.completions.arm(Notify::Any);
+            self.take_event(events);
         }
+    }
+
+    /// Waits for the next receive as event loops do that empty the queue before they reply.
+    pub(crate) fn await_event_and_drain(&self) {
+        let events = self.events.get_or_init(|| self.route_events());
+        let mut has_received = false;
+        while !has_received {
+            self.take_event(events);
+            while let Some(completion) = self.completions.poll() {
+                assert_eq!(completion.status, Status::Success);
+                has_received |= completion.work.is_receive();
+            }
+        }
+    }
+
+    /// Waits for an event at the descriptor, takes it, and arms the queue again.
+    fn take_event(&self, events: &Arc<Notifier>) {
+        wait_readable(&events.expose());
+        let driver = self.context.driver().expect("ours");
+        let event = driver.take_notification(events);
+        event.expect("the descriptor was readable");
+        driver.promise_packet_wakeups(events, || true);
+        self.completions.arm(Notify::Any);
     }
 
     fn route_events(&self) -> Arc<Notifier> {
@@ -363,6 +381,7 @@ pub(crate) fn run(path_mtu: &str) {
             "echo-sleep" => echo(&end, number(), number(), End::sleep_for_receive),
             "echo-descriptor" => echo(&end, number(), number(), End::await_descriptor),
             "echo-event" => echo(&end, number(), number(), End::await_event),
+            "echo-drain" => echo(&end, number(), number(), End::await_event_and_drain),
             "tcp-descriptor" => echo_tcp(&mut tcp, number(), number()),
             "packets" => crate::bare_packets::receive(number(), number()),
             "udp-spin" => echo_udp(&udp, number(), true),
