@@ -7,6 +7,7 @@ mod bans;
 mod book;
 mod browser;
 mod fuzz;
+mod import_knots;
 mod isolated_tests;
 mod linkers;
 mod oldest_compiler;

@@ -1,10 +1,10 @@
-//! Rules that no lint checks: how long a file may be, and that every variable is documented.
+//! Rules that no lint checks: how long a file may be, how many modules may import each other, and that every variable is documented.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::reference;
+use crate::{import_knots, reference};
 
 /// Directories with source code.
 const SOURCE_DIRECTORYS: [&str; 5] = ["crates", "xtask", "lab", "fuzz", "examples"];
@@ -26,6 +26,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 fn findings_below(root: &Path) -> io::Result<Vec<String>> {
     let sources = sources(root)?;
     let mut findings = reference::findings(root, &sources)?;
+    findings.extend(import_knots::findings(root, &sources)?);
     for path in sources {
         let text = fs::read_to_string(&path)?;
         let relative = path.strip_prefix(root).unwrap_or(&path);

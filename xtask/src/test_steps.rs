@@ -65,7 +65,7 @@ fn source_steps(pace: Pace) -> Vec<Step> {
     vec![
         Step::new(
             "style",
-            "source files are short, and docs/reference.md and its translation list every variable",
+            "source files are short, few modules import each other, and docs/reference.md and its translation list every variable",
             Work::Check(style::check),
         ),
         Step::new(

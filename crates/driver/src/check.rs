@@ -18,7 +18,6 @@ use net::record_log::RecordLog;
 pub use ::check::Profile;
 pub use options::CheckOptions;
 
-use crate::lane::Lane;
 use crate::simulation;
 use call::Call;
 use options::Suppressions;
@@ -59,7 +58,7 @@ struct State {
     recorded: u64,
     /// Why there is no log any more.
     log_failure: Option<String>,
-    devices: BTreeMap<DeviceId, Weak<Lane>>,
+    devices: BTreeMap<DeviceId, Weak<dyn CheckedDevice>>,
     next_device: u32,
     /// How often each rule was violated, by object.
     counts: BTreeMap<(Rule, String), u32>,
@@ -69,6 +68,12 @@ struct State {
 pub(crate) struct DeviceCheck {
     id: DeviceId,
     process: Arc<ProcessCheck>,
+}
+
+/// A device whose program is checked.
+pub(crate) trait CheckedDevice: Send + Sync {
+    /// Handles what has happened and was not handled yet, if no other thread uses the device now.
+    fn try_check(&self);
 }
 
 impl DeviceCheck {
@@ -85,9 +90,9 @@ impl DeviceCheck {
     }
 
     /// Sets the device to examine when the process ends.
-    pub(crate) fn set_device(&self, lane: &Arc<Lane>) {
+    pub(crate) fn set_device(&self, device: Weak<dyn CheckedDevice>) {
         let mut state = self.process.lock();
-        state.devices.insert(self.id, Arc::downgrade(lane));
+        state.devices.insert(self.id, device);
     }
 
     /// Handles observations. The caller reports the findings after it has released the lane's lock, and lets no packet
@@ -268,9 +273,8 @@ impl ProcessCheck {
         let devices: Vec<_> = self.lock().devices.keys().copied().collect();
         for id in devices {
             let device = self.lock().devices.get(&id).and_then(Weak::upgrade);
-            // The end of a step checks what has happened. A thread that still runs may hold the lock.
             if let Some(device) = device {
-                device.try_step(|_| ());
+                device.try_check();
             }
             let mut state = self.lock();
             let mut findings = Vec::new();

@@ -22,3 +22,11 @@ pub fn spin_until(longest: Duration) -> Instant {
 pub(crate) fn wall_time() -> SystemTime {
     simulation::wall_time().unwrap_or_else(SystemTime::now)
 }
+
+/// The earlier of two times that may not exist.
+pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

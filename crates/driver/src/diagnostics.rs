@@ -25,8 +25,6 @@ use net::interface::{Device, GidEntry};
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
 
-use crate::options::OpenOptions;
-
 pub(crate) use connection::{ConnectionFailure, UnansweredRequest, report_unresolved};
 pub use misuse::Misuse;
 pub(crate) use names::completed as work_name;
@@ -68,9 +66,10 @@ pub(crate) enum Reported {
 }
 
 impl Reported {
-    pub(crate) fn with(options: &OpenOptions) -> Self {
+    /// `explain`: whether explanations are enabled.
+    pub(crate) fn new(explain: bool) -> Self {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        if options.explain {
+        if explain {
             Self::Everything
         } else if is_set(RUN_VARIABLE) && !is_set(VARIABLE) {
             Self::SilentPeers

@@ -24,11 +24,13 @@ use net::watcher::Watcher;
 use wire::{Gid, Qpn};
 
 use crate::blocked_calls::{self, BlockedCall, Situation};
+use crate::check::CheckedDevice;
 use crate::clock::now;
 use crate::cm_events::Subscriber;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
 use crate::lane::calls;
+use crate::lane::siblings::Siblings;
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
 use crate::lane::{Awaited, CHECKED_SLOWDOWN, Lane};
@@ -96,9 +98,10 @@ impl Driver {
     ) -> Result<Arc<Self>, OpenError> {
         let simulated = simulation::open_options(options);
         let options = simulated.as_ref().unwrap_or(options);
-        let lane = Self::create_lane(&device, options, None)?;
+        let lane = Self::create_lane(&device, options, None, Arc::default())?;
         if let Some(check) = lane.step(|state| state.check().cloned()) {
-            check.set_device(&lane);
+            let device: Arc<dyn CheckedDevice> = Arc::clone(&lane) as _;
+            check.set_device(Arc::downgrade(&device));
         }
         if lane.simulated.is_none() && (options.explain || options.check.is_some()) {
             blocked_calls::enable();
@@ -120,7 +123,7 @@ impl Driver {
         options: &OpenOptions,
         thread: Option<Thread>,
     ) -> Self {
-        lane.common.add_lane(&lane);
+        lane.siblings.add(&lane);
         let groups = Groups::new(&lane, options);
         let opened = Arc::new_cyclic(|opened| {
             groups.relieve(&lane, opened);
@@ -147,6 +150,7 @@ impl Driver {
         device: &net::interface::Device,
         options: &OpenOptions,
         first: Option<&FirstLane>,
+        siblings: Arc<Siblings>,
     ) -> Result<Arc<Lane>, OpenError> {
         let part = first.map(|first| first.part);
         let sockets = DeviceSockets::open(device, options.shortcut, part)?;
@@ -157,10 +161,11 @@ impl Driver {
         let mut state = LaneState::new(device, sockets, options, first)?;
         let common = Arc::clone(state.common());
         let lane = Arc::new(Lane {
+            siblings,
             common: Arc::clone(&common),
             objects: Arc::clone(state.device_mut().objects()),
             changed_without_lock: state.changed_without_lock(),
-            reporter: Reporter::new(device, Reported::with(options)),
+            reporter: Reporter::new(device, Reported::new(options.explain)),
             services: Mutex::new(services),
             state: Mutex::new(state),
             poll_sources: Mutex::new(Arc::new(poll_sources)),
@@ -449,7 +454,7 @@ impl Driver {
             drop(waiting);
             if let Some(notifier) = notifier {
                 // The channel may be served by another lane than the queue.
-                self.opened.lane.common.for_lanes(|lane| {
+                self.opened.lane.siblings.for_each(|lane| {
                     lane.step(|state| state.packet_wakeups.end_promise(&notifier));
                 });
             }
@@ -673,7 +678,7 @@ impl Driver {
     pub(crate) fn without_thread(address: &str) -> Arc<Self> {
         let options = OpenOptions::default();
         let device = device(address).expect("a loopback address");
-        let lane = Self::create_lane(&device, &options, None).expect("it is free");
+        let lane = Self::create_lane(&device, &options, None, Arc::default()).expect("it is free");
         Arc::new(Self::over(lane, device, &options, None))
     }
 }

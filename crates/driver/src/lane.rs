@@ -3,6 +3,7 @@
 
 pub(crate) mod calls;
 mod effects;
+pub(crate) mod siblings;
 pub(crate) mod state;
 pub(crate) mod thread;
 
@@ -17,10 +18,11 @@ use net::poll::{Ready, Waker, closed_error, wait};
 use net::port_sharing::ExitWatch;
 use wire::Qpn;
 
-use crate::check::DeviceCheck;
-use crate::clock::now;
+use crate::check::{CheckedDevice, DeviceCheck};
+use crate::clock::{earliest, now};
 use crate::diagnostics::Reporter;
 use crate::lane::effects::Effects;
+use crate::lane::siblings::Siblings;
 use crate::lane::state::LaneState;
 use crate::lanes::Common;
 use crate::service_reservations::Services;
@@ -82,6 +84,8 @@ pub(crate) struct Lane {
     pub(crate) turn: Turn,
     /// What the lanes of the device share.
     pub(crate) common: Arc<Common>,
+    /// The lanes of the device.
+    pub(crate) siblings: Arc<Siblings>,
     /// The objects that the queue pairs of all lanes use.
     pub(crate) objects: Arc<SharedObjects>,
     /// Whether completions were taken, or receives posted, without the lock since the counters were published.
@@ -555,10 +559,10 @@ impl MessageLook {
     }
 }
 
-pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
+impl CheckedDevice for Lane {
+    /// The end of a step checks what has happened. A thread that still runs may hold the lock.
+    fn try_check(&self) {
+        self.try_step(|_| ());
     }
 }
 

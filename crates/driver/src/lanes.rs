@@ -11,34 +11,20 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use engine::{AsyncEvent, CompletionQueue, Device, Id, QpnRange, SharedObjects};
 use net::port_sharing::NumberBlock;
 use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
 
-use crate::lane::Lane;
-use crate::lane::state::LaneState;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::WaitSet;
-
-/// How many lanes a device has at most, if the options do not say it.
-const MAX_LANES: usize = 8;
-
-/// How many groups of queues a device has at most.
-pub(crate) const MAX_GROUPS: usize = 64;
 
 /// After how many uses a group of queues gets a lane of its own, if another thread had used another group before each. A lane
 /// costs some milliseconds and a thread. A thread that runs alone never alternates.
 const OWN_LANE_AFTER: u32 = 64;
-
-/// One lane for each processor, up to a limit.
-pub(crate) fn default_limit() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    processors.min(MAX_LANES)
-}
 
 /// What the lanes of a device share, apart from the engine's objects.
 pub(crate) struct Common {
@@ -52,8 +38,8 @@ pub(crate) struct Common {
     /// Completion queues with a notification since their last poll.
     unpolled: Mutex<HashSet<Id<CompletionQueue>>>,
     has_unpolled: AtomicBool,
-    /// The lanes, in the order in which they were opened.
-    lanes: Mutex<Vec<Weak<Lane>>>,
+    /// Whether there is more than one lane.
+    has_lanes: AtomicBool,
 }
 
 /// What another lane takes from the first.
@@ -98,7 +84,7 @@ impl Common {
             waiters: RwLock::default(),
             unpolled: Mutex::default(),
             has_unpolled: AtomicBool::new(false),
-            lanes: Mutex::default(),
+            has_lanes: AtomicBool::new(false),
         }
     }
 
@@ -107,14 +93,14 @@ impl Common {
         self.number
     }
 
-    /// Adds a lane that has just been opened.
-    pub(crate) fn add_lane(&self, lane: &Arc<Lane>) {
-        self.lanes.lock().push(Arc::downgrade(lane));
+    /// Notes that there is more than one lane.
+    pub(crate) fn note_lanes(&self) {
+        self.has_lanes.store(true, Ordering::Release);
     }
 
     /// Whether there is more than one lane.
     pub(crate) fn has_lanes(&self) -> bool {
-        self.lanes.lock().len() > 1
+        self.has_lanes.load(Ordering::Acquire)
     }
 
     pub(crate) fn event_notifier(&self) -> &Arc<Notifier> {
@@ -210,49 +196,6 @@ impl Common {
             self.has_unpolled.store(false, Ordering::Release);
         }
         was_last
-    }
-
-    fn lanes(&self) -> Vec<Arc<Lane>> {
-        let lanes = self.lanes.lock();
-        lanes.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Runs `work` for each lane. The caller holds no lock of a lane.
-    pub(crate) fn for_lanes(&self, work: impl FnMut(&Arc<Lane>)) {
-        self.lanes().iter().for_each(work);
-    }
-
-    /// Delivers the messages of a lane that has released its lock.
-    #[cold]
-    pub(crate) fn deliver(&self, messages: Vec<LaneMessage>) {
-        let lanes = self.lanes();
-        for message in messages {
-            match message {
-                LaneMessage::MoveToError(number) => {
-                    for lane in lanes.iter().skip(1) {
-                        lane.move_to_error(number);
-                    }
-                }
-                LaneMessage::Disconnecting => {
-                    for lane in lanes.iter().skip(1) {
-                        lane.receive_all();
-                    }
-                    if let (Some(first), false) = (lanes.first(), self.has_unpolled()) {
-                        first.step(LaneState::release_disconnections);
-                    }
-                }
-                LaneMessage::Established(number) => {
-                    if let Some(first) = lanes.first() {
-                        first.note_established(number);
-                    }
-                }
-                LaneMessage::Polled => {
-                    if let Some(first) = lanes.first() {
-                        first.step(LaneState::release_disconnections);
-                    }
-                }
-            }
-        }
     }
 }
 

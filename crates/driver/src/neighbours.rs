@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cm::{Failure, Id, Manager, State};
 use net::interface::{Neighbour, neighbour};
 
-use crate::lane::earliest;
+use crate::clock::earliest;
 
 /// How long to wait before the table is read again: a machine on a local network answers within a millisecond. The interval
 /// then doubles up to the longest, because a machine that has not answered for some time may not exist.

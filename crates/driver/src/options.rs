@@ -12,6 +12,12 @@ use net::port_sharing::JoinError;
 use crate::check::CheckOptions;
 use crate::shortcut::Shortcut;
 
+/// How many lanes, and groups of queues, a device has at most.
+pub(crate) const MAX_LANES: usize = 64;
+
+/// How many lanes a device has at most, if the options do not say it.
+const MAX_DEFAULT_LANES: usize = 8;
+
 /// The options to open a device. By default nothing is captured, injected, checked or explained.
 ///
 /// Write `OpenOptions { faults, ..OpenOptions::default() }`, because a later version may add fields.
@@ -70,7 +76,7 @@ impl Default for OpenOptions {
             explain: false,
             check: None,
             watcher: true,
-            lanes: crate::lanes::default_limit(),
+            lanes: default_lanes(),
         }
     }
 }
@@ -106,14 +112,20 @@ impl OpenOptions {
     }
 }
 
+/// One lane for each processor, up to a limit.
+fn default_lanes() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.min(MAX_DEFAULT_LANES)
+}
+
 /// How many lanes the environment asks for. An invalid number is reported and not used.
 fn lanes(value: Option<&str>) -> usize {
-    let usual = crate::lanes::default_limit();
+    let usual = default_lanes();
     let Some(value) = value else { return usual };
     match value.parse() {
-        Ok(count @ 1..=64) => count,
+        Ok(count @ 1..=MAX_LANES) => count,
         _ => {
-            eprintln!("roci: ROCI_LANES={value} is ignored: give a number from 1 to 64");
+            eprintln!("roci: ROCI_LANES={value} is ignored: give a number from 1 to {MAX_LANES}");
             usual
         }
     }

@@ -19,7 +19,7 @@ use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use statistics::PacketPath;
 use wire::{Gid, Qpn, ROCE_PORT, Route};
 
-use crate::lanes::MAX_GROUPS;
+use crate::options::MAX_LANES;
 use crate::options::OpenError;
 use crate::service_reservations::Services;
 use crate::shortcut::Shortcut;
@@ -274,7 +274,7 @@ impl DeviceSockets {
             return port.id_range();
         }
         let block = self.block()?;
-        let bits = block.bits().saturating_sub(MAX_GROUPS.ilog2());
+        let bits = block.bits().saturating_sub(MAX_LANES.ilog2());
         let first = block
             .part(0, bits.max(NumberBlock::LEAST_BITS))
             .unwrap_or(block);

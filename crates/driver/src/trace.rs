@@ -51,7 +51,7 @@ impl PacketRecord {
 }
 
 impl Record {
-    pub(crate) fn emit(self) {
+    fn emit(self) {
         match self {
             Self::Sent(packet) => packet_event("sent", &packet),
             Self::Received(packet) => packet_event("received", &packet),
@@ -154,6 +154,6 @@ pub(crate) fn connection_event(kind: &cm::EventKind) {
 
 fn defer(record: Option<Record>) {
     if let Some(record) = record {
-        deferred_wakeups::wake(Wake::Trace(record));
+        deferred_wakeups::wake(Wake::Subscriber(Box::new(|| record.emit())));
     }
 }

@@ -7,9 +7,9 @@
 mod address;
 mod delivery;
 mod dispatcher;
-mod event;
 mod id;
 mod library;
+mod parameters;
 mod task_timers;
 
 use std::task::Waker;
@@ -17,9 +17,9 @@ use std::time::Instant;
 
 use engine::SystemRefusal;
 
-pub use delivery::Receiver;
-pub use event::{DatagramDestination, Event, Parameters, PeerParameters};
+pub use delivery::{Event, Receiver};
 pub use id::{Id, IdOption, Service};
+pub use parameters::{DatagramDestination, Parameters, PeerParameters};
 pub use task_timers::TimerKey;
 
 use crate::loader::LibraryError;

@@ -1,12 +1,14 @@
 //! Asynchronous events, which belong to no single request.
 
 use std::fmt;
+use std::time::Duration;
 
 use engine::AsyncEvent as OfEngine;
 use system::verbs;
 use wire::Qpn;
 
 use crate::completion_channel::QueueToken;
+use crate::context::{Context, Opened};
 use crate::shared_receive_queue::ReceiveQueueToken;
 
 /// An event of a device that belongs to no single request.
@@ -35,6 +37,32 @@ pub enum AsyncEvent {
     PortActive,
     /// Another event of a device of the system: its number in `enum ibv_event_type`.
     Other(u32),
+}
+
+impl Context {
+    /// The next asynchronous event, if there is one.
+    #[must_use]
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        match self.opened() {
+            Opened::Software(driver) => driver.poll_event().map(AsyncEvent::of_software),
+            Opened::System(_) => self.wait_event(Duration::ZERO),
+        }
+    }
+
+    /// Waits for the next asynchronous event, at most `timeout`.
+    #[must_use]
+    pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
+        match self.opened() {
+            Opened::Software(driver) => {
+                let event = driver.wait_event(Some(driver::clock::now() + timeout));
+                event.map(AsyncEvent::of_software)
+            }
+            Opened::System(system) => {
+                let event = system.context.wait_event(timeout);
+                event.map(AsyncEvent::of_system)
+            }
+        }
+    }
 }
 
 impl AsyncEvent {

@@ -3,13 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::{Counters, SystemRefusal};
 use net::interface::Device;
 use wire::{Gid, PathMtu};
 
-use crate::async_event::AsyncEvent;
 use crate::rdma_cm::CmId;
 use crate::system_device::{self, SystemDevice};
 use driver::{DeviceChoice, Driver, OpenError, OpenOptions};
@@ -128,30 +126,6 @@ impl Context {
     #[must_use]
     pub fn active_mtu(&self) -> PathMtu {
         self.device().active_mtu
-    }
-
-    /// The next asynchronous event, if there is one.
-    #[must_use]
-    pub fn poll_event(&self) -> Option<AsyncEvent> {
-        match &self.0 {
-            Opened::Software(driver) => driver.poll_event().map(AsyncEvent::of_software),
-            Opened::System(_) => self.wait_event(Duration::ZERO),
-        }
-    }
-
-    /// Waits for the next asynchronous event, at most `timeout`.
-    #[must_use]
-    pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
-        match &self.0 {
-            Opened::Software(driver) => {
-                let event = driver.wait_event(Some(driver::clock::now() + timeout));
-                event.map(AsyncEvent::of_software)
-            }
-            Opened::System(system) => {
-                let event = system.context.wait_event(timeout);
-                event.map(AsyncEvent::of_system)
-            }
-        }
     }
 
     /// The capture file. Its name differs from the requested one if another process writes that file. `None` at devices

@@ -13,8 +13,8 @@ use super::{Driver, Opened};
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
 use crate::lane::{Lane, Relief};
-use crate::lanes::{FirstLane, MAX_GROUPS, numbers_of};
-use crate::options::{OpenError, OpenOptions};
+use crate::lanes::{FirstLane, numbers_of};
+use crate::options::{MAX_LANES, OpenError, OpenOptions};
 use crate::waiting::notifier::Notifier;
 
 /// The groups of an open device.
@@ -53,7 +53,7 @@ impl Groups {
         let in_one_order =
             options.capture.is_some() || options.faults.is_some() || options.check.is_some();
         let block = lane.step(|state| state.block()).filter(|_| !in_one_order);
-        let wanted = options.lanes.clamp(1, MAX_GROUPS);
+        let wanted = options.lanes.clamp(1, MAX_LANES);
         let parts = block.map_or(Vec::new(), |block| divide(block, wanted));
         let group = |part| Group {
             part,
@@ -387,7 +387,8 @@ impl Opened {
             common: Arc::clone(&self.lane.common),
             objects: Arc::clone(&self.lane.objects),
         };
-        let lane = Driver::create_lane(&self.device, &self.options, Some(&first))?;
+        let siblings = Arc::clone(&self.lane.siblings);
+        let lane = Driver::create_lane(&self.device, &self.options, Some(&first), siblings)?;
         // Packets of the group arrive at the new lane already. Nobody receives them until its queue pairs are there.
         let unused = lane.step(|state| {
             let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
@@ -395,7 +396,7 @@ impl Opened {
             self.lane.step(|before| {
                 if can_give(before) {
                     state.adopt(before.give(part, &group.channels()));
-                    self.lane.common.add_lane(&lane);
+                    self.lane.siblings.add(&lane);
                     let own = thread.take().map(|thread| OwnLane {
                         lane: Arc::clone(&lane),
                         _thread: thread,
@@ -441,7 +442,9 @@ mod tests {
             common: Arc::clone(&first.lane().common),
             objects: Arc::clone(&first.lane().objects),
         };
-        let lane = Driver::create_lane(first.device(), &options, Some(&taken)).expect("room");
+        let siblings = Arc::clone(&first.lane().siblings);
+        let lane = Driver::create_lane(first.device(), &options, Some(&taken), siblings);
+        let lane = lane.expect("room");
         let lane = Driver::over(lane, first.device().clone(), &options, None);
         End::of(Arc::new(lane))
     }
@@ -459,7 +462,7 @@ mod tests {
         assert!(completions.is_empty(), "nobody has received it yet");
         first
             .lane()
-            .common
+            .siblings
             .deliver(vec![LaneMessage::Disconnecting]);
         assert!(!completions.is_empty());
     }

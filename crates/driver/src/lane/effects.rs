@@ -48,7 +48,7 @@ impl Effects {
             lane.waker.wake();
         }
         if !self.messages.is_empty() {
-            lane.common.deliver(self.messages);
+            lane.siblings.deliver(self.messages);
         }
         if let Some(check) = self.publication {
             lane.publish(&check);

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
-use crate::clock::now;
+use crate::clock::{earliest, now};
 use crate::lane::state::LaneState;
-use crate::lane::{CLOSED_PAUSE, Lane, earliest};
+use crate::lane::{CLOSED_PAUSE, Lane};
 use crate::turn::{Duty, LONG, LOOK, PollBackoff, STANDBY, SocketWait};
 
 /// The thread. Dropping this stops it.

@@ -18,7 +18,8 @@ use super::current::Entered;
 use super::network::{Flying, Latency, Network};
 use crate::check::{CheckOptions, ProcessCheck};
 use crate::clock;
-use crate::lane::{Lane, earliest};
+use crate::clock::earliest;
+use crate::lane::Lane;
 
 /// The first virtual address of registered memory. No program has memory there, so a mistaken address is found.
 const FIRST_ADDRESS: u64 = 0x5100_0000_0000;

@@ -7,17 +7,11 @@
 //! Wake-ups are collected by the thread that causes them: the lane's thread for packets that it takes
 //! from the sockets, otherwise the program's own. That thread delivers them in order when it has released
 //! the lock, before it sleeps or returns to the program.
-//!
-//! [`Wake`] lists everything that can be woken, so this module, `notifier`, `wait_set` and `trace` import each other. They
-//! belong together: with a trait object instead of the enum, each wake-up would allocate.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::task;
-
-use crate::waiting::notifier::Descriptor;
-use crate::waiting::wait_set::WaitSet;
 
 thread_local! {
     /// How many such locks this thread holds.
@@ -27,28 +21,30 @@ thread_local! {
     static WAKEUPS: ManuallyDrop<RefCell<Vec<Wake>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
+/// Something that threads, tasks or programs wait for.
+pub(crate) trait Awaited: Send + Sync {
+    /// Wakes them. The caller holds no lock that they need.
+    fn wake(&self);
+}
+
 /// What is to be woken.
-#[derive(Debug)]
 pub(crate) enum Wake {
-    /// Programs that wait on a descriptor for a notification.
-    Descriptor(Arc<Descriptor>),
-    /// Threads and tasks that wait in the library.
-    WaitSet(Arc<WaitSet>),
+    /// Those who wait for this.
+    Waiting(Arc<dyn Awaited>),
     /// Tasks whose deadline has passed.
     Tasks(Vec<task::Waker>),
-    /// The subscriber of the application's events, which is code of the application.
+    /// Code of the application, which may use the device: a subscriber of its events.
     #[cfg(feature = "tracing")]
-    Trace(crate::trace::Record),
+    Subscriber(Box<dyn FnOnce()>),
 }
 
 impl Wake {
     fn deliver(self) {
         match self {
-            Self::Descriptor(descriptor) => descriptor.raise(),
-            Self::WaitSet(waiting) => waiting.wake_all(),
+            Self::Waiting(awaited) => awaited.wake(),
             Self::Tasks(tasks) => tasks.into_iter().for_each(task::Waker::wake),
             #[cfg(feature = "tracing")]
-            Self::Trace(record) => record.emit(),
+            Self::Subscriber(tell) => tell(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use net::poll::PollSet;
 
 use crate::sync::{Mutex, MutexGuard, Signal};
-use crate::waiting::deferred_wakeups::{self, Wake};
+use crate::waiting::deferred_wakeups::{self, Awaited, Wake};
 use crate::waiting::wait_set::WaitSet;
 
 /// A queue of notifications, the threads and tasks that wait for them, and a descriptor that is readable
@@ -112,7 +112,8 @@ impl Notifier {
         let exposed = state.exposed;
         drop(state);
         if exposed {
-            deferred_wakeups::wake(Wake::Descriptor(Arc::clone(&self.descriptor)));
+            let descriptor = Arc::clone(&self.descriptor);
+            deferred_wakeups::wake(Wake::Waiting(descriptor));
         }
         self.waiting.wake_all_later();
     }
@@ -310,16 +311,18 @@ impl Notifier {
     }
 }
 
-impl Descriptor {
+impl Awaited for Descriptor {
     /// Makes the descriptor readable if a notification is still there. A thread that polls for packets
     /// takes it or raises the descriptor itself.
-    pub(crate) fn raise(&self) {
+    fn wake(&self) {
         let mut state = self.lock();
         if !state.tokens.is_empty() && state.takers == 0 {
             self.raise_for(&mut state);
         }
     }
+}
 
+impl Descriptor {
     /// Called for each notification, because an edge-triggered program needs an edge for each. The caller
     /// holds the lock, so the descriptor is never readable without a notification.
     fn raise_for(&self, state: &mut State) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use net::poll::Interest;
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, StaticMutex, StaticMutexGuard, Waker};
-use crate::waiting::deferred_wakeups;
+use crate::waiting::deferred_wakeups::{self, Awaited, Wake};
 
 /// Threads and tasks that wait for the same object. All of them are woken, and each checks again.
 ///
@@ -95,7 +95,7 @@ impl WaitSet {
     /// Wakes all threads and tasks as soon as this thread holds no lane's lock.
     pub(crate) fn wake_all_later(self: &Arc<Self>) {
         if !self.lock().is_empty() {
-            deferred_wakeups::wake(deferred_wakeups::Wake::WaitSet(Arc::clone(self)));
+            deferred_wakeups::wake(Wake::Waiting(Arc::clone(self) as _));
         }
     }
 
@@ -117,6 +117,12 @@ impl WaitSet {
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Awaited for WaitSet {
+    fn wake(&self) {
+        self.wake_all();
     }
 }
 

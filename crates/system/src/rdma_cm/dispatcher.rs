@@ -15,10 +15,10 @@ use engine::SystemRefusal;
 
 use super::CreateError;
 use super::address::address_in;
-use super::delivery::{Binding, Delivery};
-use super::event::{Event, destination, peer_parameters, service_parameters};
+use super::delivery::{Binding, Delivery, Event};
 use super::id::Id;
 use super::library::{Functions, functions};
+use super::parameters::{destination, peer_parameters, service_parameters};
 use super::task_timers::TaskTimers;
 use crate::verbs::{device_name, last_error};
 

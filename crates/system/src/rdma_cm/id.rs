@@ -14,7 +14,7 @@ use super::CreateError;
 use super::address::CAddress;
 use super::delivery::{Delivery, Receiver};
 use super::dispatcher::{Dispatcher, binding_of};
-use super::event::Parameters;
+use super::parameters::Parameters;
 use crate::verbs::{QueuePair, attributes_from, last_error};
 
 /// The level of the options of an id (`RDMA_OPTION_ID`).

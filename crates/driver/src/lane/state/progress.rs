@@ -6,7 +6,8 @@ use engine::{Completion, CompletionQueue};
 
 use super::LaneState;
 use crate::capture_and_faults::CaptureAndFaults;
-use crate::lane::{Awaited, earliest};
+use crate::clock::earliest;
+use crate::lane::Awaited;
 use crate::sockets::PollScope;
 use crate::waiting::deferred_wakeups::{self, Wake};
 

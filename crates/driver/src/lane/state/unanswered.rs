@@ -12,8 +12,8 @@ use cm::{ExchangeState, Id, Unanswered};
 use wire::ROCE_PORT;
 
 use super::LaneState;
+use crate::clock::earliest;
 use crate::diagnostics::{Problem, Reported, UnansweredRequest};
-use crate::lane::earliest;
 use crate::probe_datagram::PROBE_DATAGRAM;
 
 /// How often a request is retransmitted before its peer's port is probed. So a server may start six seconds after its client.

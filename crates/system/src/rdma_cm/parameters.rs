@@ -1,7 +1,6 @@
-//! Events, and the parameters of connections.
+//! What the ends of a connection, and datagram services, say of themselves.
 
 use std::ffi::c_void;
-use std::net::IpAddr;
 use std::ptr;
 use std::slice;
 
@@ -9,78 +8,7 @@ use abi::{rdma_cm_event, rdma_conn_param};
 use engine::Address;
 use wire::{Qpn, QueueKey};
 
-use super::id::Id;
 use crate::verbs::address_from;
-
-/// What happened to an id.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// The local address and the device that lead to the peer are known.
-    AddressResolved,
-    /// The address can't be resolved, with the number of the error.
-    AddressError(i32),
-    /// The route is known.
-    RouteResolved,
-    /// The route can't be resolved, with the number of the error.
-    RouteError(i32),
-    /// At a listener: a client asks for a connection. Dropping the id rejects it.
-    Request(Id, PeerParameters),
-    /// At a listener: a client asks for a datagram service, with private data. Dropping the id refuses it.
-    ServiceRequest(Id, Vec<u8>),
-    /// The datagram service answers.
-    ServiceFound {
-        /// Where datagrams go.
-        destination: DatagramDestination,
-        /// The private data of the service.
-        private_data: Vec<u8>,
-    },
-    /// The id has joined a multicast group.
-    MulticastJoined {
-        /// The group.
-        group: IpAddr,
-        /// Where datagrams to all its members go.
-        destination: DatagramDestination,
-    },
-    /// The id could not join a multicast group.
-    MulticastError {
-        /// The group.
-        group: IpAddr,
-        /// The number of the error.
-        error: i32,
-    },
-    /// The server accepts.
-    Response(PeerParameters),
-    /// The connection failed, with the number of the error.
-    ConnectError(i32),
-    /// The server does not answer, or the datagram service refused.
-    Unreachable {
-        /// The answer of the datagram service, as on the wire.
-        service_status: Option<u8>,
-    },
-    /// The peer rejected the connection.
-    Rejected {
-        /// The reason, as on the wire.
-        reason: u16,
-        /// The private data of the peer.
-        private_data: Vec<u8>,
-    },
-    /// The client has confirmed the connection.
-    Established,
-    /// The connection has ended. If its id confirms that at once, its queue pair is in the error state.
-    Disconnected {
-        /// Whether the peer did not answer.
-        timed_out: bool,
-    },
-    /// The device is gone.
-    DeviceRemoval,
-    /// The local address moved to another interface.
-    AddressChange,
-    /// No packet of the connection can arrive any more.
-    TimewaitExit,
-    /// Another event, by its number in `rdma_cma.h`.
-    Other(u32),
-}
 
 /// Where datagrams go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
