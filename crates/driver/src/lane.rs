@@ -153,9 +153,11 @@ impl Lane {
     ) -> R {
         deferred_wakeups::deliver_after(|| {
             let result = work(&mut state);
-            let effects = effects(self, &mut state);
-            drop(state);
-            effects.carry_out(self);
+            if state.has_effects(self.turn.has_waits()) {
+                let effects = effects(self, &mut state);
+                drop(state);
+                effects.carry_out(self);
+            }
             result
         })
     }

@@ -23,6 +23,7 @@ pub(super) struct Effects {
 
 impl Effects {
     /// Takes the effects of a step out of the state.
+    #[cold]
     pub(super) fn of(lane: &Lane, state: &mut LaneState) -> Self {
         let mut effects = Self::without_publication(lane, state);
         effects.publication = state.publication();

@@ -212,6 +212,15 @@ impl LaneState {
         self.statistics.changed_without_lock()
     }
 
+    /// Whether something may be left to do when the lock is released. Usually nothing is. `others_sleep`: on the sockets.
+    pub(crate) fn has_effects(&self, others_sleep: bool) -> bool {
+        self.check.is_some()
+            || self.host.device().has_observations()
+            || self.has_problems()
+            || !self.lane_messages.is_empty()
+            || others_sleep && self.polled_sockets
+    }
+
     /// Removes and returns what to tell other lanes.
     pub(crate) fn take_lane_messages(&mut self) -> Vec<LaneMessage> {
         std::mem::take(&mut self.lane_messages)
