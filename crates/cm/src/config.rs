@@ -100,7 +100,8 @@ impl IdRange {
     }
 
     /// The communication id with the given low bits.
-    pub(crate) const fn communication_id(self, low: u32) -> CommunicationId {
+    #[must_use]
+    pub const fn communication_id(self, low: u32) -> CommunicationId {
         match self.value.checked_shl(u32::BITS - self.bits) {
             Some(top) => CommunicationId::new(top | low & (u32::MAX >> self.bits)),
             None => CommunicationId::new(low),

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use engine::HeldLists;
 use net::capture::{self, CaptureError};
 use net::fault::FaultError;
 use net::interface::DeviceError;
@@ -46,6 +47,9 @@ pub struct OpenOptions {
     /// Whether peers get an exit notice when this process dies without closing its connections. This
     /// needs a second, very small process, which starts with the first connection. The default is true.
     pub watcher: bool,
+    /// Whether peers that understand it are told what this device holds behind a lost packet, and are asked for that after the
+    /// first loss. The default is true.
+    pub held_lists: bool,
     /// How many engines the device may run, for programs that use it with several threads. Each has its own lock, sockets
     /// and thread. Queues move to another engine when several threads use them. The default is one for each processor, at most 8.
     pub lanes: usize,
@@ -76,6 +80,7 @@ impl Default for OpenOptions {
             explain: false,
             check: None,
             watcher: true,
+            held_lists: true,
             lanes: default_lanes(),
         }
     }
@@ -83,7 +88,7 @@ impl Default for OpenOptions {
 
 impl OpenOptions {
     /// Options from the environment: `ROCI_PCAP`, `ROCI_PCAP_RING`, `ROCI_PCAP_SNAPLEN`, `ROCI_FAULT`, `ROCI_FAULT_LOG`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
-    /// `ROCI_LANES`, `ROCI_WATCHER=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_PROCESSES`, `ROCI_CHECK_PROFILE`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
+    /// `ROCI_LANES`, `ROCI_WATCHER=0`, `ROCI_HELD_LISTS=0`, `ROCI_CHECK` (1 or `fail`), `ROCI_CHECK_JSON`, `ROCI_CHECK_PROCESSES`, `ROCI_CHECK_PROFILE`, `ROCI_CHECK_SUPPRESS`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
     /// In a simulation they are the default, because the environment must not change what happens.
     #[must_use]
     pub fn from_env() -> Self {
@@ -107,7 +112,17 @@ impl OpenOptions {
             explain: crate::diagnostics::is_enabled(),
             check: CheckOptions::from_env(),
             watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
+            held_lists: text("ROCI_HELD_LISTS").is_none_or(|value| value != "0"),
             lanes: lanes(text("ROCI_LANES").as_deref()),
+        }
+    }
+
+    /// Which peers are told what the device holds behind a lost packet.
+    pub(crate) fn peers_to_tell(&self) -> HeldLists {
+        if self.held_lists {
+            HeldLists::Negotiated
+        } else {
+            HeldLists::Never
         }
     }
 }

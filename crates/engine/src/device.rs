@@ -5,6 +5,7 @@ mod direct;
 mod moves;
 mod multicast;
 mod pacing;
+mod peers;
 mod queue_pairs;
 mod timers;
 
@@ -31,6 +32,7 @@ use crate::limits::{Limits, MAX_RESPONDER_RESOURCES};
 use crate::now::Now;
 use crate::object_counts::ObjectCounts;
 use crate::observation::{Observation, Observations, ReceiveQueueId};
+use crate::peers::HeldLists;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::qpn_range::QpnRange;
 use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
@@ -66,6 +68,8 @@ pub struct Config {
     pub unreliable_burst: Option<u32>,
     /// Whether acknowledgements report end-to-end credits: how many receives are posted.
     pub advertise_credits: bool,
+    /// Which peers are told what this device holds behind a gap.
+    pub held_lists: HeldLists,
     /// The minimum acknowledgement timeout. It overrides shorter timeouts of queue pairs.
     pub min_ack_timeout: Duration,
     /// The maximum number of outstanding reads and atomics of a queue pair, in each direction.
@@ -91,6 +95,7 @@ impl Default for Config {
             window: WindowLimits::default(),
             unreliable_burst: None,
             advertise_credits: true,
+            held_lists: HeldLists::default(),
             min_ack_timeout: Duration::ZERO,
             max_responder_resources: MAX_RESPONDER_RESOURCES,
             limits: Limits::default(),
@@ -183,6 +188,8 @@ impl Device {
                 unread: Vec::new(),
                 uncompared: BTreeSet::new(),
                 counters: Counters::default(),
+                held_lists: config.held_lists,
+                questions: VecDeque::new(),
                 planted: PlantedBug::default(),
                 overrun: Vec::new(),
                 overrun_before: Vec::new(),

@@ -6,11 +6,13 @@ use crate::completion::{Completion, CompletionQueue, PushOutcome};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
+use crate::now::Now;
 use crate::observation::{Observation, Observations};
+use crate::peers::{HeldLists, Question, Standing};
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::shared_objects::DeviceObjects;
 use crate::slab::Id;
-use wire::Qpn;
+use wire::{Qpn, Route};
 
 pub(crate) struct DeviceState {
     pub(crate) objects: DeviceObjects,
@@ -22,6 +24,9 @@ pub(crate) struct DeviceState {
     /// Queue pairs with messages that have ended and are not compared with their checksums.
     pub(crate) uncompared: BTreeSet<Qpn>,
     pub(crate) counters: Counters,
+    pub(crate) held_lists: HeldLists,
+    /// Questions to peers, to be sent from queue pair 1.
+    pub(crate) questions: VecDeque<Question>,
     pub(crate) planted: PlantedBug,
     /// Completion queues that overran and whose queue pairs must still enter the error state.
     pub(crate) overrun: Vec<Id<CompletionQueue>>,
@@ -33,6 +38,20 @@ impl DeviceState {
     pub(crate) fn raise(&mut self, event: AsyncEvent) {
         self.observations.note(|| Observation::EventRaised(event));
         self.events.push_back(Event::Async(event));
+    }
+
+    /// Whether the peer understands lists of what is held behind a gap. Asks it, if this is not known.
+    pub(crate) fn may_list_held(&mut self, route: &Route, now: &Now) -> bool {
+        match self.held_lists {
+            HeldLists::Never => return false,
+            HeldLists::Always => return true,
+            HeldLists::Negotiated => {}
+        }
+        let standing = self.objects.peers().standing(&route.flow, now.get());
+        if let Standing::Unknown(question) = standing {
+            self.questions.push_back(question);
+        }
+        standing == Standing::Understands
     }
 
     /// Adds a completion to its queue and raises the events that follow from it.

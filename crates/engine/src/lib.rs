@@ -27,6 +27,7 @@ mod now;
 mod object_counts;
 mod object_error;
 pub mod observation;
+mod peers;
 #[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 mod planted_bug;
 mod qpn_range;
@@ -59,6 +60,7 @@ pub use now::Now;
 pub use object_counts::ObjectCounts;
 pub use object_error::ObjectError;
 pub use observation::Observation;
+pub use peers::{HeldLists, Question};
 #[cfg(feature = "planted-bugs")]
 pub use planted_bug::Bug;
 pub use qpn_range::QpnRange;

@@ -288,12 +288,12 @@ impl QueuePair {
     ) {
         // A single acknowledgement is shorter than a request. All packets of one send except the
         // last have the same length, so it fits after a request but not before one. The receiver
-        // handles it first. A request that does not fit into this send follows it.
-        let responses_last = self.responder.only_acknowledges();
+        // handles it first. A request that does not fit into this send follows it. One with a list may be longer, and comes first.
+        let responses_last = self.responder.only_acknowledges() && self.responder.kept.is_empty();
         if responses_last {
             batch.reserve_last(self.acknowledgement_length());
         } else {
-            self.transmit_responses(batch, device);
+            self.transmit_responses(now, batch, device);
         }
         if self.state.transmits() {
             match self.init.kind {
@@ -309,7 +309,7 @@ impl QueuePair {
         }
         if responses_last {
             batch.use_reserved();
-            self.transmit_responses(batch, device);
+            self.transmit_responses(now, batch, device);
         }
     }
 

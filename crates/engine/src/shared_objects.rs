@@ -15,6 +15,7 @@ use crate::completion::CompletionQueue;
 use crate::limits::Limits;
 use crate::memory::{Memory, ProtectionDomain, ReadMostly, Reading, Writing};
 use crate::object_error::ObjectError;
+use crate::peers::Peers;
 use crate::queue_pair_init::{AttachedQueues, QueuePairInit};
 use crate::random::Random;
 use crate::receive_queue::{SharedReceiveInit, SharedReceiveQueue, SrqNumbers, XrcDomain};
@@ -24,6 +25,8 @@ use crate::slab::{Id, Table};
 pub struct SharedObjects {
     memory: ReadMostly<Memory>,
     tables: Mutex<Tables>,
+    /// Which peers understand what, learned by each device for all.
+    peers: Mutex<Peers>,
     /// How many devices have used them.
     devices: AtomicUsize,
 }
@@ -96,6 +99,7 @@ impl SharedObjects {
                 srq_numbers: SrqNumbers::new(random.fork()),
                 address_handles: 0,
             }),
+            peers: Mutex::new(Peers::new(random.fork())),
             memory: ReadMostly::new(Memory::new(random, limits)),
             devices: AtomicUsize::new(0),
         }
@@ -110,6 +114,10 @@ impl SharedObjects {
     pub fn without_memory_access<R>(&self, work: impl FnOnce() -> R) -> R {
         let _memory = self.memory_mut();
         work()
+    }
+
+    pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock()
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {

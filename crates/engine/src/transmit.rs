@@ -267,7 +267,21 @@ impl<'b> Batch<'b> {
 
     /// Appends a packet without payload.
     pub(crate) fn push_bare(&mut self, route: &Route, head: PacketHead) {
-        let filled = self.push(route, head, 0, |_| Ok::<(), std::convert::Infallible>(()));
+        self.push_with(route, head, 0, |_| ());
+    }
+
+    /// Appends a packet whose payload can't fail to be appended.
+    pub(crate) fn push_with(
+        &mut self,
+        route: &Route,
+        head: PacketHead,
+        payload: usize,
+        fill: impl FnOnce(&mut Output<'_>),
+    ) {
+        let filled = self.push(route, head, payload, |out| {
+            fill(out);
+            Ok::<(), std::convert::Infallible>(())
+        });
         filled.unwrap_or_else(|never| match never {});
     }
 

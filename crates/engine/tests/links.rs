@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use engine::transmit::packets;
 use engine::{
-    Access, Address, Attributes, Buffer, CompletionQueue, Config, Device, Id, QueuePairInit,
-    QueuePairType, RemoteMemory, Segment, SendRequest, State, Status, Work,
+    Access, Address, Attributes, Buffer, CompletionQueue, Config, Device, HeldLists, Id,
+    QueuePairInit, QueuePairType, RemoteMemory, Segment, SendRequest, State, Status, Work,
 };
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer, Route};
 
@@ -96,10 +96,11 @@ struct End {
 }
 
 impl End {
-    fn new(address: [u8; 4]) -> Self {
+    fn new(address: [u8; 4], held_lists: HeldLists) -> Self {
         let gid = Gid::from(IpAddr::from(address));
         let mut device = Device::new(Config {
             gids: vec![gid],
+            held_lists,
             ..Config::default()
         });
         let domain = device.allocate_domain().expect("room");
@@ -170,8 +171,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(link: Link) -> Self {
-        let mut ends = [End::new([10, 0, 0, 1]), End::new([10, 0, 0, 2])];
+    fn new(link: Link, held_lists: HeldLists) -> Self {
+        let mut ends = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|address| End::new(address, held_lists));
         for (one, other) in [(0, 1), (1, 0)] {
             let (peer, gid) = (ends[other].number, ends[other].gid);
             ends[one].connect(peer, gid);
@@ -278,15 +279,21 @@ impl Run {
     }
 }
 
-/// Asserts that WRITEs take at least this part of the link's rate.
+/// Asserts that WRITEs take at least this part of the link's rate: to a peer that lists what it holds, and to one that doesn't.
 #[track_caller]
-fn assert_uses(link: Link, duration: Duration, part: f64) {
-    let mut run = Run::new(link);
+fn assert_uses(link: Link, duration: Duration, with_lists: f64, without: f64) {
+    assert_uses_with(HeldLists::Always, link, duration, with_lists);
+    assert_uses_with(HeldLists::Never, link, duration, without);
+}
+
+#[track_caller]
+fn assert_uses_with(held_lists: HeldLists, link: Link, duration: Duration, part: f64) {
+    let mut run = Run::new(link, held_lists);
     let rate = run.rate_over(duration);
     let counters = run.ends[0].device.counters();
     let possible = link.rate as f64 / 8.0;
     let shown = format!(
-        "{rate:.1} of {possible} MB/s, {} of {} packets were retransmissions, {} timeouts",
+        "{held_lists:?}: {rate:.1} of {possible} MB/s, {} of {} packets were retransmissions, {} timeouts",
         counters.retransmitted, counters.packets_sent, counters.timeouts
     );
     println!("{shown}");
@@ -297,7 +304,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn short_queue_does_not_stop_the_sender() {
-    assert_uses(SHALLOW, SECOND / 2, 0.6);
+    assert_uses(SHALLOW, SECOND / 2, 0.9, 0.6);
 }
 
 #[test]
@@ -307,7 +314,7 @@ fn fast_link_with_a_short_queue_is_used() {
         queue: 100,
         ..SHALLOW
     };
-    assert_uses(link, SECOND / 4, 0.5);
+    assert_uses(link, SECOND / 4, 0.8, 0.5);
 }
 
 #[test]
@@ -317,7 +324,7 @@ fn lost_packets_cost_little_more_than_themselves() {
         loses_one_in: Some(100),
         ..SHALLOW
     };
-    assert_uses(link, SECOND / 2, 0.6);
+    assert_uses(link, SECOND / 2, 0.9, 0.6);
 }
 
 #[test]
@@ -327,7 +334,7 @@ fn late_packets_are_not_taken_for_lost_ones() {
         delays_one_in: Some(100),
         ..SHALLOW
     };
-    assert_uses(link, SECOND / 2, 0.8);
+    assert_uses(link, SECOND / 2, 0.9, 0.8);
 }
 
 #[test]
@@ -338,7 +345,7 @@ fn long_path_is_filled() {
         queue: 1000,
         ..SHALLOW
     };
-    assert_uses(link, 2 * SECOND, 0.6);
+    assert_uses(link, 2 * SECOND, 0.75, 0.6);
 }
 
 #[test]
@@ -350,5 +357,27 @@ fn long_path_with_losses_is_used() {
         loses_one_in: Some(1000),
         ..SHALLOW
     };
-    assert_uses(link, 2 * SECOND, 0.4);
+    assert_uses(link, 2 * SECOND, 0.6, 0.4);
+}
+
+#[test]
+fn long_path_with_many_losses_is_used() {
+    let link = Link {
+        rate: 100,
+        delay: Duration::from_millis(25),
+        queue: 1000,
+        loses_one_in: Some(100),
+        ..SHALLOW
+    };
+    assert_uses(link, 2 * SECOND, 0.45, 0.08);
+}
+
+#[test]
+fn link_that_loses_one_packet_in_twenty_is_used() {
+    let link = Link {
+        queue: 1000,
+        loses_one_in: Some(20),
+        ..SHALLOW
+    };
+    assert_uses(link, SECOND / 2, 0.4, 0.15);
 }

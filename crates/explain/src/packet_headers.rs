@@ -6,7 +6,10 @@ mod fields;
 use std::fmt::Display;
 
 use serde::Serialize;
-use wire::{Bth, Extension, ICRC_LENGTH, Packet as WirePacket, Position, Qpn, Syndrome, Transport};
+use wire::{
+    Bth, Extension, ICRC_LENGTH, Operation, Packet as WirePacket, Position, Qpn, Syndrome,
+    Transport,
+};
 
 pub(crate) use cm_messages::{application_data, described, in_words_of_8, readable};
 
@@ -61,6 +64,7 @@ impl Heads {
         let head = packet.opcode.header_length();
         let payload = match packet.opcode.position() {
             _ if is_management(packet) => packet.payload.len(),
+            _ if packet.opcode.operation() == Operation::Acknowledge => packet.payload.len(),
             Position::Only | Position::First => packet.payload.len().min(KEPT_OF_FIRST),
             Position::Middle | Position::Last => packet.payload.len().min(KEPT_OF_OTHERS),
         };
@@ -90,6 +94,17 @@ impl Heads {
         header.first().map(|&byte| Syndrome::from_byte(byte))
     }
 
+    /// What an acknowledgement lists as held behind a missing packet, in words; nothing if it lists none.
+    pub(crate) fn held(&self, packet: &Packet) -> String {
+        if packet.length == 0 || packet.opcode.operation() != Operation::Acknowledge {
+            return String::new();
+        }
+        self.read(packet, |packet| match packet.held_packets() {
+            Ok(held) => format!(", holds {held}"),
+            Err(_) => ", holds unreadable".to_owned(),
+        })
+    }
+
     /// How many bytes a packet asks for or announces.
     pub(crate) fn dma_length(&self, packet: &Packet) -> Option<u32> {
         let header = self.extension(packet, Extension::Reth)?;
@@ -103,7 +118,7 @@ impl Heads {
         self.bytes(packet).get(offset..offset + wanted.length())
     }
 
-    /// Parses the headers of a packet. The payload is zero, except in messages of the connection
+    /// Parses the headers of a packet. The payload is zero, except in acknowledgements and in messages of the connection
     /// manager.
     pub(crate) fn read<T>(&self, packet: &Packet, look: impl FnOnce(&WirePacket<'_>) -> T) -> T {
         let mut datagram = self.bytes(packet).to_vec();

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use cm::{Instruction, Manager, Recipient};
 use engine::{Device, Event, Now, ObjectError, SharedRoom, Transmit};
-use wire::{IcrcChecker, Route};
+use wire::extension::{self, Kind};
+use wire::{IcrcChecker, Route, mad};
 
 use crate::general_services::{GeneralServices, SENDS};
 use crate::pending_requests::{Message, Pending};
@@ -33,12 +34,15 @@ pub struct Host {
     checker: IcrcChecker,
     /// The communication IDs of this process, if other processes may share the addresses.
     id_range: Option<cm::IdRange>,
+    /// The hop limit of management datagrams that no exchange determines.
+    hop_limit: u8,
 }
 
 impl Host {
     /// Creates the device and the manager, and moves queue pair 1 to Ready to Send.
     pub fn new(mut config: Config) -> Result<Self, ObjectError> {
         config.manager.max_mtu = config.device.active_mtu;
+        let hop_limit = config.manager.hop_limit;
         let id_range = config.shares_addresses.then_some(config.manager.id_range);
         let mut device = match config.objects {
             Some(objects) => Device::sharing(config.device, objects),
@@ -53,6 +57,7 @@ impl Host {
             pending: Pending::default(),
             checker: IcrcChecker::new(),
             id_range,
+            hop_limit,
         })
     }
 
@@ -214,7 +219,7 @@ impl Host {
             if let Some(transmit) = sent {
                 return Some(transmit);
             }
-            if self.send_messages() == 0 {
+            if self.send_messages() + self.ask_peers() == 0 {
                 return None;
             }
         }
@@ -259,6 +264,11 @@ impl Host {
 
     fn read_messages(&mut self, now: Instant) {
         while let Some(received) = self.general_services.receive(&mut self.device) {
+            let datagram = <&[u8; mad::LENGTH]>::try_from(&*received.datagram).ok();
+            if let Some(message) = datagram.and_then(extension::Message::parse) {
+                self.handle_extension(message, received.addresses);
+                continue;
+            }
             self.manager
                 .handle_datagram(now, received.addresses, &received.datagram);
         }
@@ -273,5 +283,53 @@ impl Host {
             sent += 1;
         }
         sent
+    }
+
+    /// Asks peers what the device wants to know of them. Returns how many questions it posted.
+    fn ask_peers(&mut self) -> usize {
+        let mut asked = 0;
+        while asked < SENDS as usize
+            && let Some(question) = self.device.poll_question()
+        {
+            let id_range = self.id_range.unwrap_or(cm::IdRange::ALL);
+            let addresses = cm::Addresses {
+                source: question.source,
+                destination: question.destination,
+            };
+            let transaction = recipient::transaction(question.nonce, id_range);
+            self.send_extension(Kind::Question, transaction, addresses);
+            asked += 1;
+        }
+        asked
+    }
+
+    /// Answers a question, or tells the device an answer.
+    fn handle_extension(&mut self, message: extension::Message, from: cm::Addresses) {
+        match message.kind {
+            Kind::Question => {
+                let back = cm::Addresses {
+                    source: from.destination,
+                    destination: from.source,
+                };
+                let held_packets = self.device.understands_held_lists();
+                self.send_extension(Kind::Answer { held_packets }, message.transaction, back);
+            }
+            Kind::Answer { held_packets } => {
+                let nonce = recipient::nonce(message.transaction);
+                self.device.note_answer(from.source, nonce, held_packets);
+            }
+        }
+    }
+
+    fn send_extension(&mut self, kind: Kind, transaction: u64, addresses: cm::Addresses) {
+        let message = extension::Message { kind, transaction };
+        let message = cm::Transmit {
+            source: addresses.source,
+            destination: addresses.destination,
+            traffic_class: 0,
+            hop_limit: self.hop_limit,
+            datagram: Box::new(message.emit()),
+        };
+        self.general_services.send(&mut self.device, &message);
     }
 }

@@ -1,6 +1,8 @@
 //! Which process a management datagram is for.
 
-use cm::Recipient;
+use cm::{IdRange, Recipient};
+use wire::cm::CommunicationId;
+use wire::extension::{self, Kind};
 use wire::{Packet, Qpn, destination_queue_pair, mad};
 
 /// Where the caller found the owner of a message.
@@ -20,16 +22,32 @@ pub fn is_management(packet: &[u8]) -> bool {
     destination_queue_pair(packet) == Some(Qpn::GSI)
 }
 
-/// The recipient of a packet to queue pair 1. Returns `None` if the packet carries no connection
-/// manager message.
+/// The recipient of a packet to queue pair 1. Returns `None` if any process may handle it: it carries no connection manager
+/// message and answers no question.
 pub(crate) fn recipient(packet: &[u8]) -> Option<Recipient> {
     if !is_management(packet) {
         return None;
     }
     let packet = Packet::parse(packet).ok()?;
     let datagram = <&[u8; mad::LENGTH]>::try_from(packet.payload.private()?).ok()?;
+    if let Some(message) = extension::Message::parse(datagram) {
+        let id = CommunicationId::new(message.transaction as u32);
+        let is_answer = matches!(message.kind, Kind::Answer { .. });
+        return is_answer.then_some(Recipient::CommunicationId(id));
+    }
     let (_, message) = wire::cm::Message::parse(datagram).ok()?;
     Some(cm::owner_of(&message))
+}
+
+/// The transaction of a question. Its lower half names this process, so that the answer is forwarded to it.
+pub(crate) fn transaction(nonce: u32, id_range: IdRange) -> u64 {
+    let id = id_range.communication_id(nonce).value();
+    u64::from(nonce) << 32 | u64::from(id)
+}
+
+/// The number that was sent with the question of this transaction.
+pub(crate) fn nonce(transaction: u64) -> u32 {
+    (transaction >> 32) as u32
 }
 
 #[cfg(test)]

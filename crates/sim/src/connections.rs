@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cm::{Manager, State, TableSizes};
-use engine::{Config, Device};
+use engine::{Config, Device, HeldLists};
 use host::Host;
 
 use crate::CheckError;
@@ -150,9 +150,14 @@ impl Connections {
     }
 
     fn draw_host(&mut self, config: ProcessConfig) -> Result<Host, CheckError> {
+        let drawn = crate::cluster::draw_config(&mut self.rng, config.address());
         let device = Config {
             numbers: config.numbers(),
-            ..crate::cluster::draw_config(&mut self.rng, config.address())
+            held_lists: match drawn.held_lists {
+                HeldLists::Never => HeldLists::Never,
+                HeldLists::Negotiated | HeldLists::Always => HeldLists::Negotiated,
+            },
+            ..drawn
         };
         let mut manager = cm::Config::new(config.guid(), seed_of(self.rng.word()));
         manager.id_range = config.id_range();

@@ -6,6 +6,7 @@ use crate::cm::{
     AlternatePathResponse, ConnectReply, ConnectRequest, DisconnectRequest, LoadAlternatePath,
     Message, ReceiptAcknowledge, Reject, ServiceReply, ServiceRequest,
 };
+use crate::extension;
 use crate::header::{
     Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, FlushPlacement, FlushRange, Immediate,
     NakCode, Reth, Syndrome,
@@ -31,9 +32,15 @@ impl Display for Packet<'_> {
         if self.opcode.carries_payload() {
             write!(f, " len {}", self.payload.len())?;
         }
-        match self.message() {
-            Some(message) => write!(f, " {message}"),
-            None => Ok(()),
+        match self.held_packets() {
+            Ok(held) if held.is_empty() => {}
+            Ok(held) => write!(f, " held {held}")?,
+            Err(_) => write!(f, " held unreadable")?,
+        }
+        match (self.message(), self.extension_message()) {
+            (Some(message), _) => write!(f, " {message}"),
+            (None, Some(message)) => write!(f, " {message}"),
+            (None, None) => Ok(()),
         }
     }
 }
@@ -41,12 +48,20 @@ impl Display for Packet<'_> {
 impl Packet<'_> {
     /// The connection manager message in this packet, if there is one.
     pub fn message(&self) -> Option<Message> {
+        let (_, message) = Message::parse(self.management_datagram()?).ok()?;
+        Some(message)
+    }
+
+    /// The question or answer about extensions in this packet, if there is one.
+    pub fn extension_message(&self) -> Option<extension::Message> {
+        extension::Message::parse(self.management_datagram()?)
+    }
+
+    fn management_datagram(&self) -> Option<&[u8; mad::LENGTH]> {
         if self.destination != Qpn::GSI || self.opcode.transport() != Transport::Ud {
             return None;
         }
-        let datagram: &[u8; mad::LENGTH] = self.payload.private()?.try_into().ok()?;
-        let (_, message) = Message::parse(datagram).ok()?;
-        Some(message)
+        self.payload.private()?.try_into().ok()
     }
 
     fn describe_flags(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -228,6 +243,18 @@ impl Display for Feth {
 impl Display for Aeth {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} msn {}", self.syndrome(), self.message_sequence())
+    }
+}
+
+impl Display for extension::Message {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            extension::Kind::Question => "asks whether held packets may be listed",
+            extension::Kind::Answer { held_packets: true } => "held packets may be listed",
+            extension::Kind::Answer {
+                held_packets: false,
+            } => "held packets may not be listed",
+        })
     }
 }
 

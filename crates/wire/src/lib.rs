@@ -39,15 +39,18 @@
 //! - [`icrc`]: the invariant CRC, and how a program with a UDP socket verifies it;
 //! - [`shared_bytes`]: copies of packets in memory that another process may change;
 //! - [`grh`]: the 40 bytes before every received datagram;
+//! - [`held`]: a list at the end of acknowledgements, and [`extension`], how two peers agree on it;
 //! - [`mad`] and [`cm`]: management datagrams, and the connection manager's messages in them.
 //!
 //! This crate does no I/O and reads no clock. Bytes from the network never cause a panic.
 
 pub mod cm;
 mod describe;
+pub mod extension;
 mod flow;
 pub mod grh;
 pub mod header;
+pub mod held;
 pub mod icrc;
 pub mod ip;
 pub mod mad;
@@ -65,6 +68,7 @@ pub use header::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, ExtensionHeader, Feth, FlushPlacement,
     FlushRange, Ieth, Immediate, NakCode, Reth, Syndrome, Xrceth,
 };
+pub use held::{BadHeldPackets, HeldPackets};
 pub use icrc::{ICRC_LENGTH, IcrcChecker, IcrcError, IcrcGenerator};
 pub use ip::{Datagram, DatagramError};
 pub use number::{

@@ -15,6 +15,12 @@ pub const BASE_VERSION: u8 = 1;
 /// The management class of the connection manager.
 pub const COMMUNICATION_MANAGEMENT: u8 = 7;
 
+/// The Get method: the receiver answers with [`GET_RESPONSE`].
+pub const GET: u8 = 1;
+
+/// The GetResp method: the answer to a Get.
+pub const GET_RESPONSE: u8 = 0x81;
+
 /// The Send method: the receiver does not answer with a GetResp.
 pub const SEND: u8 = 3;
 

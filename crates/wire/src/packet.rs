@@ -13,6 +13,7 @@ use crate::header::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, ExtensionHeader, Feth, Ieth, Immediate,
     Reth, Syndrome, Xrceth,
 };
+use crate::held::{self, BadHeldPackets, HeldPackets};
 use crate::icrc::ICRC_LENGTH;
 use crate::number::{Key, PartitionKey, Psn, Qpn, Srqn};
 use crate::opcode::{Opcode, Operation, Position};
@@ -46,7 +47,7 @@ pub struct Packet<'a> {
     /// The packet sequence number.
     pub psn: Psn,
     extensions: &'a [u8],
-    /// The payload, without pad and ICRC.
+    /// The payload, without pad and ICRC. That of an acknowledgement is a list: see [`held_packets`](Self::held_packets).
     pub payload: PayloadBytes<'a>,
 }
 
@@ -227,6 +228,14 @@ impl<'a> Packet<'a> {
         self.extension()
     }
 
+    /// The packets that the sender of an acknowledgement holds behind a missing one. Most acknowledgements list none.
+    pub fn held_packets(&self) -> Result<HeldPackets, BadHeldPackets> {
+        if self.payload.is_empty() || self.opcode.operation() != Operation::Acknowledge {
+            return Ok(HeldPackets::default());
+        }
+        HeldPackets::parse(&self.payload.to_vec())
+    }
+
     /// Builds the headers again from the parsed fields.
     pub fn head(&self) -> PacketHead {
         let head = PacketHead::new(self.opcode, self.destination, self.psn)
@@ -330,7 +339,9 @@ fn split(head: &[u8], length: usize, opcode: Opcode) -> Result<&[u8], ParseError
 /// The length of the payload, without its pad, if `found` bytes are between headers and ICRC.
 #[inline]
 fn strip_pad(opcode: Opcode, pad: u8, found: usize) -> Result<usize, ParseError> {
-    if !opcode.carries_payload() && found != 0 {
+    let may_list = opcode.operation() == Operation::Acknowledge && pad == 0;
+    let max_list = if may_list { held::MAX_LENGTH } else { 0 };
+    if !opcode.carries_payload() && found > max_list {
         return Err(ParseError::UnexpectedPayload { opcode, found });
     }
     if !found.is_multiple_of(4) {

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wire::cm::Message;
 use wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, FlushPlacement, FlushRange, Ieth};
-use wire::{Datagram, Extension, Flow, ICRC_LENGTH, IcrcChecker, Immediate, Key, Opcode, Packet};
+use wire::{Datagram, Extension, Flow, HeldPackets, ICRC_LENGTH, IcrcChecker, Immediate, Key};
+use wire::{Opcode, Packet};
 use wire::{PacketHead, PartitionKey, Psn, Qpn, QueueKey, Reth, Srqn, Syndrome, Xrceth, grh, mad};
 
 /// The values for the extension headers of any opcode.
@@ -150,6 +151,32 @@ proptest! {
     fn reading_an_arbitrary_routing_area_does_not_panic(area in any::<[u8; 20]>(), more in any::<[u8; 20]>()) {
         let area: [u8; grh::LENGTH] = [area, more].concat().try_into().expect("40 bytes");
         _ = grh::parse(&area);
+    }
+
+    #[test]
+    fn parsing_an_arbitrary_list_of_held_packets_gives_what_it_emits(bytes in vec(0..4_u8, 0..300)) {
+        if let Ok(held) = HeldPackets::parse(&bytes) {
+            let mut emitted = Vec::new();
+            held.emit(|part| emitted.extend_from_slice(part));
+            prop_assert_eq!(emitted, bytes);
+        }
+    }
+
+    #[test]
+    fn list_of_held_packets_is_unchanged_by_a_round_trip(gaps in vec((1..500_u32, 1..500_u32), 0..64)) {
+        let ranges = gaps.iter().scan(0, |end, (gap, count)| {
+            let start = *end + gap;
+            *end = start + count;
+            Some(start..*end)
+        });
+        let held = HeldPackets::new(ranges);
+        let head = PacketHead::new(Opcode::RcAcknowledge, Qpn::new(1), Psn::ZERO);
+        let head = head.push(&Aeth::new(Syndrome::Acknowledge { credits: None }, 0));
+        let mut datagram = head.bytes().to_vec();
+        held.emit(|part| datagram.extend_from_slice(part));
+        datagram.extend([0; ICRC_LENGTH]);
+        let packet = Packet::parse(&datagram).expect("a packet");
+        prop_assert_eq!(packet.held_packets(), Ok(held));
     }
 
     #[test]

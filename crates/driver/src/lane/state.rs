@@ -770,6 +770,7 @@ fn device_config(
         batch,
         window,
         unreliable_burst: Some(window.max),
+        held_lists: options.peers_to_tell(),
         incidents: options.explain,
         // A capture tells posts and completions.
         observations: options.check.is_some() || options.capture.is_some(),

@@ -5,15 +5,16 @@
 //! has sent again.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use wire::{ICRC_LENGTH, Packet, Psn};
+use wire::{HeldPackets, ICRC_LENGTH, Packet, Psn, held};
 
 /// How many bytes a queue pair keeps at most. The largest send window fits: see `window`.
 pub(super) const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// How far beyond the expected packet one may be that is kept. A packet of an earlier connection is farther away, unless its
 /// PSNs were near by chance.
-const MAX_KEPT_AHEAD: u32 = 1 << 15;
+pub(super) const MAX_KEPT_AHEAD: u32 = 1 << 15;
 
 /// A gap is reported when a packet this far beyond it arrives, or one that requests an acknowledgement. Networks with several
 /// paths reorder neighbours; TCP waits for as many.
@@ -29,6 +30,8 @@ pub(super) struct KeptPackets {
 #[derive(Debug)]
 pub(super) struct Kept {
     psn: Psn,
+    /// How many PSNs it takes.
+    span: u32,
     /// A datagram without ICRC.
     datagram: Vec<u8>,
 }
@@ -45,8 +48,8 @@ impl KeptPackets {
         self.packets.is_empty()
     }
 
-    /// Keeps a packet, unless it is kept already or a limit is reached.
-    pub(super) fn keep(&mut self, packet: &Packet<'_>, expected: Psn) {
+    /// Keeps a packet that takes `span` PSNs, unless it is kept already or a limit is reached.
+    pub(super) fn keep(&mut self, packet: &Packet<'_>, span: u32, expected: Psn) {
         let length = packet.length();
         let is_near = packet.psn.ahead_of(expected) < MAX_KEPT_AHEAD;
         if !is_near || self.bytes + length > MAX_KEPT_BYTES {
@@ -64,7 +67,29 @@ impl KeptPackets {
         datagram.extend_from_slice(&[0; ICRC_LENGTH]);
         let psn = packet.psn;
         self.bytes += length;
-        self.packets.insert(index, Kept { psn, datagram });
+        let kept = Kept {
+            psn,
+            span,
+            datagram,
+        };
+        self.packets.insert(index, kept);
+    }
+
+    /// What is kept, as a list for the peer, which must send `missing`.
+    pub(super) fn list(&self, missing: Psn) -> HeldPackets {
+        let mut ranges: Vec<Range<u32>> = Vec::new();
+        for kept in &self.packets {
+            let start = kept.psn.ahead_of(missing);
+            let end = start + kept.span;
+            let is_full = ranges.len() == held::MAX_RANGES;
+            match ranges.last_mut() {
+                _ if start == 0 || end > MAX_KEPT_AHEAD => break,
+                Some(last) if last.end >= start => last.end = last.end.max(end),
+                _ if is_full => break,
+                _ => ranges.push(start..end),
+            }
+        }
+        HeldPackets::new(ranges)
     }
 
     /// Removes and returns the packet with this PSN, and forgets earlier ones.
@@ -90,7 +115,7 @@ mod tests {
         let head = PacketHead::new(Opcode::RcSendMiddle, Qpn::new(17), psn);
         let mut datagram = head.bytes().to_vec();
         datagram.resize(datagram.len() + payload + ICRC_LENGTH, 0);
-        kept.keep(&Packet::parse(&datagram).expect("a packet"), psn - 1);
+        kept.keep(&Packet::parse(&datagram).expect("a packet"), 1, psn - 1);
     }
 
     #[test]
@@ -107,6 +132,16 @@ mod tests {
         }
         assert!(kept.is_empty());
         assert_eq!(kept.bytes, 0);
+    }
+
+    #[test]
+    fn list_tells_what_is_kept_as_distances_from_the_missing_packet() {
+        let missing = Psn::new(0xff_fffe);
+        let mut kept = KeptPackets::default();
+        for offset in [1, 2, 4] {
+            keep(&mut kept, missing + offset, 8);
+        }
+        assert_eq!(kept.list(missing).to_string(), "+1-2,+4");
     }
 
     #[test]

@@ -12,6 +12,8 @@
 //! ```
 
 mod coalescing;
+mod holes;
+mod listed;
 mod pacing;
 mod prolonged_retries;
 mod recovery;
@@ -230,9 +232,21 @@ impl Requester {
         newest.is_some_and(|last| last.since(psn) >= 0)
     }
 
-    /// How many packets are sent and not acknowledged.
+    /// Whether anything sent is to be answered, even if all of it has arrived at the peer. After going back, nothing is.
+    pub(super) fn awaits_response(&self) -> bool {
+        match self.holes() {
+            Some(_) => self.unacknowledged() > 0,
+            None => self.cursor != self.oldest,
+        }
+    }
+
+    /// How many packets are sent and not acknowledged. Those that the peer holds, or that are lost, are not counted if they are
+    /// known.
     pub(super) fn in_flight(&self) -> u32 {
-        self.cursor.ahead_of(self.oldest)
+        match self.holes() {
+            Some(holes) => holes.on_the_way(self.next),
+            None => self.cursor.ahead_of(self.oldest),
+        }
     }
 }
 
@@ -390,12 +404,19 @@ impl QueuePair {
     fn window_is_open(&self, link: &PeerRoute) -> bool {
         let window = self.requester.admitted(link.mtu());
         let in_flight = self.requester.in_flight();
-        in_flight == 0 || in_flight + window / 4 <= window
+        let needed = match self.requester.holes() {
+            Some(holes) if holes.lost() > 0 => 1,
+            _ => window / 4,
+        };
+        in_flight == 0 || in_flight + needed <= window || self.requester.fills_first_hole()
     }
 
     fn window_admits(&self, span: u32, link: &PeerRoute) -> bool {
         let in_flight = self.requester.in_flight();
-        in_flight == 0 || in_flight + span <= self.requester.admitted(link.mtu())
+        let fits = in_flight == 0
+            || in_flight + span <= self.requester.admitted(link.mtu())
+            || self.requester.fills_first_hole();
+        fits && self.requester.peer_keeps(span, link)
     }
 
     /// C9-148: without a credit only one packet may be in flight, to learn of new credits.
@@ -467,7 +488,8 @@ impl QueuePair {
         device: &mut DeviceState,
     ) {
         let requester = &mut self.requester;
-        let after = requester.cursor + piece.span;
+        let start = requester.cursor;
+        let after = start + piece.span;
         if !requester.sends_new() {
             device.counters.retransmitted += 1;
             self.counters.retransmitted += 1;
@@ -484,7 +506,7 @@ impl QueuePair {
         } else {
             requester.packets_since_ack_request + 1
         };
-        requester.continue_round();
+        requester.continue_repair(start);
     }
 
     /// Local work sends no packet, but completes in the order of the send queue.

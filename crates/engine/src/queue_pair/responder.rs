@@ -13,14 +13,16 @@ mod validate;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::{Key, NakCode, Packet, Psn, Syndrome};
+use wire::{HeldPackets, Key, NakCode, Operation, Packet, Psn, Syndrome};
 
 use super::QueuePair;
 use super::kept_packets::{KeptPackets, REORDERING};
+use super::send_queue::in_packets;
 use crate::completion::{CompletionQueue, Status};
 use crate::device_state::DeviceState;
 use crate::event::{AsyncEvent, Event};
 use crate::memory::ProtectionDomain;
+use crate::now::Now;
 use crate::observation::Observation;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::receive_queue::SharedReceiveQueue;
@@ -198,10 +200,36 @@ impl QueuePair {
         // After an RNR NAK the peer sends all of them again. A kept one would be tried in addition.
         let awaits_retry = matches!(self.responder.nak_sent, Some(Syndrome::ReceiverNotReady(_)));
         if !awaits_retry {
-            self.responder.kept.keep(packet, self.responder.expected);
+            let (span, expected) = (self.span_of(packet), self.responder.expected);
+            self.responder.kept.keep(packet, span, expected);
         }
-        if packet.acknowledge || packet.psn.since(self.responder.expected) > REORDERING {
+        let is_reported = self.responder.nak_sent.is_some();
+        if packet.acknowledge && is_reported && !awaits_retry {
+            self.responder.push_held();
+        } else if packet.acknowledge || packet.psn.since(self.responder.expected) > REORDERING {
             self.report_gap(device);
+        }
+    }
+
+    /// How many PSNs a request takes: those of its responses, if it is a read.
+    fn span_of(&self, packet: &Packet<'_>) -> u32 {
+        match (packet.reth(), self.link) {
+            (Some(reth), Some(link)) if packet.opcode.operation() == Operation::ReadRequest => {
+                in_packets(reth.dma_length(), link.mtu)
+            }
+            _ => 1,
+        }
+    }
+
+    /// What the peer is told to be held behind the expected packet; nothing if it doesn't understand that.
+    fn held_packets(&self, now: &Now, device: &mut DeviceState) -> HeldPackets {
+        let Some(link) = self.link.filter(|_| !self.responder.kept.is_empty()) else {
+            return HeldPackets::default();
+        };
+        if device.may_list_held(&link.route, now) {
+            self.responder.kept.list(self.responder.expected)
+        } else {
+            HeldPackets::default()
         }
     }
 

@@ -72,6 +72,15 @@ fn describe(packet: &Packet<'_>) -> String {
 }
 
 fn describe_acknowledgement(packet: &Packet<'_>) -> String {
+    let held = packet.held_packets().expect("the device lists ranges");
+    let mut text = describe_syndrome(packet);
+    if !held.is_empty() {
+        write!(text, " held {held}").expect("a string has room");
+    }
+    text
+}
+
+fn describe_syndrome(packet: &Packet<'_>) -> String {
     let syndrome = packet
         .aeth()
         .expect("an acknowledgement has an AETH")

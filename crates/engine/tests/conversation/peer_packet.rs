@@ -2,8 +2,8 @@
 
 use wire::{
     Aeth, AtomicAckEth, AtomicEth, Deth, ExtensionHeader, Feth, Flow, FlushPlacement, FlushRange,
-    Ieth, Immediate, Key, NakCode, Opcode, PacketHead, PartitionKey, Psn, Qpn, QueueKey, Reth,
-    RnrTimer, Srqn, Syndrome, Xrceth, icrc,
+    HeldPackets, Ieth, Immediate, Key, NakCode, Opcode, PacketHead, PartitionKey, Psn, Qpn,
+    QueueKey, Reth, RnrTimer, Srqn, Syndrome, Xrceth, icrc,
 };
 
 /// A packet to the device. Its destination and ICRC are added when it is sent.
@@ -39,6 +39,13 @@ impl PeerPacket {
     /// Requests a solicited event.
     pub(crate) fn solicited(mut self) -> Self {
         self.head = self.head.solicited(true);
+        self
+    }
+
+    /// Lists these packets as held: the distances from the missing one at which ranges of them start and end.
+    pub(crate) fn holding<const N: usize>(mut self, ranges: [(u32, u32); N]) -> Self {
+        HeldPackets::new(ranges.map(|(start, end)| start..end))
+            .emit(|part| self.payload.extend_from_slice(part));
         self
     }
 

@@ -9,6 +9,7 @@ mod completion;
 mod counters;
 mod drain;
 mod flow_control;
+mod held_lists;
 mod posting;
 mod prolonged_retries;
 mod reads;

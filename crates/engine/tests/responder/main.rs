@@ -7,6 +7,7 @@ mod access_errors;
 mod atomics;
 mod dropped_packets;
 mod duplicates;
+mod held_lists;
 mod invalid_requests;
 mod not_ready_incidents;
 mod reads;

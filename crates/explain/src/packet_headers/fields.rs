@@ -9,6 +9,7 @@ pub(super) fn layers(packet: &Packet<'_>) -> Vec<Layer> {
     let mut layers = vec![base(packet)];
     let extensions = packet.opcode.extensions().iter();
     layers.extend(extensions.filter_map(|&extension| layer_of(packet, extension)));
+    layers.extend(held(packet));
     layers.extend(packet.message().map(|message| cm_messages::layer(&message)));
     layers
 }
@@ -31,6 +32,16 @@ fn base(packet: &Packet<'_>) -> Layer {
             Field::new("PSN", packet.psn),
         ],
     }
+}
+
+/// The list behind the headers of an acknowledgement.
+fn held(packet: &Packet<'_>) -> Option<Layer> {
+    let held = packet.held_packets().ok()?;
+    let behind = Field::new("Behind the missing packet", &held);
+    (!held.is_empty()).then(|| Layer {
+        name: "Held packets",
+        fields: vec![behind],
+    })
 }
 
 fn layer_of(packet: &Packet<'_>, extension: Extension) -> Option<Layer> {

@@ -285,11 +285,14 @@ impl Drawing<'_> {
                 None => "management datagram".to_owned(),
             },
             Role::Congestion => "CNP".to_owned(),
-            Role::Acknowledge => format!("ACK PSN {}", packet.psn),
-            Role::Reject | Role::NotReady => match heads.syndrome(packet) {
-                Some(syndrome) => format!("{syndrome} PSN {}", packet.psn),
-                None => format!("NAK PSN {}", packet.psn),
-            },
+            Role::Acknowledge => format!("ACK PSN {}{}", packet.psn, heads.held(packet)),
+            Role::Reject | Role::NotReady => {
+                let held = heads.held(packet);
+                match heads.syndrome(packet) {
+                    Some(syndrome) => format!("{syndrome} PSN {}{held}", packet.psn),
+                    None => format!("NAK PSN {}{held}", packet.psn),
+                }
+            }
             Role::Request | Role::Response => {
                 let asked = match heads.dma_length(packet) {
                     Some(length) if packet.length == 0 => format!(" for {length} B"),

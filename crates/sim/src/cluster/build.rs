@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use engine::{
-    Access, BatchLimits, Bug, CompletionQueue, Config, Device, Id, ProtectionDomain, QpnRange,
-    SharedReceiveInit, SourcePort, WindowLimits, XrcDomain,
+    Access, BatchLimits, Bug, CompletionQueue, Config, Device, HeldLists, Id, ProtectionDomain,
+    QpnRange, SharedReceiveInit, SourcePort, WindowLimits, XrcDomain,
 };
 use wire::{Gid, Key, PathMtu};
 
@@ -273,6 +273,7 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
             max: min + 20_000 + rng.below(100_000) as u32,
         }
     };
+    let (advertise_credits, seed) = (rng.percent(60), rng.seed());
     Config {
         gids: vec![address.into()],
         active_mtu: PathMtu::Mtu4096,
@@ -287,8 +288,17 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
         },
         batch,
         window,
-        advertise_credits: rng.percent(60),
-        seed: rng.seed(),
+        advertise_credits,
+        held_lists: draw_held_lists(seed),
+        seed,
         ..Config::default()
+    }
+}
+
+/// Whether a device tells its peers what it holds behind a gap. Hosts without a connection manager can't agree on that.
+fn draw_held_lists(seed: [u8; 32]) -> HeldLists {
+    match seed[0] % 2 {
+        0 => HeldLists::Always,
+        _ => HeldLists::Never,
     }
 }

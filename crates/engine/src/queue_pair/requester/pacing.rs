@@ -23,7 +23,7 @@ impl Requester {
     /// A window that is to grow is sent a little faster than it is acknowledged.
     fn pause_per_packet(&self, round_trip: Duration, mtu: usize) -> Duration {
         let window = self.window.packets(mtu);
-        let packets = match (self.window.is_starting(), self.repair) {
+        let packets = match (self.window.is_starting(), &self.repair) {
             (true, _) => window * 2,
             (false, None) => window + window / 4,
             (false, Some(_)) => window,

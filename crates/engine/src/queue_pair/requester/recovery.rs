@@ -130,7 +130,7 @@ impl QueuePair {
 
     /// C9-139, for requests that were delivered within the device: usually their responses are here already.
     pub(crate) fn arm_timer_after_delivery(&mut self, now: &Now) {
-        if self.state.transmits() && self.requester.in_flight() > 0 {
+        if self.state.transmits() && self.requester.awaits_response() {
             self.arm_acknowledgement_timer(now);
         }
     }
@@ -158,11 +158,8 @@ impl QueuePair {
         self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
         self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
         self.requester.retransmitted_at = None;
-        self.requester.timeouts = 0;
-        self.requester.probes = 0;
         self.requester.lasting_retries = None;
-        self.requester.acknowledgement_due = None;
-        self.requester.response_due = None;
+        self.stop_timers();
         self.advance_repair();
         // A response that was delivered within the device comes with no time. The end of that call starts the timer.
         if let Some(at) = now.known() {
@@ -173,9 +170,31 @@ impl QueuePair {
             {
                 requester.window.stretch(shortest);
             }
-            if self.requester.in_flight() > 0 {
+            if self.requester.awaits_response() {
                 self.arm_acknowledgement_timer(now);
             }
+        }
+    }
+
+    /// The peer has responded, so what is in flight is not overdue.
+    fn stop_timers(&mut self) {
+        self.requester.timeouts = 0;
+        self.requester.probes = 0;
+        self.requester.acknowledgement_due = None;
+        self.requester.response_due = None;
+    }
+
+    /// More packets have arrived at the peer, though none is acknowledged. As many as are in flight can, so this ends.
+    pub(super) fn restart_timers(&mut self, now: &Now) {
+        self.stop_timers();
+        self.arm_acknowledgement_timer(now);
+    }
+
+    /// Sends all packets again that are not acknowledged.
+    pub(super) fn recover_all(&mut self, device: &mut DeviceState) {
+        if self.use_retry(device).is_ok() {
+            self.requester.window.shrink();
+            self.requester.go_back();
         }
     }
 
@@ -183,7 +202,7 @@ impl QueuePair {
     pub(super) fn recover_loss(&mut self, device: &mut DeviceState) {
         let missing = self.requester.oldest;
         // After going back, nothing is in flight until the next send.
-        let is_back = self.requester.in_flight() == 0;
+        let is_back = !self.requester.awaits_response();
         if is_back || self.requester.retransmitted_at == Some(missing) {
             return;
         }

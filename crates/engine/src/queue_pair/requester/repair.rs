@@ -4,11 +4,15 @@
 //! acknowledgement of a round shows which: after a round that closed a gap, it covers what the peer kept. While a round brings
 //! hardly more than it has sent, the next one is twice as large. So a single lost packet costs one packet, and a lost window, or a
 //! peer that discards, costs a few round trips. Meanwhile new packets are sent as far as the window allows.
+//!
+//! A peer that [lists what it holds](wire::held) needs no rounds: the [holes] are known, and each is sent again once.
 
 use wire::Psn;
 
-use super::super::QueuePair;
+use super::super::kept_packets::{MAX_KEPT_AHEAD, MAX_KEPT_BYTES};
+use super::super::{PeerRoute, QueuePair};
 use super::Requester;
+use super::holes::Holes;
 
 /// A round that is acknowledged together with this many times its packets has closed a gap between packets that the peer
 /// kept. With alternating losses, every second packet is kept.
@@ -17,12 +21,34 @@ const SPARSE: u32 = 4;
 /// Losses of fewer than one packet in this many are not a sign of congestion: a full queue loses more.
 const TOLERATED: u32 = 32;
 
+/// The longest headers of a packet with data and its ICRC, which a peer keeps as well: BTH, RETH, immediate data.
+const MAX_HEADERS: usize = 40;
+
 /// Losses that are being repaired.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Repair {
     /// The first PSN that was not sent when the first of them was noticed.
     end: Psn,
-    /// The first PSN of the latest round.
+    /// How many packets were to be sent again.
+    total: u32,
+    /// Whether the window was reduced.
+    is_counted: bool,
+    way: Way,
+}
+
+/// How losses are repaired.
+#[derive(Debug, Clone)]
+enum Way {
+    /// It is not known what the peer lacks.
+    Rounds(Rounds),
+    /// It is known.
+    Holes(Holes),
+}
+
+/// The latest round.
+#[derive(Debug, Clone, Copy)]
+struct Rounds {
+    /// Its first PSN.
     start: Psn,
     /// The PSN after those of the round that were sent.
     until: Psn,
@@ -30,39 +56,83 @@ pub(super) struct Repair {
     size: u32,
     /// How many packets of the round are not sent yet.
     left: u32,
-    /// How many packets all rounds have.
-    total: u32,
-    /// Whether the window was reduced.
-    is_counted: bool,
 }
 
-impl Repair {
+impl Rounds {
     /// Whether packets of the round are to be sent, or not acknowledged.
     fn is_under_way(&self, oldest: Psn) -> bool {
         self.left > 0 || oldest.since(self.until) < 0
     }
 }
 
+impl Repair {
+    /// How many new packets were sent since it began, and may be lost as well. Rounds send few.
+    fn sent_since(&self, next: Psn) -> u32 {
+        match self.way {
+            Way::Rounds(_) => 0,
+            Way::Holes(_) => next.ahead_of(self.end),
+        }
+    }
+
+    fn rounds_mut(&mut self) -> Option<&mut Rounds> {
+        match &mut self.way {
+            Way::Rounds(rounds) => Some(rounds),
+            Way::Holes(_) => None,
+        }
+    }
+}
+
 impl Requester {
-    /// Whether the next packet is the last one of a round.
+    /// Whether the next packet is the last one of a round, or the last one to be sent again.
     pub(super) fn ends_round(&self) -> bool {
-        self.repair.is_some_and(|repair| repair.left == 1)
+        match self.repair.as_ref().map(|repair| &repair.way) {
+            Some(Way::Rounds(rounds)) => rounds.left == 1,
+            Some(Way::Holes(holes)) => holes.lost() == 1,
+            None => false,
+        }
     }
 
     /// Whether losses are being repaired for which the window was reduced.
     pub(super) fn repairs_congestion(&self) -> bool {
-        self.repair.is_some_and(|repair| repair.is_counted)
+        self.repair.as_ref().is_some_and(|repair| repair.is_counted)
     }
 
-    /// How many packets may be unacknowledged. During a repair, as many as a window may wait at the peer for a missing one, and
-    /// are no longer on the network.
+    /// The holes, if they are known.
+    pub(super) fn holes(&self) -> Option<&Holes> {
+        match &self.repair.as_ref()?.way {
+            Way::Holes(holes) => Some(holes),
+            Way::Rounds(_) => None,
+        }
+    }
+
+    /// The holes, to change them.
+    pub(super) fn holes_mut(&mut self) -> Option<&mut Holes> {
+        match &mut self.repair.as_mut()?.way {
+            Way::Holes(holes) => Some(holes),
+            Way::Rounds(_) => None,
+        }
+    }
+
+    /// How many packets may be on the network. During a repair in rounds, as many as a window may wait at the peer for a missing
+    /// one, and are no longer on the network.
     pub(super) fn admitted(&self, mtu: usize) -> u32 {
         let window = self.window.packets(mtu);
-        if self.repair.is_some() {
-            window * 2
-        } else {
-            window
+        match self.repair.as_ref().map(|repair| &repair.way) {
+            Some(Way::Rounds(_)) => window * 2,
+            Some(Way::Holes(_)) | None => window,
         }
+    }
+
+    /// Whether the next packet is the one that the peer waits for. It is sent even if the window is full.
+    pub(super) fn fills_first_hole(&self) -> bool {
+        self.cursor == self.oldest && self.holes().is_some_and(|holes| holes.lost() > 0)
+    }
+
+    /// Whether the peer keeps new packets as far ahead as the next ones, if it is like this device.
+    pub(super) fn peer_keeps(&self, span: u32, link: &PeerRoute) -> bool {
+        let most = (MAX_KEPT_BYTES / (link.mtu() + MAX_HEADERS)) as u32;
+        let ahead = self.cursor.ahead_of(self.oldest) + span;
+        self.holes().is_none() || !self.sends_new() || ahead <= most.min(MAX_KEPT_AHEAD)
     }
 
     /// Whether all packets from the cursor on are sent again.
@@ -70,38 +140,85 @@ impl Requester {
         self.repair.is_none() && self.cursor != self.next
     }
 
-    /// Starts a round at the oldest packet.
-    fn begin_round(&mut self) {
+    /// The repair under way, or one of all losses among the packets that were sent.
+    fn repair_mut(&mut self) -> &mut Repair {
         let (oldest, next) = (self.oldest, self.next);
-        let repair = self.repair.get_or_insert(Repair {
+        self.repair.get_or_insert(Repair {
             end: next,
-            start: oldest,
-            until: oldest,
-            size: 1,
-            left: 0,
             total: 0,
             is_counted: false,
+            way: Way::Rounds(Rounds {
+                start: oldest,
+                until: oldest,
+                size: 1,
+                left: 0,
+            }),
+        })
+    }
+
+    /// Repairs the losses by their holes, if it does not yet.
+    pub(super) fn use_holes(&mut self) -> &mut Holes {
+        let (oldest, next) = (self.oldest, self.next);
+        let repair = self.repair_mut();
+        if let Way::Rounds(rounds) = repair.way {
+            let mut holes = Holes::new(oldest);
+            if rounds.is_under_way(oldest) && oldest.since(rounds.until) < 0 {
+                holes.add(oldest, rounds.until);
+                holes.resend(oldest, rounds.until.ahead_of(oldest), next);
+            }
+            repair.way = Way::Holes(holes);
+        }
+        self.holes_mut().expect("they were just set")
+    }
+
+    /// Starts a round at the oldest packet.
+    fn begin_round(&mut self) {
+        let oldest = self.oldest;
+        let repair = self.repair_mut();
+        let size = repair.rounds_mut().map_or(1, |rounds| rounds.size);
+        repair.way = Way::Rounds(Rounds {
+            start: oldest,
+            until: oldest,
+            size,
+            left: size,
         });
-        repair.start = oldest;
-        repair.until = oldest;
-        repair.left = repair.size;
-        repair.total += repair.size;
+        repair.total += size;
         self.cursor = oldest;
         self.position = 0;
         self.round_trip.sent_again();
     }
 
-    /// The packet before the cursor was sent. After a round, new packets follow.
-    pub(super) fn continue_round(&mut self) {
-        let Some(repair) = self.repair.as_mut().filter(|repair| repair.left > 0) else {
+    /// The packets from `start` to the cursor were sent. After a round, or after those of all holes, new packets follow.
+    pub(super) fn continue_repair(&mut self, start: Psn) {
+        let (cursor, next) = (self.cursor, self.next);
+        let Some(repair) = &mut self.repair else {
             return;
         };
-        repair.until = self.cursor;
-        repair.left -= 1;
-        if repair.left == 0 || self.cursor == self.next {
-            repair.left = 0;
-            self.cursor = self.next;
+        match &mut repair.way {
+            Way::Rounds(rounds) if rounds.left > 0 => {
+                rounds.until = cursor;
+                rounds.left -= 1;
+                if rounds.left == 0 || cursor == next {
+                    rounds.left = 0;
+                    self.cursor = next;
+                }
+            }
+            Way::Rounds(_) => {}
+            Way::Holes(holes) => {
+                holes.resend(start, cursor.ahead_of(start), next);
+                self.turn_to_holes();
+            }
         }
+    }
+
+    /// Moves the cursor to the first packet that is to be sent again, or to the next new one.
+    pub(super) fn turn_to_holes(&mut self) {
+        let Some(holes) = self.holes() else { return };
+        let target = holes.first_lost().unwrap_or(self.next);
+        if target.since(self.cursor) < 0 {
+            self.position = 0;
+        }
+        self.cursor = target;
     }
 }
 
@@ -110,8 +227,14 @@ impl QueuePair {
     pub(super) fn repair_loss(&mut self) {
         let requester = &mut self.requester;
         let oldest = requester.oldest;
-        if requester.repair.is_some_and(|it| it.is_under_way(oldest)) {
-            return;
+        match requester.repair.as_mut().map(|repair| &mut repair.way) {
+            Some(Way::Rounds(rounds)) if rounds.is_under_way(oldest) => return,
+            Some(Way::Holes(holes)) => {
+                holes.add(oldest, oldest + 1);
+                requester.turn_to_holes();
+                return;
+            }
+            Some(Way::Rounds(_)) | None => {}
         }
         requester.begin_round();
         requester.acknowledgement_due = None;
@@ -128,8 +251,15 @@ impl QueuePair {
             requester.position = 0;
             return;
         }
-        if let Some(repair) = &mut requester.repair {
-            repair.size = 1;
+        let oldest = requester.oldest;
+        match requester.repair.as_mut().map(|repair| &mut repair.way) {
+            Some(Way::Holes(holes)) if holes.end() != oldest => {
+                holes.lose(oldest);
+                requester.turn_to_holes();
+                return;
+            }
+            Some(Way::Rounds(rounds)) => rounds.size = 1,
+            Some(Way::Holes(_)) | None => {}
         }
         requester.begin_round();
     }
@@ -141,38 +271,90 @@ impl QueuePair {
         let Some(repair) = &mut requester.repair else {
             return;
         };
+        if let Way::Holes(holes) = &mut repair.way {
+            holes.advance(oldest);
+            return self.continue_holes();
+        }
+        self.advance_rounds();
+    }
+
+    fn advance_rounds(&mut self) {
+        let requester = &mut self.requester;
+        let oldest = requester.oldest;
+        let Some(Repair {
+            end,
+            way: Way::Rounds(rounds),
+            ..
+        }) = &mut requester.repair
+        else {
+            return;
+        };
         // Responses of reads come one after another, so that of the first one does not show that others are lost.
-        let awaits = !requester.awaited.is_empty() && oldest.since(repair.until) >= 0;
-        if awaits || oldest.since(repair.end) >= 0 {
+        let awaits = !requester.awaited.is_empty() && oldest.since(rounds.until) >= 0;
+        if awaits || oldest.since(*end) >= 0 {
             requester.repair = None;
             requester.cursor = requester.next;
             return;
         }
-        if repair.is_under_way(oldest) || repair.start == repair.until {
+        if rounds.is_under_way(oldest) || rounds.start == rounds.until {
             return;
         }
-        let brought = oldest.ahead_of(repair.start);
-        repair.size = if brought < SPARSE * repair.size {
-            repair.size * 2
+        let brought = oldest.ahead_of(rounds.start);
+        rounds.size = if brought < SPARSE * rounds.size {
+            rounds.size * 2
         } else {
-            (repair.size / 2).max(1)
+            (rounds.size / 2).max(1)
         };
-        if oldest == repair.until {
+        if oldest == rounds.until {
             // The peer has nothing behind the round, and what was sent before the round has arrived or is lost.
             requester.begin_round();
             self.count_loss();
         } else {
-            repair.start = repair.until;
+            rounds.start = rounds.until;
         }
+    }
+
+    /// The holes have changed. Ends the repair if none is left, or begins to count anew.
+    pub(super) fn continue_holes(&mut self) {
+        let requester = &mut self.requester;
+        let (oldest, next) = (requester.oldest, requester.next);
+        let Some(Repair {
+            end,
+            total,
+            is_counted,
+            way: Way::Holes(holes),
+        }) = &mut requester.repair
+        else {
+            return;
+        };
+        if oldest.since(*end) < 0 {
+            return requester.turn_to_holes();
+        }
+        if holes.end() == oldest {
+            requester.repair = None;
+            requester.cursor = next;
+            return;
+        }
+        (*end, *total, *is_counted) = (next, 0, false);
+        requester.turn_to_holes();
+    }
+
+    /// As many more packets are lost.
+    pub(super) fn count_lost(&mut self, packets: u32) {
+        if let Some(repair) = &mut self.requester.repair {
+            repair.total += packets;
+        }
+        self.count_loss();
     }
 
     /// Reduces the window once for all losses of a repair.
     fn count_loss(&mut self) {
         let mtu = self.link.map_or(1, |link| link.mtu());
         let window = self.requester.window.packets(mtu);
+        let next = self.requester.next;
         if let Some(repair) = &mut self.requester.repair
             && !repair.is_counted
-            && repair.total > window / TOLERATED
+            && repair.total > (window + repair.sent_since(next)) / TOLERATED
         {
             repair.is_counted = true;
             self.requester.window.shrink();

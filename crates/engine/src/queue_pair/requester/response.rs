@@ -24,7 +24,7 @@ impl QueuePair {
         let requester = &self.requester;
         let acknowledged = packet.psn.since(requester.oldest) < 0;
         if acknowledged || packet.psn.since(requester.next) >= 0 {
-            return self.handle_unmatched(packet, device);
+            return self.handle_unmatched(now, packet, device);
         }
         match packet.opcode.operation() {
             Operation::Acknowledge => self.handle_acknowledgement(now, packet, device),
@@ -39,10 +39,17 @@ impl QueuePair {
     }
 
     /// The response matches no outstanding request. It may report new credits.
-    fn handle_unmatched(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
+    fn handle_unmatched(&mut self, now: &Now, packet: &Packet<'_>, device: &mut DeviceState) {
         let repeats_newest = packet.psn + 1 == self.requester.oldest;
         match packet.aeth() {
-            Some(aeth) if repeats_newest => self.update_credits(aeth),
+            Some(aeth) if repeats_newest => {
+                self.update_credits(aeth);
+                if let (Syndrome::Acknowledge { .. }, Ok(held)) =
+                    (aeth.syndrome(), packet.held_packets())
+                {
+                    self.learn_held(packet.psn + 1, &held, now, device);
+                }
+            }
             aeth => {
                 device.counters.unexpected_responses += 1;
                 self.requester.peer_expects = aeth.map(|aeth| match aeth.syndrome() {
@@ -54,7 +61,10 @@ impl QueuePair {
     }
 
     fn handle_acknowledgement(&mut self, now: &Now, packet: &Packet<'_>, device: &mut DeviceState) {
-        let Some(aeth) = packet.aeth() else { return };
+        let (Some(aeth), Ok(held)) = (packet.aeth(), packet.held_packets()) else {
+            device.counters.malformed += 1;
+            return;
+        };
         let syndrome = aeth.syndrome();
         // A NAK acknowledges all packets before it.
         let end = match syndrome {
@@ -66,12 +76,17 @@ impl QueuePair {
             return self.recover_loss(device);
         }
         match syndrome {
-            Syndrome::Acknowledge { .. } => self.update_credits(aeth),
+            Syndrome::Acknowledge { .. } => {
+                self.update_credits(aeth);
+                self.learn_held(end, &held, now, device);
+            }
             Syndrome::ReceiverNotReady(timer) => self.wait_for_receiver(now, timer, device),
             Syndrome::Negative(NakCode::SequenceError) => {
                 device.counters.sequence_naks_received += 1;
                 self.counters.sequence_naks_received += 1;
-                self.recover_loss(device);
+                if !self.learn_held(end, &held, now, device) {
+                    self.recover_loss(device);
+                }
             }
             Syndrome::Negative(code) => {
                 device.counters.fatal_naks_received += 1;

@@ -1,8 +1,8 @@
 //! Responses of the responder: acknowledgements, NAKs and the data of reads, in sequence.
 
 use wire::{
-    Aeth, AtomicAckEth, Key, Modifier, NakCode, Opcode, Operation, PacketHead, Position, Psn, Reth,
-    Syndrome,
+    Aeth, AtomicAckEth, HeldPackets, Key, Modifier, NakCode, Opcode, Operation, PacketHead,
+    Position, Psn, Reth, Syndrome,
 };
 
 use super::super::{PeerRoute, QueuePair};
@@ -10,6 +10,7 @@ use super::{Message, Responder};
 use crate::device_state::DeviceState;
 use crate::incident::Target;
 use crate::memory::{AccessError, Accessor, Requirement};
+use crate::now::Now;
 use crate::observation::Observation;
 use crate::transmit::Batch;
 
@@ -30,6 +31,8 @@ pub(in crate::queue_pair) struct Response {
 #[derive(Debug, Clone, Copy)]
 enum Content {
     Acknowledge,
+    /// An acknowledgement that is sent only if it can list what is held behind a gap.
+    Held,
     Negative(Syndrome),
     Read(Reading),
     Result(Result64),
@@ -103,7 +106,7 @@ impl Response {
         match self.content {
             Content::Read(reading) => psn.ahead_of(self.psn) < reading.packets,
             Content::Result(_) => psn == self.psn,
-            Content::Acknowledge | Content::Negative(_) => false,
+            Content::Acknowledge | Content::Held | Content::Negative(_) => false,
         }
     }
 }
@@ -155,8 +158,28 @@ impl Responder {
             is_duplicate: false,
         };
         match self.responses.back_mut() {
-            Some(last) if matches!(last.content, Content::Acknowledge) => *last = response,
+            Some(last) if matches!(last.content, Content::Acknowledge | Content::Held) => {
+                *last = response;
+            }
             _ => self.push_response(response),
+        }
+    }
+
+    /// Queues a list of what is held behind the expected packet, unless the newest response will have one.
+    pub(super) fn push_held(&mut self) {
+        let psn = self.expected - 1;
+        let lists = |newest: &Response| match newest.content {
+            Content::Acknowledge | Content::Held => newest.psn == psn,
+            Content::Negative(_) => newest.psn == self.expected,
+            Content::Read(_) | Content::Result(_) => false,
+        };
+        if !self.responses.back().is_some_and(lists) {
+            self.push_response(Response {
+                psn,
+                completed: self.completed,
+                content: Content::Held,
+                is_duplicate: false,
+            });
         }
     }
 
@@ -208,12 +231,13 @@ impl Responder {
 impl QueuePair {
     pub(in crate::queue_pair) fn transmit_responses(
         &mut self,
+        now: &Now,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
     ) {
         let Some(link) = self.link else { return };
         let had_responses = self.responder.has_responses();
-        self.transmit_queued_responses(&link, batch, device);
+        self.transmit_queued_responses(now, &link, batch, device);
         if had_responses && !self.responder.has_responses() {
             device
                 .observations
@@ -223,6 +247,7 @@ impl QueuePair {
 
     fn transmit_queued_responses(
         &mut self,
+        now: &Now,
         link: &PeerRoute,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
@@ -230,10 +255,20 @@ impl QueuePair {
         while let Some(response) = self.responder.responses.front().copied() {
             let sent = match response.content {
                 Content::Acknowledge => {
-                    self.send_acknowledgement(&response, self.credits(), link, batch)
+                    let held = self.held_behind(&response, now, device);
+                    self.send_acknowledgement(&response, self.credits(), &held, link, batch)
+                }
+                Content::Held => {
+                    let held = self.held_behind(&response, now, device);
+                    if held.is_empty() {
+                        self.responder.responses.pop_front();
+                        continue;
+                    }
+                    self.send_acknowledgement(&response, self.credits(), &held, link, batch)
                 }
                 Content::Negative(syndrome) => {
-                    self.send_acknowledgement(&response, syndrome, link, batch)
+                    let held = self.held_behind(&response, now, device);
+                    self.send_acknowledgement(&response, syndrome, &held, link, batch)
                 }
                 Content::Result(result) => self.send_result(&response, result, link, batch),
                 Content::Read(reading) => {
@@ -249,6 +284,20 @@ impl QueuePair {
             if !sent {
                 return;
             }
+        }
+    }
+
+    /// What this acknowledgement lists. One that was overtaken by requests lists nothing.
+    fn held_behind(&self, response: &Response, now: &Now, device: &mut DeviceState) -> HeldPackets {
+        let missing = match response.content {
+            Content::Negative(Syndrome::Negative(NakCode::SequenceError)) => response.psn,
+            Content::Acknowledge | Content::Held => response.psn + 1,
+            _ => return HeldPackets::default(),
+        };
+        if missing == self.responder.expected {
+            self.held_packets(now, device)
+        } else {
+            HeldPackets::default()
         }
     }
 
@@ -278,17 +327,20 @@ impl QueuePair {
         &mut self,
         response: &Response,
         syndrome: Syndrome,
+        held: &HeldPackets,
         link: &PeerRoute,
         batch: &mut Batch<'_>,
     ) -> bool {
         let opcode = self.response_opcode(Operation::Acknowledge, Position::Only);
-        if !batch.admits(&link.route, opcode.header_length(), 0) {
+        if !batch.admits(&link.route, opcode.header_length(), held.length()) {
             return false;
         }
         let head = self
             .response_head(opcode, response.psn, link)
             .push(&Aeth::new(syndrome, response.completed));
-        batch.push_bare(&link.route, head);
+        batch.push_with(&link.route, head, held.length(), |out| {
+            held.emit(|part| out.extend_from_slice(part));
+        });
         self.responder.responses.pop_front();
         true
     }
