@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
+use sim::links::{Network, report};
 use sim::{Bug, Options, campaign, run};
 
 /// Simulated hosts and networks for the engine and the connection manager: one seed is one run.
@@ -25,10 +26,22 @@ struct Arguments {
     /// Enable a deliberate bug in every device or connection manager, to see whether it is found.
     #[arg(long, value_name = "BUG", value_parser = parse_bug)]
     plant: Option<Bug>,
+    /// Print what our senders reach on links with a rate, a queue and losses, beside models of TCP. `--seed` repeats one run.
+    #[arg(long, value_name = "NETWORK", conflicts_with_all = ["packets", "plant"])]
+    network: Option<Network>,
+    /// How many hosts send at once in an incast; without it, the usual numbers.
+    #[arg(long, requires = "network")]
+    senders: Option<usize>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(network) = arguments.network {
+        report(network, arguments.senders, arguments.seed, |line| {
+            println!("{line}");
+        });
+        return ExitCode::SUCCESS;
+    }
     // A panic is caught and reported with its seed. The backtrace is printed for a single run only.
     if arguments.seed.is_none() {
         std::panic::set_hook(Box::new(|_| {}));

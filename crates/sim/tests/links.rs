@@ -1,0 +1,106 @@
+//! WRITEs between two devices over links with a rate, a queue, a delay and losses, in virtual time.
+
+use std::time::Duration;
+
+use sim::links::{Link, Setup};
+
+const SHALLOW: Link = Link {
+    rate: 300,
+    delay: Duration::from_micros(500),
+    queue: 50,
+    loses_one_in: None,
+    delays_one_in: None,
+    marks_from: None,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn alone(link: Link, duration: Duration) -> Setup {
+    Setup {
+        link,
+        senders: 1,
+        queue_pairs: 1,
+        outstanding: 16,
+        cubic: 0,
+        bbr: 0,
+        duration,
+        seed: 0,
+    }
+}
+
+/// Asserts that WRITEs take at least this part of the link.
+#[track_caller]
+fn assert_uses(link: Link, duration: Duration, part: f64) {
+    let outcome = alone(link, duration).run();
+    let ours = outcome.ours[0];
+    println!("{ours:?}");
+    assert!(ours.of_link >= part, "{ours:?}");
+}
+
+#[test]
+fn short_queue_does_not_stop_the_sender() {
+    assert_uses(SHALLOW, SECOND / 2, 0.6);
+}
+
+#[test]
+fn fast_link_with_a_short_queue_is_used() {
+    let link = Link {
+        rate: 1000,
+        queue: 100,
+        ..SHALLOW
+    };
+    assert_uses(link, SECOND / 4, 0.5);
+}
+
+#[test]
+fn lost_packets_cost_little_more_than_themselves() {
+    let link = Link {
+        queue: 1000,
+        loses_one_in: Some(100),
+        ..SHALLOW
+    };
+    assert_uses(link, SECOND / 2, 0.6);
+}
+
+#[test]
+fn late_packets_are_not_taken_for_lost_ones() {
+    let link = Link {
+        queue: 1000,
+        delays_one_in: Some(100),
+        ..SHALLOW
+    };
+    assert_uses(link, SECOND / 2, 0.75);
+}
+
+#[test]
+fn long_path_is_filled() {
+    let link = Link {
+        rate: 100,
+        delay: Duration::from_millis(25),
+        queue: 1000,
+        ..SHALLOW
+    };
+    assert_uses(link, 2 * SECOND, 0.6);
+}
+
+#[test]
+fn long_path_with_losses_is_used() {
+    let link = Link {
+        rate: 100,
+        delay: Duration::from_millis(25),
+        queue: 1000,
+        loses_one_in: Some(1000),
+        ..SHALLOW
+    };
+    assert_uses(link, 2 * SECOND, 0.4);
+}
+
+#[test]
+fn same_seed_gives_the_same_run() {
+    let link = Link {
+        loses_one_in: Some(100),
+        ..SHALLOW
+    };
+    let run = || alone(link, SECOND / 10).run();
+    assert_eq!(run().times, run().times);
+}
