@@ -33,7 +33,7 @@ use crate::object_counts::ObjectCounts;
 use crate::observation::{Observation, Observations, ReceiveQueueId};
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::qpn_range::QpnRange;
-use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
+use crate::queue_pair::{Congestion, QueuePair, Settings, WindowLimits, network_header};
 use crate::random::Random;
 use crate::receive_queue::{PostError, SharedReceiveQueue};
 use crate::shared_objects::{DeviceObjects, SharedObjects};
@@ -61,6 +61,8 @@ pub struct Config {
     pub batch: BatchLimits,
     /// The limits of the send window.
     pub window: WindowLimits,
+    /// The control of congestion for peers on other hosts.
+    pub congestion: Congestion,
     /// How many bytes of UC and UD packets may be sent at once. Further ones are sent at the speed of the port.
     /// `None`: they are not paced.
     pub unreliable_burst: Option<u32>,
@@ -89,6 +91,7 @@ impl Default for Config {
             source_port: SourcePort::OfFlow,
             batch: BatchLimits::default(),
             window: WindowLimits::default(),
+            congestion: Congestion::default(),
             unreliable_burst: None,
             advertise_credits: true,
             min_ack_timeout: Duration::ZERO,
@@ -167,6 +170,7 @@ impl Device {
             settings: Settings {
                 active_mtu: config.active_mtu,
                 window: config.window,
+                congestion: config.congestion,
                 advertise_credits: config.advertise_credits,
                 min_ack_timeout: config.min_ack_timeout,
                 max_responder_resources: config.max_responder_resources,
@@ -574,7 +578,12 @@ impl Device {
             return;
         }
         match packet.opcode.transport() {
-            Transport::Cnp => self.state.counters.congestion_notifications += 1,
+            Transport::Cnp => {
+                self.state.counters.congestion_notifications += 1;
+                if let Some(queue_pair) = self.queue_pairs.get_mut(packet.destination) {
+                    queue_pair.handle_notification(route);
+                }
+            }
             Transport::Ud => {
                 let header = network_header(route, fragmentation, packet);
                 self.deliver_datagram(packet, route, &header);

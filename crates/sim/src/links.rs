@@ -12,5 +12,5 @@ mod run;
 mod tcp;
 
 pub use link::Link;
-pub use report::{Network, report};
+pub use report::{Network, Report};
 pub use run::{Outcome, Setup, Share};

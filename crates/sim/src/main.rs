@@ -5,7 +5,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use sim::links::{Network, report};
+use engine::Congestion;
+use sim::links::{Network, Report};
 use sim::{Bug, Options, campaign, run};
 
 /// Simulated hosts and networks for the engine and the connection manager: one seed is one run.
@@ -32,14 +33,21 @@ struct Arguments {
     /// How many hosts send at once in an incast; without it, the usual numbers.
     #[arg(long, requires = "network")]
     senders: Option<usize>,
+    /// The control of congestion of our senders instead of the default.
+    #[arg(long, requires = "network", value_parser = parse_congestion)]
+    congestion: Option<Congestion>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(network) = arguments.network {
-        report(network, arguments.senders, arguments.seed, |line| {
-            println!("{line}");
-        });
+        let report = Report {
+            network,
+            congestion: arguments.congestion.unwrap_or_default(),
+            senders: arguments.senders,
+            seed: arguments.seed,
+        };
+        report.print(|line| println!("{line}"));
         return ExitCode::SUCCESS;
     }
     // A panic is caught and reported with its seed. The backtrace is printed for a single run only.
@@ -94,4 +102,13 @@ fn parse_bug(name: &str) -> Result<Bug, String> {
         let names: Vec<String> = Bug::all().map(|bug| bug.to_string()).collect();
         format!("no such bug; there are {}", names.join(", "))
     })
+}
+
+fn parse_congestion(name: &str) -> Result<Congestion, String> {
+    match name {
+        "local" => Ok(Congestion::Local),
+        "cubic" => Ok(Congestion::Cubic),
+        "model" => Ok(Congestion::Model),
+        _ => Err("there are local, cubic and model".to_owned()),
+    }
 }

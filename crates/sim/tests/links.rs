@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::Congestion;
 use sim::links::{Link, Setup};
 
 const SHALLOW: Link = Link {
@@ -18,6 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn alone(link: Link, duration: Duration) -> Setup {
     Setup {
         link,
+        congestion: Congestion::default(),
         senders: 1,
         queue_pairs: 1,
         outstanding: 16,
@@ -39,7 +41,7 @@ fn assert_uses(link: Link, duration: Duration, part: f64) {
 
 #[test]
 fn short_queue_does_not_stop_the_sender() {
-    assert_uses(SHALLOW, SECOND / 2, 0.6);
+    assert_uses(SHALLOW, SECOND / 2, 0.9);
 }
 
 #[test]
@@ -49,7 +51,7 @@ fn fast_link_with_a_short_queue_is_used() {
         queue: 100,
         ..SHALLOW
     };
-    assert_uses(link, SECOND / 4, 0.5);
+    assert_uses(link, SECOND / 4, 0.9);
 }
 
 #[test]
@@ -59,7 +61,7 @@ fn lost_packets_cost_little_more_than_themselves() {
         loses_one_in: Some(100),
         ..SHALLOW
     };
-    assert_uses(link, SECOND / 2, 0.6);
+    assert_uses(link, SECOND / 2, 0.75);
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn late_packets_are_not_taken_for_lost_ones() {
         delays_one_in: Some(100),
         ..SHALLOW
     };
-    assert_uses(link, SECOND / 2, 0.75);
+    assert_uses(link, SECOND / 2, 0.9);
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn long_path_is_filled() {
         queue: 1000,
         ..SHALLOW
     };
-    assert_uses(link, 2 * SECOND, 0.6);
+    assert_uses(link, 2 * SECOND, 0.65);
 }
 
 #[test]
@@ -92,7 +94,40 @@ fn long_path_with_losses_is_used() {
         loses_one_in: Some(1000),
         ..SHALLOW
     };
-    assert_uses(link, 2 * SECOND, 0.4);
+    assert_uses(link, 2 * SECOND, 0.5);
+}
+
+#[test]
+fn link_is_shared_with_a_tcp_connection() {
+    let setup = Setup {
+        cubic: 1,
+        ..alone(SHALLOW, 4 * SECOND)
+    };
+    let outcome = setup.run();
+    let [ours, theirs] = [outcome.ours[0], outcome.tcp[0]].map(|it| it.of_link);
+    println!("{ours} and {theirs}");
+    assert!((0.3..0.7).contains(&ours), "{ours} and {theirs}");
+    assert!(ours + theirs > 0.95, "{ours} and {theirs}");
+}
+
+#[test]
+fn congestion_notifications_shorten_the_queue() {
+    let queue = |marks_from| {
+        let link = Link {
+            queue: 1000,
+            marks_from,
+            ..SHALLOW
+        };
+        let mut setup = alone(link, SECOND);
+        setup.senders = 4;
+        let outcome = setup.run();
+        println!(
+            "{outcome:?}",
+            outcome = (outcome.longest_queue, &outcome.ours)
+        );
+        outcome.longest_queue
+    };
+    assert!(queue(Some(20)) < queue(None));
 }
 
 #[test]

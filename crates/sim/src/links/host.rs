@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Access, Buffer, CompletionQueue, Config, Device, Id, QueuePairInit, QueuePairType,
+    Access, Buffer, CompletionQueue, Config, Congestion, Device, Id, QueuePairInit, QueuePairType,
     Registration, RemoteMemory, Segment, SendRequest, Status, Work,
 };
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn};
@@ -38,10 +38,11 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(number: u32) -> Self {
+    pub(super) fn new(number: u32, congestion: Congestion) -> Self {
         let address = IpAddr::from(Ipv4Addr::from(0x0a01_0000 + number));
         let mut device = Device::new(Config {
             gids: vec![address.into()],
+            congestion,
             ..Config::default()
         });
         device.leave_out_icrc(true);

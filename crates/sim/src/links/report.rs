@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use engine::Congestion;
+
 use super::link::Link;
 use super::run::{Outcome, Setup, Share};
 
@@ -106,6 +108,7 @@ const fn losing(link: Link, one_in: usize) -> Link {
 fn alone(link: Link) -> Setup {
     Setup {
         link,
+        congestion: Congestion::default(),
         senders: 1,
         queue_pairs: 1,
         outstanding: 64,
@@ -116,16 +119,55 @@ fn alone(link: Link) -> Setup {
     }
 }
 
-/// Prints the tables of a network.
-pub fn report(network: Network, senders: Option<usize>, seed: Option<u64>, print: impl Fn(&str)) {
-    let median = |setup| median(setup, seed);
-    match network {
-        Network::Dumbbell => {
-            print_alone(&print, median);
-            print_several(&print, median);
-            print_beside_tcp(&print, median);
+/// What a report is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    /// What shares the link.
+    pub network: Network,
+    /// The control of congestion of our devices.
+    pub congestion: Congestion,
+    /// How many hosts send in an incast; without it, the usual numbers.
+    pub senders: Option<usize>,
+    /// Only this seed instead of a median.
+    pub seed: Option<u64>,
+}
+
+impl Report {
+    /// Prints its tables.
+    pub fn print(&self, print: impl Fn(&str)) {
+        let median = |setup| self.median(setup);
+        match self.network {
+            Network::Dumbbell => {
+                print_alone(&print, median);
+                print_several(&print, median);
+                print_beside_tcp(&print, median);
+            }
+            Network::Incast => print_incast(self.senders, &print, median),
         }
-        Network::Incast => print_incast(senders, &print, median),
+    }
+
+    /// The run of the median seed, or that of one seed.
+    fn median(&self, setup: Setup) -> Outcome {
+        let seeds = self.seed.map_or(0..SEEDS, |seed| seed..seed + 1);
+        let run = |seed| {
+            let congestion = self.congestion;
+            Setup {
+                seed,
+                congestion,
+                ..setup
+            }
+            .run()
+        };
+        let mut outcomes: Vec<_> = seeds.map(run).collect();
+        let first = |it: &Outcome| {
+            sum(if it.ours.is_empty() {
+                &it.tcp
+            } else {
+                &it.ours
+            })
+        };
+        outcomes.sort_by(|one, other| first(one).total_cmp(&first(other)));
+        outcomes.swap_remove(outcomes.len() / 2)
     }
 }
 
@@ -248,21 +290,6 @@ fn print_incast(senders: Option<usize>, print: &impl Fn(&str), median: impl Fn(S
             details(&ours)
         ));
     }
-}
-
-/// The run of the median seed, or that of one seed.
-fn median(setup: Setup, seed: Option<u64>) -> Outcome {
-    let seeds = seed.map_or(0..SEEDS, |seed| seed..seed + 1);
-    let mut outcomes: Vec<_> = seeds.map(|seed| Setup { seed, ..setup }.run()).collect();
-    let first = |it: &Outcome| {
-        sum(if it.ours.is_empty() {
-            &it.tcp
-        } else {
-            &it.ours
-        })
-    };
-    outcomes.sort_by(|one, other| first(one).total_cmp(&first(other)));
-    outcomes.swap_remove(outcomes.len() / 2)
 }
 
 fn sum(shares: &[Share]) -> f64 {

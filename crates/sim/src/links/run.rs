@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use engine::Congestion;
 use engine::transmit::packets;
 use wire::{Flow, Opcode, PacketHead, Psn, Qpn, Route};
 
@@ -36,6 +37,8 @@ const NOTIFICATION_INTERVAL: Duration = Duration::from_micros(50);
 pub struct Setup {
     /// The link.
     pub link: Link,
+    /// The control of congestion of our devices.
+    pub congestion: Congestion,
     /// How many hosts send with our device.
     pub senders: usize,
     /// How many queue pairs each of them has.
@@ -136,8 +139,10 @@ impl Setup {
 impl Run {
     fn new(setup: Setup) -> Self {
         let mut rng = Rng::new(setup.seed);
-        let mut receiver = Host::new(0);
-        let mut senders: Vec<_> = (1..=setup.senders as u32).map(Host::new).collect();
+        let mut receiver = Host::new(0, setup.congestion);
+        let mut senders: Vec<_> = (1..=setup.senders as u32)
+            .map(|number| Host::new(number, setup.congestion))
+            .collect();
         for sender in &mut senders {
             for _ in 0..setup.queue_pairs {
                 sender.connect(&mut receiver);

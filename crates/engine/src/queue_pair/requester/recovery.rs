@@ -7,6 +7,7 @@ use wire::Psn;
 use super::super::{QueuePair, Timer};
 use super::Requester;
 use super::coalescing::Coalescing;
+use super::congestion::{Acknowledged, Loss};
 use crate::completion::Status;
 use crate::device_state::DeviceState;
 use crate::now::Now;
@@ -149,12 +150,14 @@ impl QueuePair {
     pub(in crate::queue_pair) fn made_progress(&mut self, now: &Now, before: Psn) {
         let packets = self.requester.oldest.ahead_of(before);
         let outstanding = self.requester.next.ahead_of(before);
-        let mtu = self.link.map_or(1, |link| link.mtu());
-        // A window that is not needed does not grow, nor one that was just reduced.
-        let is_needed = outstanding * 2 >= self.requester.window.packets(mtu);
-        if is_needed && !self.requester.repairs_congestion() {
-            self.requester.window.grow(packets, mtu);
-        }
+        let told = Acknowledged {
+            now: now.known(),
+            oldest: self.requester.oldest,
+            packets,
+            outstanding,
+            is_repairing: self.requester.is_repairing(),
+        };
+        self.requester.window.acknowledged(&told);
         self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
         self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
         self.requester.retransmitted_at = None;
@@ -194,7 +197,7 @@ impl QueuePair {
             } else {
                 // Responses behind a lost one are dropped, so all of them are requested again. Those that are to be requested
                 // again already are not awaited meanwhile.
-                self.requester.window.shrink();
+                self.requester.window.lost(Loss::Response);
                 self.requester.go_back();
             }
         }
@@ -205,7 +208,7 @@ impl QueuePair {
         self.counters.timeouts += 1;
         self.requester.timeouts += 1;
         if self.use_retry(device).is_ok() {
-            self.requester.window.shrink();
+            self.requester.window.lost(Loss::Timeout);
             self.requester.go_back();
         }
         self.requester.retransmitted_at = None;

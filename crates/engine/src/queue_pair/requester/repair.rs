@@ -9,13 +9,11 @@ use wire::Psn;
 
 use super::super::QueuePair;
 use super::Requester;
+use super::congestion::Loss;
 
 /// A round that is acknowledged together with this many times its packets has closed a gap between packets that the peer
 /// kept. With alternating losses, every second packet is kept.
 const SPARSE: u32 = 4;
-
-/// Losses of fewer than one packet in this many are not a sign of congestion: a full queue loses more.
-const TOLERATED: u32 = 32;
 
 /// Losses that are being repaired.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +30,6 @@ pub(super) struct Repair {
     left: u32,
     /// How many packets all rounds have.
     total: u32,
-    /// Whether the window was reduced.
-    is_counted: bool,
 }
 
 impl Repair {
@@ -49,9 +45,9 @@ impl Requester {
         self.repair.is_some_and(|repair| repair.left == 1)
     }
 
-    /// Whether losses are being repaired for which the window was reduced.
-    pub(super) fn repairs_congestion(&self) -> bool {
-        self.repair.is_some_and(|repair| repair.is_counted)
+    /// Whether losses are being repaired.
+    pub(super) fn is_repairing(&self) -> bool {
+        self.repair.is_some()
     }
 
     /// How many packets may be unacknowledged. During a repair, as many as a window may wait at the peer for a missing one, and
@@ -80,7 +76,6 @@ impl Requester {
             size: 1,
             left: 0,
             total: 0,
-            is_counted: false,
         });
         repair.start = oldest;
         repair.until = oldest;
@@ -166,16 +161,13 @@ impl QueuePair {
         }
     }
 
-    /// Reduces the window once for all losses of a repair.
+    /// Tells the window of the packets of a round, which were lost.
     fn count_loss(&mut self) {
-        let mtu = self.link.map_or(1, |link| link.mtu());
-        let window = self.requester.window.packets(mtu);
-        if let Some(repair) = &mut self.requester.repair
-            && !repair.is_counted
-            && repair.total > window / TOLERATED
-        {
-            repair.is_counted = true;
-            self.requester.window.shrink();
+        if let Some(repair) = &self.requester.repair {
+            let (again, in_repair) = (repair.size, repair.total);
+            self.requester
+                .window
+                .lost(Loss::Packets { again, in_repair });
         }
     }
 }
