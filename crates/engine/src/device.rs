@@ -35,7 +35,7 @@ use crate::observation::{Observation, Observations, ReceiveQueueId};
 use crate::peers::HeldLists;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::qpn_range::QpnRange;
-use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
+use crate::queue_pair::{Congestion, QueuePair, Settings, WindowLimits, network_header};
 use crate::random::Random;
 use crate::receive_queue::{PostError, SharedReceiveQueue};
 use crate::shared_objects::{DeviceObjects, SharedObjects};
@@ -63,6 +63,8 @@ pub struct Config {
     pub batch: BatchLimits,
     /// The limits of the send window.
     pub window: WindowLimits,
+    /// The control of congestion for peers on other hosts.
+    pub congestion: Congestion,
     /// How many bytes of UC and UD packets may be sent at once. Further ones are sent at the speed of the port.
     /// `None`: they are not paced.
     pub unreliable_burst: Option<u32>,
@@ -93,6 +95,7 @@ impl Default for Config {
             source_port: SourcePort::OfFlow,
             batch: BatchLimits::default(),
             window: WindowLimits::default(),
+            congestion: Congestion::default(),
             unreliable_burst: None,
             advertise_credits: true,
             held_lists: HeldLists::default(),
@@ -172,6 +175,7 @@ impl Device {
             settings: Settings {
                 active_mtu: config.active_mtu,
                 window: config.window,
+                congestion: config.congestion,
                 advertise_credits: config.advertise_credits,
                 min_ack_timeout: config.min_ack_timeout,
                 max_responder_resources: config.max_responder_resources,
@@ -580,7 +584,12 @@ impl Device {
             return;
         }
         match packet.opcode.transport() {
-            Transport::Cnp => self.state.counters.congestion_notifications += 1,
+            Transport::Cnp => {
+                self.state.counters.congestion_notifications += 1;
+                if let Some(queue_pair) = self.queue_pairs.get_mut(packet.destination) {
+                    queue_pair.handle_notification(route);
+                }
+            }
             Transport::Ud => {
                 let header = network_header(route, fragmentation, packet);
                 self.deliver_datagram(packet, route, &header);

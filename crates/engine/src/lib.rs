@@ -64,7 +64,7 @@ pub use peers::{HeldLists, Question};
 #[cfg(feature = "planted-bugs")]
 pub use planted_bug::Bug;
 pub use qpn_range::QpnRange;
-pub use queue_pair::{QueuePair, QueuePairUsage, WindowLimits};
+pub use queue_pair::{Congestion, QueuePair, QueuePairUsage, WindowLimits};
 pub use queue_pair_init::QueuePairInit;
 pub use receive_queue::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 pub use shared_objects::SharedObjects;

@@ -30,7 +30,7 @@ mod usage;
 pub(crate) use datagram::network_header;
 pub(crate) use settings::Settings;
 
-pub use requester::WindowLimits;
+pub use requester::{Congestion, WindowLimits};
 pub use usage::QueuePairUsage;
 
 use std::time::Instant;
@@ -82,6 +82,8 @@ struct PeerRoute {
     route: Route,
     peer: Qpn,
     mtu: PathMtu,
+    /// Whether the address shows that the peer is on this host.
+    is_within_host: bool,
 }
 
 impl PeerRoute {
@@ -89,10 +91,19 @@ impl PeerRoute {
         self.mtu.bytes()
     }
 
-    /// Whether the addresses show that the peer is on this host.
-    fn is_within_host(&self) -> bool {
+    /// Whether a packet on this route comes from the peer.
+    fn is_from_peer(&self, route: &Route) -> bool {
         let flow = &self.route.flow;
-        flow.destination.is_loopback() || flow.destination == flow.source
+        flow.destination == route.flow.source && flow.source == route.flow.destination
+    }
+
+    /// The control of congestion that suits the path.
+    fn congestion(&self, settings: &Settings) -> Congestion {
+        if self.is_within_host {
+            Congestion::Local
+        } else {
+            settings.congestion
+        }
     }
 }
 
@@ -244,10 +255,7 @@ impl QueuePair {
             return Err(|counters| &mut counters.bad_partition_key);
         }
         // IBA 9.6.1.2.3: a connected queue pair accepts only packets between its own and its peer's address.
-        let from_peer = |link: &PeerRoute| {
-            let flow = &link.route.flow;
-            flow.destination == route.flow.source && flow.source == route.flow.destination
-        };
+        let from_peer = |link: &PeerRoute| link.is_from_peer(route);
         if !self.init.kind.is_datagram() && !self.link.as_ref().is_some_and(from_peer) {
             return Err(|counters| &mut counters.wrong_path);
         }
@@ -310,6 +318,14 @@ impl QueuePair {
         if responses_last {
             batch.use_reserved();
             self.transmit_responses(now, batch, device);
+        }
+    }
+
+    /// The peer has received a packet with a congestion mark, if it is this peer that tells so.
+    pub(crate) fn handle_notification(&mut self, route: &Route) {
+        let from_peer = |link: &PeerRoute| link.is_from_peer(route);
+        if self.link.as_ref().is_some_and(from_peer) {
+            self.requester.notified_of_congestion();
         }
     }
 

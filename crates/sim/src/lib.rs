@@ -12,7 +12,7 @@
 //! From the bottom up: [`rng`] is the only source of random numbers, [`network`] loses and corrupts
 //! datagrams, [`machine`] is what a host runs, [`world`] executes events in the order of their times,
 //! [`packet_observer`] observes all packets, and [`model_memory`] holds memory and its expected content. The
-//! scenarios use these, each with a model and its checks.
+//! scenarios use these, each with a model and its checks. [`links`] measures what senders reach on links with a rate, a queue and losses.
 #![forbid(unsafe_code)]
 
 mod check_error;
@@ -24,6 +24,7 @@ pub mod fuzz_device;
 pub mod fuzz_host;
 mod fuzz_input;
 pub mod fuzz_manager;
+pub mod links;
 pub mod machine;
 pub mod model_memory;
 pub mod network;

@@ -5,6 +5,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
+use engine::Congestion;
+use sim::links::{Network, Report};
 use sim::{Bug, Options, campaign, run};
 
 /// Simulated hosts and networks for the engine and the connection manager: one seed is one run.
@@ -25,10 +27,33 @@ struct Arguments {
     /// Enable a deliberate bug in every device or connection manager, to see whether it is found.
     #[arg(long, value_name = "BUG", value_parser = parse_bug)]
     plant: Option<Bug>,
+    /// Print what our senders reach on links with a rate, a queue and losses, beside models of TCP. `--seed` repeats one run.
+    #[arg(long, value_name = "NETWORK", conflicts_with_all = ["packets", "plant"])]
+    network: Option<Network>,
+    /// How many hosts send at once in an incast; without it, the usual numbers.
+    #[arg(long, requires = "network")]
+    senders: Option<usize>,
+    /// The control of congestion of our senders instead of the default.
+    #[arg(long, requires = "network", value_parser = parse_congestion)]
+    congestion: Option<Congestion>,
+    /// Receivers do not list what they hold behind a loss, as those of other implementations.
+    #[arg(long, requires = "network")]
+    without_lists: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(network) = arguments.network {
+        let report = Report {
+            network,
+            congestion: arguments.congestion.unwrap_or_default(),
+            held_lists: !arguments.without_lists,
+            senders: arguments.senders,
+            seed: arguments.seed,
+        };
+        report.print(|line| println!("{line}"));
+        return ExitCode::SUCCESS;
+    }
     // A panic is caught and reported with its seed. The backtrace is printed for a single run only.
     if arguments.seed.is_none() {
         std::panic::set_hook(Box::new(|_| {}));
@@ -81,4 +106,13 @@ fn parse_bug(name: &str) -> Result<Bug, String> {
         let names: Vec<String> = Bug::all().map(|bug| bug.to_string()).collect();
         format!("no such bug; there are {}", names.join(", "))
     })
+}
+
+fn parse_congestion(name: &str) -> Result<Congestion, String> {
+    match name {
+        "local" => Ok(Congestion::Local),
+        "cubic" => Ok(Congestion::Cubic),
+        "model" => Ok(Congestion::Model),
+        _ => Err("there are local, cubic and model".to_owned()),
+    }
 }

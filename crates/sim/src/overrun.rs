@@ -113,6 +113,7 @@ impl Overrun {
                 number: numbers[1 - side],
                 sends: Psn::ZERO,
                 expects: Psn::ZERO,
+                ack_timeout: Peer::SHORT_ACK_TIMEOUT,
             };
             let device = world.device_mut(side).ok_or_else(dead)?;
             connect(

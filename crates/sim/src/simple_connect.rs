@@ -12,6 +12,13 @@ pub(crate) struct Peer {
     pub(crate) sends: Psn,
     /// The first PSN that we expect.
     pub(crate) expects: Psn,
+    /// How long a response may take before a retry, if the queue pair is reliable.
+    pub(crate) ack_timeout: Option<AckTimeout>,
+}
+
+impl Peer {
+    /// Four milliseconds.
+    pub(crate) const SHORT_ACK_TIMEOUT: Option<AckTimeout> = AckTimeout::new(10);
 }
 
 /// All access rights that a queue pair can grant its peer.
@@ -62,7 +69,7 @@ fn ready_to_send(peer: &Peer, reliable: bool) -> Attributes {
     Attributes {
         state: Some(State::ReadyToSend),
         send_psn: Some(peer.sends),
-        ack_timeout: AckTimeout::new(10).filter(|_| reliable),
+        ack_timeout: peer.ack_timeout.filter(|_| reliable),
         retry_count: reliable.then_some(7),
         rnr_retry: reliable.then_some(7),
         initiator_depth: reliable.then_some(4),

@@ -832,7 +832,6 @@ fn window_for(receive_buffer: usize) -> WindowLimits {
     WindowLimits {
         min: usual.min,
         initial: share(8, usual.initial),
-        initial_elsewhere: usual.initial_elsewhere,
         max: share(2, usual.max),
     }
 }

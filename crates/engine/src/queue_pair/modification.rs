@@ -97,7 +97,13 @@ impl QueuePair {
             .destination
             .ok_or(missing(Attribute::DESTINATION))?;
         let route = gids.route(&path, self.number, peer)?;
-        Ok(PeerRoute { route, peer, mtu })
+        let address = route.flow.destination;
+        Ok(PeerRoute {
+            route,
+            peer,
+            mtu,
+            is_within_host: address.is_loopback() || gids.has_address(address),
+        })
     }
 
     fn enter(&mut self, to: State, attributes: &Attributes, device: &mut DeviceState) {
@@ -115,8 +121,9 @@ impl QueuePair {
             (State::ReadyToReceive, State::ReadyToSend) => {
                 self.requester
                     .start(attributes.send_psn.unwrap_or_default());
-                if !self.link.is_some_and(|link| link.is_within_host()) {
-                    self.requester.start_elsewhere();
+                if let Some(link) = self.link {
+                    self.requester
+                        .start_window(link.congestion(&self.settings), link.mtu());
                 }
             }
             (State::ReadyToSend, State::SendQueueDrain) => {

@@ -12,6 +12,7 @@
 //! ```
 
 mod coalescing;
+mod congestion;
 mod holes;
 mod listed;
 mod pacing;
@@ -20,9 +21,8 @@ mod recovery;
 mod repair;
 mod response;
 mod round_trip;
-mod window;
 
-pub use window::WindowLimits;
+pub use congestion::{Congestion, WindowLimits};
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -40,10 +40,10 @@ use crate::state::{Attributes, State};
 use crate::transmit::Batch;
 use crate::work_request::{SendFlags, Work};
 use coalescing::Coalescing;
+use congestion::SendWindow;
 use prolonged_retries::ProlongedRetries;
 use repair::Repair;
 use round_trip::RoundTrip;
-use window::SendWindow;
 
 /// The maximum number of packets between two acknowledgement requests in a long message.
 const MAX_PACKETS_PER_ACK_REQUEST: u32 = 64;
@@ -77,9 +77,10 @@ pub(super) struct Requester {
     repair: Option<Repair>,
     rnr_wait_until: Option<Instant>,
     coalescing: Coalescing,
-    /// Until when the next packets wait, and when the pause of the last ones ended or ends.
+    /// Until when the next packets wait.
     paused_until: Option<Instant>,
-    paused_before: Option<Instant>,
+    /// Until when what was sent lasts at the pace.
+    paced_until: Option<Instant>,
     /// The PSN at which a loss was last detected and retransmitted. One loss causes one
     /// retransmission.
     retransmitted_at: Option<Psn>,
@@ -126,7 +127,7 @@ impl Requester {
             rnr_wait_until: None,
             coalescing: Coalescing::Off,
             paused_until: None,
-            paused_before: None,
+            paced_until: None,
             retransmitted_at: None,
             peer_expects: None,
             window: SendWindow::new(limits),
@@ -135,9 +136,14 @@ impl Requester {
         }
     }
 
-    /// The peer is on another host, so the path may be slow.
-    pub(super) fn start_elsewhere(&mut self) {
-        self.window.start_elsewhere();
+    /// The peer is known: packets have `mtu` bytes.
+    pub(super) fn start_window(&mut self, congestion: Congestion, mtu: usize) {
+        self.window.start(congestion, mtu);
+    }
+
+    /// The peer has received a packet with a congestion mark.
+    pub(super) fn notified_of_congestion(&mut self) {
+        self.window.notified();
     }
 
     pub(super) fn start(&mut self, first: Psn) {
@@ -264,46 +270,64 @@ impl QueuePair {
         {
             return;
         }
-        let before = batch.packets();
-        self.send_requests(now, &link, batch, device);
-        let sent = (batch.packets() - before) as u32;
+        let sent = self.send_requests(now, &link, batch, device);
         if !batch.is_to_self() {
-            self.pause_after(sent, &link, now);
+            self.pause_after(sent, now);
         }
     }
 
+    /// Fills the batch. Returns how many packets that takes, in both directions.
     fn send_requests(
         &mut self,
         now: &Now,
         link: &PeerRoute,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
-    ) {
-        for _ in 0..self.paced_packets(link) {
+    ) -> u32 {
+        let mut sent = 0;
+        let most = self.paced_packets();
+        while sent < most {
             self.begin_requests(link, device);
             let piece = match self.next_piece(link, device.planted) {
                 Ok(piece) => piece,
                 Err(Blocked::Impossible(status)) => {
                     self.fail_current(status, device);
-                    return;
+                    break;
                 }
-                Err(_) => return,
+                Err(_) => {
+                    self.note_limit(link);
+                    break;
+                }
             };
             let head = piece.opcode.header_length();
             if !batch.admits(&link.route, head, piece.payload) {
-                return;
+                break;
             }
             let (psn, is_new) = (self.requester.cursor, self.requester.sends_new());
             let requests_ack = match self.send_piece(&piece, link, batch, device) {
                 Ok(requests_ack) => requests_ack,
-                Err(status) => return self.fail_current(status, device),
+                Err(status) => {
+                    self.fail_current(status, device);
+                    break;
+                }
             };
+            sent += piece.span;
             if !batch.is_to_self() {
                 self.arm_acknowledgement_timer(now);
                 if is_new && requests_ack {
                     self.requester.round_trip.sent(psn, now.get());
+                    self.requester.window.sent(psn, now.get());
                 }
             }
+        }
+        sent
+    }
+
+    /// Nothing more is sent now. If the window would admit more, the program or its peer is the limit, not the path.
+    fn note_limit(&mut self, link: &PeerRoute) {
+        let in_flight = self.requester.in_flight();
+        if in_flight + in_flight / 4 < self.requester.admitted(link.mtu()) {
+            self.requester.window.is_limited_by_program(in_flight);
         }
     }
 

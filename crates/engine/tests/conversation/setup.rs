@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use engine::{
-    Access, Address, Attributes, Buffer, Config, Device, QueuePairInit, QueuePairType,
-    Registration, RemoteMemory, Segment, State, WindowLimits,
+    Access, Address, Attributes, Buffer, Config, Congestion, Device, QueuePairInit, QueuePairType,
+    Registration, RemoteMemory, Segment, State,
 };
 use wire::{AckTimeout, Gid, Key, PathMtu, Qpn, QueueKey, RnrTimer};
 
@@ -41,10 +41,7 @@ impl Default for Setup {
             config: Config {
                 gids: vec![gid(DEVICE_ADDRESS)],
                 active_mtu: PathMtu::Mtu4096,
-                window: WindowLimits {
-                    initial_elsewhere: u32::MAX,
-                    ..WindowLimits::default()
-                },
+                congestion: Congestion::Local,
                 ..Config::default()
             },
             path_mtu: PathMtu::Mtu1024,

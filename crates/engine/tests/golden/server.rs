@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Access, Address, Attributes, Buffer, Config, Device, QpnRange, QueuePairInit, QueuePairType,
-    ReceiveRequest, Registration, Segment, State, WindowLimits, transmit,
+    Access, Address, Attributes, Buffer, Config, Congestion, Device, QpnRange, QueuePairInit,
+    QueuePairType, ReceiveRequest, Registration, Segment, State, transmit,
 };
 use wire::{AckTimeout, Flow, PathMtu, Psn, Qpn, RnrTimer, Route, icrc};
 
@@ -41,10 +41,7 @@ impl Host {
             gids: vec![ends.flow.source.into()],
             active_mtu: PathMtu::Mtu4096,
             // The kernel does not start slowly.
-            window: WindowLimits {
-                initial_elsewhere: u32::MAX,
-                ..WindowLimits::default()
-            },
+            congestion: Congestion::Local,
             // A space of one number forces the captured number.
             numbers: QpnRange {
                 first: ends.local.value(),

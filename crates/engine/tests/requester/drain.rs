@@ -57,7 +57,6 @@ fn begun_message_is_sent_completely_and_retransmitted_while_draining() {
     let window = engine::WindowLimits {
         min: 4096,
         initial: 4096,
-        initial_elsewhere: 4096,
         max: 4096,
     };
     let mut peer = Conversation::with(Setup {

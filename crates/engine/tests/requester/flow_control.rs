@@ -247,12 +247,7 @@ fn peer_without_credits_limits_nothing() {
 
 fn with_window(min: u32, initial: u32, max: u32) -> (Conversation, Region) {
     let setup = Setup::default();
-    let window = WindowLimits {
-        min,
-        initial,
-        initial_elsewhere: initial,
-        max,
-    };
+    let window = WindowLimits { min, initial, max };
     let mut peer = Conversation::with(Setup {
         retry_count: 7,
         config: Config {
@@ -385,7 +380,6 @@ fn begun_message_continues_when_credits_run_out() {
         window: WindowLimits {
             min: 16 << 10,
             initial: 16 << 10,
-            initial_elsewhere: 16 << 10,
             max: 16 << 10,
         },
         batch: BatchLimits {

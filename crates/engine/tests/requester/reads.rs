@@ -211,7 +211,6 @@ fn reading_in_parts() -> (Conversation, Region) {
     let window = WindowLimits {
         min: 8192,
         initial: 8192,
-        initial_elsewhere: 8192,
         max: 8192,
     };
     let mut peer = Conversation::with(Setup {

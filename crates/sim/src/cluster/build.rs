@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use engine::{
-    Access, BatchLimits, Bug, CompletionQueue, Config, Device, HeldLists, Id, ProtectionDomain,
-    QpnRange, SharedReceiveInit, SourcePort, WindowLimits, XrcDomain,
+    Access, BatchLimits, Bug, CompletionQueue, Config, Congestion, Device, HeldLists, Id,
+    ProtectionDomain, QpnRange, SharedReceiveInit, SourcePort, WindowLimits, XrcDomain,
 };
 use wire::{Gid, Key, PathMtu};
 
@@ -269,7 +269,6 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
         WindowLimits {
             min,
             initial: min + rng.below(20_000) as u32,
-            initial_elsewhere: u32::MAX,
             max: min + 20_000 + rng.below(100_000) as u32,
         }
     };
@@ -288,6 +287,7 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
         },
         batch,
         window,
+        congestion: *rng.pick(&[Congestion::Local, Congestion::Cubic, Congestion::Model]),
         advertise_credits,
         held_lists: draw_held_lists(seed),
         seed,

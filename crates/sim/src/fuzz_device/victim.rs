@@ -159,6 +159,7 @@ impl Victim {
                     number: peer,
                     sends: FIRST_PSN,
                     expects: FIRST_PSN,
+                    ack_timeout: Peer::SHORT_ACK_TIMEOUT,
                 };
                 connect(device, number, kind, MTU, &peer)
             }

@@ -80,6 +80,24 @@ impl Holes {
         next.ahead_of(self.end) + self.missing - self.lost
     }
 
+    /// How many packets from `oldest` on are known to have arrived.
+    pub(super) fn arrived_from(&self, oldest: Psn) -> u32 {
+        let known = u32::try_from(self.end.since(oldest)).unwrap_or(0);
+        known.saturating_sub(self.missing)
+    }
+
+    /// How many of the packets before `oldest`, which all have arrived, were not known to.
+    pub(super) fn news_before(&self, oldest: Psn) -> u32 {
+        let beyond = u32::try_from(oldest.since(self.end)).unwrap_or(0);
+        let holes = self.holes.iter();
+        let holes = holes.take_while(|hole| hole.start.since(oldest) < 0);
+        let missing = holes.map(|hole| match hole.end.since(oldest) > 0 {
+            true => oldest.ahead_of(hole.start),
+            false => hole.packets(),
+        });
+        beyond + missing.sum::<u32>()
+    }
+
     /// The first packet to send again.
     pub(super) fn first_lost(&self) -> Option<Psn> {
         let mut lost = self.holes.iter().filter(|it| it.state == HoleState::Lost);

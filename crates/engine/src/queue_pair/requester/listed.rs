@@ -4,6 +4,7 @@ use wire::{HeldPackets, Psn};
 
 use super::super::QueuePair;
 use super::Requester;
+use super::congestion::Acknowledged;
 use super::holes::Holes;
 use crate::device_state::DeviceState;
 use crate::now::Now;
@@ -17,6 +18,12 @@ impl Requester {
         let sent = self.next.ahead_of(missing);
         let is_in_flight = missing.since(self.oldest) >= 0 && missing.since(self.next) < 0;
         is_in_flight && last.end <= sent && !self.goes_back() && self.rnr_wait_until.is_none()
+    }
+
+    /// How many packets have arrived according to lists.
+    fn known_to_have_arrived(&self) -> u32 {
+        let holes = self.holes();
+        holes.map_or(0, |holes| holes.arrived_from(self.oldest))
     }
 
     /// Whether the packet is known to have arrived, according to an earlier list.
@@ -56,10 +63,13 @@ impl QueuePair {
             return true;
         }
         let lost_before = self.requester.holes().map_or(0, Holes::lost);
+        let arrived_before = self.requester.known_to_have_arrived();
         if self.requester.enter(missing, held) {
             self.restart_timers(now);
         }
-        self.measure_list(missing, held, now);
+        let arrived = self.requester.known_to_have_arrived();
+        let arrived = arrived.saturating_sub(arrived_before);
+        self.measure_list(missing, held, arrived, now);
         let lost = self.requester.holes().map_or(0, Holes::lost);
         self.count_lost(lost.saturating_sub(lost_before));
         self.continue_holes();
@@ -67,9 +77,17 @@ impl QueuePair {
     }
 
     /// What the peer holds shows how long it takes to respond, even though it isn't acknowledged.
-    fn measure_list(&mut self, missing: Psn, held: &HeldPackets, now: &Now) {
+    fn measure_list(&mut self, missing: Psn, held: &HeldPackets, arrived: u32, now: &Now) {
         let end = held.ranges().last().map_or(0, |range| range.end);
         let requester = &mut self.requester;
+        let told = Acknowledged {
+            now: now.known(),
+            oldest: missing + end,
+            packets: arrived,
+            outstanding: requester.in_flight() + arrived,
+            is_repairing: true,
+        };
+        requester.window.acknowledged(&told);
         if let Some(at) = now.known()
             && requester.round_trip.acknowledged(missing + end, at)
             && let Some(shortest) = requester.round_trip.shortest()

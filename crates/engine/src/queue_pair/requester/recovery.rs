@@ -7,6 +7,7 @@ use wire::Psn;
 use super::super::{QueuePair, Timer};
 use super::Requester;
 use super::coalescing::Coalescing;
+use super::congestion::{Acknowledged, Loss};
 use crate::completion::Status;
 use crate::device_state::DeviceState;
 use crate::now::Now;
@@ -147,14 +148,7 @@ impl QueuePair {
 
     /// Packets were acknowledged: renews retries and timer.
     pub(in crate::queue_pair) fn made_progress(&mut self, now: &Now, before: Psn) {
-        let packets = self.requester.oldest.ahead_of(before);
-        let outstanding = self.requester.next.ahead_of(before);
-        let mtu = self.link.map_or(1, |link| link.mtu());
-        // A window that is not needed does not grow, nor one that was just reduced.
-        let is_needed = outstanding * 2 >= self.requester.window.packets(mtu);
-        if is_needed && !self.requester.repairs_congestion() {
-            self.requester.window.grow(packets, mtu);
-        }
+        self.tell_window(now, before);
         self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
         self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
         self.requester.retransmitted_at = None;
@@ -176,6 +170,24 @@ impl QueuePair {
         }
     }
 
+    /// Tells the window of what was acknowledged and was not known to have arrived.
+    fn tell_window(&mut self, now: &Now, before: Psn) {
+        let requester = &mut self.requester;
+        let (oldest, next) = (requester.oldest, requester.next);
+        let (packets, outstanding) = match requester.holes() {
+            Some(holes) => (holes.news_before(oldest), holes.on_the_way(next)),
+            None => (oldest.ahead_of(before), next.ahead_of(before)),
+        };
+        let told = Acknowledged {
+            now: now.known(),
+            oldest,
+            packets,
+            outstanding: outstanding.max(packets),
+            is_repairing: requester.is_repairing(),
+        };
+        requester.window.acknowledged(&told);
+    }
+
     /// The peer has responded, so what is in flight is not overdue.
     fn stop_timers(&mut self) {
         self.requester.timeouts = 0;
@@ -193,7 +205,7 @@ impl QueuePair {
     /// Sends all packets again that are not acknowledged.
     pub(super) fn recover_all(&mut self, device: &mut DeviceState) {
         if self.use_retry(device).is_ok() {
-            self.requester.window.shrink();
+            self.requester.window.lost(Loss::Timeout);
             self.requester.go_back();
         }
     }
@@ -213,7 +225,7 @@ impl QueuePair {
             } else {
                 // Responses behind a lost one are dropped, so all of them are requested again. Those that are to be requested
                 // again already are not awaited meanwhile.
-                self.requester.window.shrink();
+                self.requester.window.lost(Loss::Response);
                 self.requester.go_back();
             }
         }
@@ -224,7 +236,7 @@ impl QueuePair {
         self.counters.timeouts += 1;
         self.requester.timeouts += 1;
         if self.use_retry(device).is_ok() {
-            self.requester.window.shrink();
+            self.requester.window.lost(Loss::Timeout);
             self.requester.go_back();
         }
         self.requester.retransmitted_at = None;

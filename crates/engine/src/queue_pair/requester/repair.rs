@@ -12,14 +12,12 @@ use wire::Psn;
 use super::super::kept_packets::{MAX_KEPT_AHEAD, MAX_KEPT_BYTES};
 use super::super::{PeerRoute, QueuePair};
 use super::Requester;
+use super::congestion::Loss;
 use super::holes::Holes;
 
 /// A round that is acknowledged together with this many times its packets has closed a gap between packets that the peer
 /// kept. With alternating losses, every second packet is kept.
 const SPARSE: u32 = 4;
-
-/// Losses of fewer than one packet in this many are not a sign of congestion: a full queue loses more.
-const TOLERATED: u32 = 32;
 
 /// The longest headers of a packet with data and its ICRC, which a peer keeps as well: BTH, RETH, immediate data.
 const MAX_HEADERS: usize = 40;
@@ -31,8 +29,6 @@ pub(super) struct Repair {
     end: Psn,
     /// How many packets were to be sent again.
     total: u32,
-    /// Whether the window was reduced.
-    is_counted: bool,
     way: Way,
 }
 
@@ -66,14 +62,6 @@ impl Rounds {
 }
 
 impl Repair {
-    /// How many new packets were sent since it began, and may be lost as well. Rounds send few.
-    fn sent_since(&self, next: Psn) -> u32 {
-        match self.way {
-            Way::Rounds(_) => 0,
-            Way::Holes(_) => next.ahead_of(self.end),
-        }
-    }
-
     fn rounds_mut(&mut self) -> Option<&mut Rounds> {
         match &mut self.way {
             Way::Rounds(rounds) => Some(rounds),
@@ -92,9 +80,9 @@ impl Requester {
         }
     }
 
-    /// Whether losses are being repaired for which the window was reduced.
-    pub(super) fn repairs_congestion(&self) -> bool {
-        self.repair.as_ref().is_some_and(|repair| repair.is_counted)
+    /// Whether losses are being repaired.
+    pub(super) fn is_repairing(&self) -> bool {
+        self.repair.is_some()
     }
 
     /// The holes, if they are known.
@@ -146,7 +134,6 @@ impl Requester {
         self.repair.get_or_insert(Repair {
             end: next,
             total: 0,
-            is_counted: false,
             way: Way::Rounds(Rounds {
                 start: oldest,
                 until: oldest,
@@ -239,7 +226,7 @@ impl QueuePair {
         requester.begin_round();
         requester.acknowledgement_due = None;
         requester.response_due = None;
-        self.count_loss();
+        self.count_round();
     }
 
     /// No response came for long: sends the oldest packet again. If it, or its acknowledgement, was lost, the response shows what
@@ -308,7 +295,7 @@ impl QueuePair {
         if oldest == rounds.until {
             // The peer has nothing behind the round, and what was sent before the round has arrived or is lost.
             requester.begin_round();
-            self.count_loss();
+            self.count_round();
         } else {
             rounds.start = rounds.until;
         }
@@ -321,7 +308,6 @@ impl QueuePair {
         let Some(Repair {
             end,
             total,
-            is_counted,
             way: Way::Holes(holes),
         }) = &mut requester.repair
         else {
@@ -335,29 +321,29 @@ impl QueuePair {
             requester.cursor = next;
             return;
         }
-        (*end, *total, *is_counted) = (next, 0, false);
+        (*end, *total) = (next, 0);
         requester.turn_to_holes();
     }
 
     /// As many more packets are lost.
     pub(super) fn count_lost(&mut self, packets: u32) {
-        if let Some(repair) = &mut self.requester.repair {
+        let requester = &mut self.requester;
+        if let Some(repair) = &mut requester.repair
+            && packets > 0
+        {
             repair.total += packets;
+            let (again, in_repair) = (packets, repair.total);
+            requester.window.lost(Loss::Packets { again, in_repair });
         }
-        self.count_loss();
     }
 
-    /// Reduces the window once for all losses of a repair.
-    fn count_loss(&mut self) {
-        let mtu = self.link.map_or(1, |link| link.mtu());
-        let window = self.requester.window.packets(mtu);
-        let next = self.requester.next;
-        if let Some(repair) = &mut self.requester.repair
-            && !repair.is_counted
-            && repair.total > (window + repair.sent_since(next)) / TOLERATED
-        {
-            repair.is_counted = true;
-            self.requester.window.shrink();
+    /// Tells the window of the packets of a round, which were lost.
+    fn count_round(&mut self) {
+        let requester = &mut self.requester;
+        if let Some(repair) = &mut requester.repair {
+            let in_repair = repair.total;
+            let again = repair.rounds_mut().map_or(0, |rounds| rounds.size);
+            requester.window.lost(Loss::Packets { again, in_repair });
         }
     }
 }

@@ -63,11 +63,6 @@ impl RoundTrip {
         Some(timeout.max(MIN_RESPONSE_TIMEOUT))
     }
 
-    /// The smoothed round trip.
-    pub(super) fn smoothed(&self) -> Option<Duration> {
-        self.estimate.map(|estimate| estimate.smoothed)
-    }
-
     /// The shortest round trip.
     pub(super) fn shortest(&self) -> Option<Duration> {
         self.estimate.map(|estimate| estimate.shortest)
@@ -98,7 +93,6 @@ mod tests {
             assert!(round_trip.acknowledged(Psn::new(number + 1), now));
         }
         assert_eq!(round_trip.shortest(), Some(40 * MILLISECOND));
-        assert_eq!(round_trip.smoothed(), Some(45 * MILLISECOND));
         // Variations of 20, 15, and then (3 · 15 + 40) / 4 milliseconds.
         assert_eq!(round_trip.response_timeout(), Some(130 * MILLISECOND));
     }
@@ -118,6 +112,6 @@ mod tests {
         round_trip.sent(Psn::ZERO, now);
         round_trip.sent_again();
         assert!(!round_trip.acknowledged(Psn::ZERO + 1, now + MILLISECOND));
-        assert_eq!(round_trip.smoothed(), None);
+        assert_eq!(round_trip.shortest(), None);
     }
 }
