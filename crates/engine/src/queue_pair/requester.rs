@@ -304,6 +304,9 @@ impl QueuePair {
                 break;
             }
             let (psn, is_new) = (self.requester.cursor, self.requester.sends_new());
+            if sent == 0 {
+                self.end_wait_for_rest();
+            }
             let requests_ack = match self.send_piece(&piece, link, batch, device) {
                 Ok(requests_ack) => requests_ack,
                 Err(status) => {

@@ -31,7 +31,21 @@ impl Requester {
     }
 }
 
+impl Requester {
+    /// Whether a message is sent in part, and the peer was asked for no acknowledgement of that part. The rest follows after a pause.
+    pub(super) fn waits_for_rest(&self) -> bool {
+        self.paced_until.is_some() && self.unacknowledged() <= self.packets_since_ack_request
+    }
+}
+
 impl QueuePair {
+    /// The rest of a message is sent: the acknowledgement timer runs from now on.
+    pub(super) fn end_wait_for_rest(&mut self) {
+        if self.requester.waits_for_rest() {
+            self.requester.acknowledgement_due = None;
+        }
+    }
+
     /// Whether the next packets wait, so that they are spread.
     pub(super) fn is_paused(&self, now: &Now) -> bool {
         let until = self.requester.paused_until;

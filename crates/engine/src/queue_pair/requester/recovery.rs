@@ -164,7 +164,8 @@ impl QueuePair {
             {
                 requester.window.stretch(shortest);
             }
-            if self.requester.awaits_response() {
+            let waits_for_rest = self.requester.waits_for_rest() && self.is_paused(now);
+            if self.requester.awaits_response() && !waits_for_rest {
                 self.arm_acknowledgement_timer(now);
             }
         }
