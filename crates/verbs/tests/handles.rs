@@ -6,8 +6,9 @@ use std::panic::catch_unwind;
 use std::thread;
 
 use rocinante::{
-    AddressError, AddressHandle, ConnectOptions, Connector, Context, Gid, Listener, OpenOptions,
-    PostError, PreparedQueuePair, Qpn, QueueKey, Request, SetupError, Status, WindowKind,
+    AddressError, AddressHandle, CompletionQueue, ConnectOptions, Connector, Context, Gid,
+    Listener, OpenOptions, PostError, PreparedQueuePair, Qpn, QueueKey, Request, SetupError,
+    Status, WindowKind,
 };
 use support::{ALL, End, TIMEOUT};
 
@@ -136,6 +137,25 @@ fn the_default_depth_fits_the_completion_queue() {
         }
         assert_eq!(receive(), Err(PostError::QueueFull), "{capacity}");
     }
+}
+
+#[test]
+fn the_default_depth_uses_all_of_two_completion_queues() {
+    let end = End::at("127.51.31.15", &OpenOptions::default());
+    let queue = || end.context.create_completion_queue(4).expect("room");
+    let (sends, receives) = (queue(), queue());
+    let builder = end.domain.queue_pair_builder(&sends);
+    let builder = builder.receive_completions(&receives);
+    let _prepared = builder.create_reliable().expect("room");
+    let other = end.context.create_completion_queue(4).expect("room");
+    let one_more = |sends, receives, queues: [&CompletionQueue; 2]| {
+        let builder = end.domain.queue_pair_builder(queues[0]);
+        let builder = builder.receive_completions(queues[1]);
+        too_small(builder.depth(sends, receives).create_reliable())
+    };
+    assert_eq!(one_more(1, 1, [&sends, &other]), Some((4, 5)));
+    assert_eq!(one_more(1, 1, [&other, &receives]), Some((4, 5)));
+    assert_eq!(one_more(1, 1, [&other, &other]), None);
 }
 
 #[test]
