@@ -72,6 +72,28 @@ fn a_program_that_ends_disconnects_its_peers() {
     assert!(report.elapsed < 100 * MILLISECOND, "{report:?}");
 }
 
+/// A task owns its host, which knows all tasks: without an end, none of them would be dropped.
+#[test]
+fn tasks_that_are_left_at_the_end_of_a_run_are_dropped() {
+    let owned = Rc::new(());
+    let shared = Rc::clone(&owned);
+    let never_ends = move |host: Host| {
+        let owned = (host, Rc::clone(&shared));
+        async move {
+            let _owned = owned;
+            std::future::pending::<()>().await;
+        }
+    };
+    Simulation::with_seed(2)
+        .service("server", never_ends)
+        .host(
+            "client",
+            |host| async move { host.sleep(MILLISECOND).await },
+        )
+        .run();
+    assert_eq!(Rc::strong_count(&owned), 1);
+}
+
 /// The RTU is lost, and the client ends the connection before the server repeats its reply.
 #[test]
 fn accept_returns_a_connection_that_the_client_has_already_ended() {
