@@ -320,6 +320,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_the_subnet_that_the_kernel_does_not_show_are_zero() {
+        let fixture = Fixture::with_rxe("rxe0");
+        let directory = "sys/class/infiniband/rxe0/ports/1";
+        let numbers = |port: Port| (port.lid, port.lid_mask_count, port.subnet_manager_lid);
+        fixture.remove(format!("{directory}/lid"));
+        assert_eq!(numbers(port(&fixture)), (0, 0, 0));
+        for (file, text) in [("lid", "0x5"), ("lid_mask_count", "6"), ("sm_lid", "0x7")] {
+            fixture.file(format!("{directory}/{file}"), text);
+        }
+        assert_eq!(numbers(port(&fixture)), (5, 6, 7));
+    }
+
+    #[test]
     fn the_second_port_of_a_card_has_the_interface_of_that_number() {
         let fixture = Fixture::new();
         fixture.add_nic("mlx4_0", "0000:81:00.0", "mlx4_core");
