@@ -148,3 +148,30 @@ fn print_findings(findings: &[Check]) -> anyhow::Result<()> {
         (failures, _) => format!("\n{} failed.", count(failures, "check", "checks")),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_with_the_text_of_an_earlier_one_refers_to_it() {
+        let mut findings = [
+            Check::fail("device", "UDP is forbidden: EPERM", "allow UDP"),
+            Check::ok("watcher", "it starts"),
+            Check::fail("RDMA ping", "UDP is forbidden", "ask who forbids it"),
+            Check::fail("end of process", "there is no clone", "allow clone"),
+        ];
+        refer_to_earlier(&mut findings);
+        let texts = findings
+            .each_ref()
+            .map(|it| (&*it.finding, it.advice.as_deref()));
+        let refers = "it failed for the same reason as `device`";
+        let expected = [
+            ("UDP is forbidden: EPERM", Some("allow UDP")),
+            ("it starts", None),
+            (refers, None),
+            ("there is no clone", Some("allow clone")),
+        ];
+        assert_eq!(texts, expected);
+    }
+}
