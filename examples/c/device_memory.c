@@ -510,7 +510,7 @@ int main(int argc, char **argv)
 	struct options options = { .gid_index = -1, .size = 128 * 1024, .clients = 1, .server = "127.0.0.1" };
 	int option;
 
-	while ((option = getopt(argc, argv, "+d:g:s:c:i:h")) != -1) {
+	while ((option = getopt(argc, argv, "d:g:s:c:i:h")) != -1) {
 		switch (option) {
 		case 'd': options.device = optarg; break;
 		case 'g': options.gid_index = atoi(optarg); break;

@@ -3,7 +3,9 @@
 mod capture;
 mod run;
 
+use std::fs;
 use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
 
 use capture::Capture;
 use run::{Directory, Pair, Running, alone, without_a_reader};
@@ -28,6 +30,16 @@ fn a_reader_that_stops_early_ends_the_program_without_an_error() {
     assert_eq!(without_a_reader(&directory, 25, "lo_rc_send"), "");
 }
 
+/// The C programs, with their sources.
+fn c_programs() -> Vec<(PathBuf, String)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
+    let files = fs::read_dir(directory).expect("the programs are there");
+    let paths = files.map(|file| file.expect("it can be read").path());
+    paths
+        .map(|path| (path.clone(), fs::read_to_string(path).expect("a text")))
+        .collect()
+}
+
 /// These calls return the number of the error and leave `errno` as it was.
 #[test]
 fn no_c_program_prints_errno_for_a_call_that_returns_its_error() {
@@ -38,10 +50,7 @@ fn no_c_program_prints_errno_for_a_call_that_returns_its_error() {
         "modify_qp",
         "query_port",
     ];
-    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
-    for file in std::fs::read_dir(directory).expect("the programs are there") {
-        let path = file.expect("it can be read").path();
-        let text = std::fs::read_to_string(&path).expect("a text");
+    for (path, text) in c_programs() {
         let lines: Vec<&str> = text.lines().collect();
         for (number, pair) in lines.windows(2).enumerate() {
             let calls = CALLS
@@ -50,6 +59,17 @@ fn no_c_program_prints_errno_for_a_call_that_returns_its_error() {
             let reports = pair[1].contains("die(");
             assert!(!(calls && reports), "{}:{}", path.display(), number + 1);
         }
+    }
+}
+
+/// `getopt` stops at the first other word if its list of options begins with a plus: the server's address is then `-g`.
+#[test]
+fn c_programs_take_options_before_and_after_other_words() {
+    for (path, text) in c_programs() {
+        let stops_early = text
+            .lines()
+            .any(|line| line.contains("getopt") && line.contains("\"+"));
+        assert!(!stops_early, "{}", path.display());
     }
 }
 
