@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use net::interface::{Address, Device, DeviceError, Interface, Link, LinkState, Links, Monitor};
-use net::interface::{devices, interfaces, select, select_reachable};
+use net::interface::{devices, interfaces, select, select_reachable, source_towards};
 use wire::PathMtu;
 
 fn ip(text: &str) -> IpAddr {
@@ -437,4 +437,10 @@ fn interfaces_of_this_kernel_become_devices() {
     let output = namespace(format!("{setup}\nexec {} {child}", test.display())).expect("output");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("the namespace is as expected"), "{output:?}");
+}
+
+#[test]
+fn the_source_towards_a_peer_is_an_address_of_the_route() {
+    let peer = "127.0.0.1:4791".parse().expect("an address");
+    assert_eq!(source_towards(peer).expect("a route"), ip("127.0.0.1"));
 }

@@ -1,6 +1,7 @@
 //! Which kinds of devices a list asks for.
 
 use std::env;
+use std::ffi::OsStr;
 
 use super::DEVICES_VARIABLE;
 use super::error::DeviceError;
@@ -82,10 +83,14 @@ impl Choice {
     }
 }
 
-/// The list in the environment. An empty one counts as none.
+/// The list in the environment.
 pub(super) fn spec_of_env() -> Option<String> {
-    let spec = env::var_os(DEVICES_VARIABLE)?;
-    let spec = spec.to_string_lossy().trim().to_owned();
+    spec_of(&env::var_os(DEVICES_VARIABLE)?)
+}
+
+/// The list in the value of the variable. An empty one counts as none.
+fn spec_of(value: &OsStr) -> Option<String> {
+    let spec = value.to_string_lossy().trim().to_owned();
     Some(spec).filter(|spec| !spec.is_empty())
 }
 
@@ -120,9 +125,16 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_without_a_list_counts_as_none() {
+        assert_eq!(spec_of(" \n".as_ref()), None);
+        assert_eq!(spec_of(" a=lo ".as_ref()), Some("a=lo".to_owned()));
+    }
+
+    #[test]
     fn a_word_stands_for_all_devices_of_its_kind() {
         assert_eq!(parse("software"), (SoftwareChoice::Automatic, named(&[])));
         assert_eq!(parse("system"), (SoftwareChoice::None, SystemChoice::All));
+        assert!(SystemChoice::All.includes("mlx5_0"));
         assert_eq!(
             parse("software, system"),
             (SoftwareChoice::Automatic, SystemChoice::All)
