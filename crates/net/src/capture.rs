@@ -332,6 +332,7 @@ fn program() -> String {
 mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::process::Command;
 
     use super::*;
     use crate::sys::process;
@@ -479,6 +480,25 @@ mod tests {
             comment: None,
         });
         capture.flush();
+    }
+
+    #[test]
+    fn packets_that_a_stalled_reader_of_a_pipe_misses_are_counted() {
+        let pipe = name("stalled");
+        let made = Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        // It is opened for writing, too, because opening an end alone waits for the other one.
+        let options = &mut File::options();
+        let reader = options.read(true).write(true).open(&pipe).unwrap();
+        let capture = Capture::create(&pipe).unwrap();
+        // The queue of 16 MiB takes 279 of these, and the pipe one or two.
+        for _ in 0..600 {
+            record(&capture, 60_000);
+        }
+        let missed = capture.writer().take_missed();
+        assert!((310..=325).contains(&missed), "{missed}");
+        drop((reader, capture));
+        std::fs::remove_file(pipe).unwrap();
     }
 
     #[test]
