@@ -278,6 +278,13 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_cache_is_created_and_no_other_parent() {
+        let base = Base::new("cache");
+        RuntimeDirectory::at(base.0.join(".cache/roci")).unwrap();
+        RuntimeDirectory::at(base.0.join("other/roci")).unwrap_err();
+    }
+
+    #[test]
     fn the_root_of_a_container_is_an_ordinary_user_outside() {
         assert_eq!(outside("         0       1000          1\n", 0), 1000);
         let ranges = "0 1000 1\n1 100000 65536\n";

@@ -406,6 +406,7 @@ mod tests {
 
     use super::*;
     use crate::socket::Sender;
+    use crate::sys::process::replace_with_null;
     use crate::sys::seccomp::{Forbidden, forbid};
 
     fn steered() -> Receiver {
@@ -459,6 +460,15 @@ mod tests {
         let reads = std::thread::spawn(receives).join().unwrap();
         assert_eq!(reads, [1, 1, 0]);
         assert!(restrictions::was_reported(Restriction::ReceiveBatches));
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_socket_any_more_is_an_error() {
+        let receiver = steered();
+        replace_with_null(receiver.as_fd()).unwrap();
+        let mut inbox = Inbox::new(1);
+        let error = receiver.receive(&mut inbox).err().unwrap();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTSOCK));
     }
 
     #[test]

@@ -339,8 +339,14 @@ fn packets_are_built_and_taken_in_shared_memory() {
         let room = member.reserve(Instant::now(), address, number, 60_000);
         room.is_some()
     };
+    let uses_memory = |member: &Member| {
+        let address = target.route.flow.destination;
+        member.sends_through_memory(address, Qpn::new(target.number))
+    };
     assert!(!reserve(&mut one, &target), "there is no ring yet");
+    assert!(!uses_memory(&one));
     open_rings(&target, &mut one, &mut other);
+    assert!(uses_memory(&one));
     assert!(reserve(&mut one, &target) && !reserve(&mut one, &stray(&target)));
     let own = Target::new(&one, &one);
     assert!(!reserve(&mut one, &own), "it is its own number");
