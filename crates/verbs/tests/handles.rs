@@ -140,6 +140,20 @@ fn the_default_depth_fits_the_completion_queue() {
 }
 
 #[test]
+fn inline_data_is_limited_by_the_program() {
+    let end = End::at("127.51.31.16", &OpenOptions::default());
+    let completions = end.context.create_completion_queue(16).expect("room");
+    let builder = end.domain.queue_pair_builder(&completions).max_inline(16);
+    let prepared = builder.create_reliable().expect("room");
+    let itself = prepared.endpoint();
+    let queue_pair = prepared.connect(itself).expect("a path to itself");
+    let send = |length| queue_pair.post_send(Request::send().inline(&vec![7; length]));
+    send(16).expect("room");
+    let rejected = send(17).expect_err("it is too long");
+    assert!(matches!(rejected, PostError::InlineTooLong { .. }));
+}
+
+#[test]
 fn the_default_depth_uses_all_of_two_completion_queues() {
     let end = End::at("127.51.31.15", &OpenOptions::default());
     let queue = || end.context.create_completion_queue(4).expect("room");

@@ -39,6 +39,14 @@ fn captured(test: &str, seed: u64, faults: &str) -> (Report, Vec<u8>, Vec<u8>) {
     (report, files.0, files.1)
 }
 
+/// To connect takes two trips, and each echo two more.
+#[test]
+fn packets_travel_as_long_as_the_latency_says() {
+    let latency = 20 * MILLISECOND;
+    let report = echo(Simulation::with_seed(2).latency(latency, latency)).run();
+    assert!(report.elapsed >= 4 * latency, "{report:?}");
+}
+
 #[test]
 fn a_seed_gives_the_same_captures_byte_for_byte_and_another_seed_does_not() {
     let faults = "loss=5%,dup=3%,reorder=5%";
