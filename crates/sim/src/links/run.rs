@@ -141,9 +141,10 @@ impl Setup {
 impl Run {
     fn new(setup: Setup) -> Self {
         let mut rng = Rng::new(setup.seed);
-        let held_lists = match setup.held_lists {
-            true => HeldLists::Always,
-            false => HeldLists::Never,
+        let held_lists = if setup.held_lists {
+            HeldLists::Always
+        } else {
+            HeldLists::Never
         };
         let new_host = |number| Host::new(number, setup.congestion, held_lists);
         let mut receiver = new_host(0);

@@ -87,8 +87,9 @@ pub(super) enum Loss {
     Packets { again: u32, in_repair: u32 },
     /// A response of a READ.
     Response,
-    /// Nothing was acknowledged for so long that everything is sent again.
-    Timeout,
+    /// Nothing was acknowledged for so long that everything is sent again. A further timeout without progress says nothing about
+    /// the rate: the peer or the path is gone.
+    Timeout { is_first: bool },
 }
 
 /// Decides how much may be unacknowledged, and how fast it is sent.

@@ -91,9 +91,9 @@ impl Holes {
         let beyond = u32::try_from(oldest.since(self.end)).unwrap_or(0);
         let holes = self.holes.iter();
         let holes = holes.take_while(|hole| hole.start.since(oldest) < 0);
-        let missing = holes.map(|hole| match hole.end.since(oldest) > 0 {
-            true => oldest.ahead_of(hole.start),
-            false => hole.packets(),
+        let missing = holes.map(|hole| {
+            let within = oldest.ahead_of(hole.start);
+            hole.packets().min(within)
         });
         beyond + missing.sum::<u32>()
     }

@@ -206,7 +206,7 @@ impl QueuePair {
     /// Sends all packets again that are not acknowledged.
     pub(super) fn recover_all(&mut self, device: &mut DeviceState) {
         if self.use_retry(device).is_ok() {
-            self.requester.window.lost(Loss::Timeout);
+            self.requester.window.lost(Loss::Timeout { is_first: true });
             self.requester.go_back();
         }
     }
@@ -237,8 +237,11 @@ impl QueuePair {
         self.counters.timeouts += 1;
         self.requester.timeouts += 1;
         if self.use_retry(device).is_ok() {
-            self.requester.window.lost(Loss::Timeout);
+            let is_first = self.requester.timeouts == 1;
+            self.requester.window.lost(Loss::Timeout { is_first });
             self.requester.go_back();
+            // C9-140 limits how long a retry may take, so its packet is not paced.
+            self.requester.end_pause();
         }
         self.requester.retransmitted_at = None;
     }

@@ -52,7 +52,7 @@ const OF_TCP: Manner = Manner {
     classic: 1.0,
 };
 
-/// What leaves a TCP connection and us a fair part each. Our packets come in small bursts, which meet a full queue more often, and
+/// What leaves a TCP connection and us a fair part each, in the simulator (one seed). Our packets come in small bursts, which meet a full queue more often, and
 /// our losses take longer to be repaired: in the manner of TCP we get 13 to 20 % of a link with a short queue. With a remainder of
 /// 0.85 we get 20 to 22 %, and with the growth of three senders 30 to 37 %. On a long queue, where nothing is lost for seconds, we get
 /// 8 % unless the window grows by an eighth each round trip until the first loss.
@@ -112,7 +112,8 @@ impl CubicWindow {
     pub(super) fn lost(&mut self, loss: Loss) {
         match loss {
             Loss::Packets { again, in_repair } if again < in_repair => {}
-            Loss::Packets { .. } | Loss::Response | Loss::Timeout => {
+            Loss::Timeout { is_first: false } => {}
+            Loss::Packets { .. } | Loss::Response | Loss::Timeout { .. } => {
                 self.reduce(self.manner.remainder);
             }
         }

@@ -57,7 +57,7 @@ impl CongestionControl for Local {
 
     fn lost(&mut self, loss: Loss) {
         match loss {
-            Loss::Response | Loss::Timeout => self.shrink(),
+            Loss::Response | Loss::Timeout { .. } => self.shrink(),
             Loss::Packets { again, in_repair } => {
                 self.is_reduced &= again < in_repair;
                 if !self.is_reduced && in_repair > self.window() / TOLERATED {
@@ -95,14 +95,14 @@ mod tests {
         assert_eq!(window.window(), 64);
         window.acknowledged(&acknowledged(1000));
         assert_eq!(window.window(), 256);
-        (0..20).for_each(|_| window.lost(Loss::Timeout));
+        (0..20).for_each(|_| window.lost(Loss::Timeout { is_first: true }));
         assert_eq!(window.window(), 8);
     }
 
     #[test]
     fn window_grows_slowly_after_a_loss() {
         let mut window = Local::new(WindowLimits::default(), 4096);
-        window.lost(Loss::Timeout);
+        window.lost(Loss::Timeout { is_first: true });
         assert_eq!(window.window(), 32);
         window.acknowledged(&acknowledged(32));
         assert_eq!(window.window(), 33);

@@ -310,7 +310,8 @@ impl CongestionControl for Model {
         match loss {
             Loss::Packets { again, .. } => self.losses.lost += u64::from(again),
             Loss::Response => self.losses.lost += 1,
-            Loss::Timeout => self.slow_down(0.5),
+            Loss::Timeout { is_first: true } => self.slow_down(0.5),
+            Loss::Timeout { is_first: false } => {}
         }
     }
 
@@ -446,6 +447,17 @@ mod tests {
         assert!(path.model.ceiling.is_some_and(|it| it < before));
         path.passes(1000);
         assert!(path.model.ceiling.is_none(), "it recovers");
+    }
+
+    #[test]
+    fn further_timeouts_do_not_slow_it_down() {
+        let mut path = Path::new(50);
+        path.passes(500);
+        let before = path.model.rate();
+        for is_first in [true, false, false] {
+            path.model.lost(Loss::Timeout { is_first });
+            assert!(path.model.rate() > before * 0.49);
+        }
     }
 
     #[test]
