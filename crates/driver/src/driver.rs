@@ -466,7 +466,7 @@ impl Driver {
         if !self.is_inherited() && notifier.may_accept_anything() {
             let expected = AtReadable::Anything;
             self.step_of(notifier, |state| {
-                state.offer_packet_wakeups(notifier, expected)
+                state.offer_packet_wakeups(notifier, expected);
             });
         }
     }
@@ -483,7 +483,7 @@ impl Driver {
             notifier.note_promised(true);
             let expected = AtReadable::Notification;
             self.step_of(notifier, |state| {
-                state.offer_packet_wakeups(notifier, expected)
+                state.offer_packet_wakeups(notifier, expected);
             });
         }
     }
@@ -515,7 +515,7 @@ impl Driver {
         });
         if oldest.is_none() {
             self.step_of(notifier, |state| {
-                state.packet_wakeups.note_empty_poll(notifier)
+                state.packet_wakeups.note_empty_poll(notifier);
             });
         }
         oldest

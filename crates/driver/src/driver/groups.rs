@@ -696,7 +696,7 @@ mod tests {
                 }
             }
         };
-        let busiest = || first.lane().step(|state| state.busiest_groups());
+        let busiest = || first.lane().step(LaneState::busiest_groups);
         assert!(busiest().is_empty(), "nothing arrived");
         send(1, 3);
         assert!(busiest().is_empty(), "only one group");

@@ -113,7 +113,7 @@ fn ask_for_relief(lane: &Lane) -> bool {
     let Some(relief) = lane.relief.get() else {
         return false;
     };
-    let busiest = lane.step(|state| state.busiest_groups());
+    let busiest = lane.step(LaneState::busiest_groups);
     let is_found = busiest.into_iter().any(|group| relief.ask(group));
     lane.wants_relief.fetch_or(is_found, Ordering::AcqRel);
     is_found

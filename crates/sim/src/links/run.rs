@@ -148,9 +148,7 @@ impl Run {
         };
         let new_host = |number| Host::new(number, setup.congestion, held_lists);
         let mut receiver = new_host(0);
-        let mut senders: Vec<_> = (1..=setup.senders as u32)
-            .map(|number| new_host(number))
-            .collect();
+        let mut senders: Vec<_> = (1..=setup.senders as u32).map(new_host).collect();
         for sender in &mut senders {
             for _ in 0..setup.queue_pairs {
                 sender.connect(&mut receiver);
