@@ -12,7 +12,7 @@ use wire::Psn;
 use super::cubic::{BESIDE_TCP, CubicWindow};
 use super::delivery::{Delivery, Sample};
 use super::notification::Notifications;
-use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, Loss};
+use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, Loss, MIN_PACKETS};
 
 /// 2 / ln 2: the least gain that doubles the rate each round trip.
 const STARTUP_GAIN: f64 = 2.885;
@@ -341,7 +341,10 @@ impl CongestionControl for Model {
             Phase::Cruise { index, .. } => self.rate() * GAINS[index],
             Phase::Empty { .. } => self.rate(),
         };
-        let pause = (pace > 0.0).then(|| Duration::from_secs_f64(1.0 / pace))?;
+        let pause = (pace > 0.0).then(|| Duration::try_from_secs_f64(1.0 / pace))?;
+        // The least window is sent within a round trip, however low the rate has become.
+        let most = self.smoothed() / MIN_PACKETS;
+        let pause = pause.map_or(most, |pause| pause.min(most));
         let rival = self.rival().map(|rival| rival.pause(self.smoothed()));
         Some(rival.map_or(pause, |rival| pause.min(rival)))
     }
@@ -457,6 +460,18 @@ mod tests {
         for is_first in [true, false, false] {
             path.model.lost(Loss::Timeout { is_first });
             assert!(path.model.rate() > before * 0.49);
+        }
+    }
+
+    #[test]
+    fn rate_after_many_losses_still_sends_the_least_window_in_a_round_trip() {
+        let mut path = Path::new(100);
+        path.passes(200);
+        let round_trip = path.model.smoothed();
+        for remainder in [0.5, 1e-9, 1e-300] {
+            path.model.slow_down(remainder);
+            let pause = path.model.pause().expect("it is spread");
+            assert!(pause * MIN_PACKETS <= round_trip, "{pause:?}");
         }
     }
 
