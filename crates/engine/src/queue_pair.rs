@@ -345,7 +345,7 @@ impl QueuePair {
             }
             Some(Timer::Response) => self.response_overdue(now),
             Some(Timer::Coalescing) => self.requester.end_coalescing(),
-            Some(Timer::Pacing) => self.requester.end_pause(),
+            Some(Timer::Pacing) => self.end_pause(now),
             None => {}
         }
     }

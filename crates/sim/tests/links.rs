@@ -123,7 +123,7 @@ fn link_that_loses_one_packet_in_twenty_is_used() {
         loses_one_in: Some(20),
         ..SHALLOW
     };
-    assert_uses(link, SECOND / 2, 0.4, 0.15);
+    assert_uses(link, SECOND / 2, 0.4, 0.1);
 }
 
 #[test]

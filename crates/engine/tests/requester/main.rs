@@ -10,6 +10,7 @@ mod counters;
 mod drain;
 mod flow_control;
 mod held_lists;
+mod pacing;
 mod posting;
 mod prolonged_retries;
 mod reads;

@@ -252,7 +252,7 @@ impl Run {
         self.let_send(to);
     }
 
-    /// Annex A17: the receiver of a marked packet notifies its sender.
+    /// The receiver of a marked packet notifies its sender.
     fn notify(&mut self, sender: usize, receiver: usize, packet: &[u8]) {
         let recently = |at: Duration| self.now < at + NOTIFICATION_INTERVAL;
         if receiver != 0 || self.notified[sender].is_some_and(recently) {

@@ -1,6 +1,6 @@
 //! Pacing of requests on paths to other hosts: packets are spread, so that a short queue on the path takes them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::QueuePair;
 use super::Requester;
@@ -18,10 +18,6 @@ const BURST: Duration = Duration::from_micros(150);
 const MAX_LATENESS: Duration = Duration::from_micros(250);
 
 impl Requester {
-    pub(in crate::queue_pair) fn end_pause(&mut self) {
-        self.paused_until = None;
-    }
-
     /// The time between two packets, if they are spread.
     fn pause_per_packet(&self) -> Option<Duration> {
         let shortest = self.round_trip.shortest()?;
@@ -39,6 +35,14 @@ impl Requester {
 }
 
 impl QueuePair {
+    /// The pause is over. Timers that did not run meanwhile do so now, because nothing may be left to send.
+    pub(in crate::queue_pair) fn end_pause(&mut self, now: Instant) {
+        self.requester.paused_until = None;
+        if self.state.transmits() && self.requester.awaits_response() {
+            self.arm_acknowledgement_timer(&now.into());
+        }
+    }
+
     /// The rest of a message is sent: the acknowledgement timer runs from now on.
     pub(super) fn end_wait_for_rest(&mut self) {
         if self.requester.waits_for_rest() {

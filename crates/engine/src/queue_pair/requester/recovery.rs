@@ -241,7 +241,7 @@ impl QueuePair {
             self.requester.window.lost(Loss::Timeout { is_first });
             self.requester.go_back();
             // C9-140 limits how long a retry may take, so its packet is not paced.
-            self.requester.end_pause();
+            self.requester.paused_until = None;
         }
         self.requester.retransmitted_at = None;
     }

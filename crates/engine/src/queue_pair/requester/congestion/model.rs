@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use wire::Psn;
 
-use super::cubic::{BESIDE_TCP, CubicWindow};
+use super::cubic::{BESIDE_TCP, CubicWindow, LEAST};
 use super::delivery::{Delivery, Sample};
 use super::notification::Notifications;
 use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, Loss, MIN_PACKETS};
@@ -40,6 +40,9 @@ const REMAINDER: f64 = 0.85;
 
 /// A queue has formed if all round trips for a while are longer than the shortest one by this factor.
 const QUEUED: f64 = 1.25;
+
+/// No round trip is shorter: the least rate of one that took no time on a coarse clock would be infinite.
+const MIN_ROUND_TRIP: Duration = Duration::from_micros(1);
 
 /// What it does.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,10 +107,12 @@ impl Default for Model {
 }
 
 impl Model {
-    /// The rate of the path, in packets per second.
+    /// The rate of the path, in packets per second. It is at least a packet in ten round trips, so that it can recover soon.
     fn rate(&self) -> f64 {
         let highest = self.rates.iter().copied().fold(0.0, f64::max);
-        highest.min(self.ceiling.unwrap_or(f64::MAX))
+        let rate = highest.min(self.ceiling.unwrap_or(f64::MAX));
+        let least = |(shortest, _): (Duration, Instant)| LEAST / shortest.as_secs_f64();
+        rate.max(self.shortest.map_or(0.0, least))
     }
 
     fn smooth(&mut self, round_trip: Duration) {
@@ -162,6 +167,7 @@ impl Model {
     }
 
     fn note_round_trip(&mut self, round_trip: Duration, now: Instant) {
+        let round_trip = round_trip.max(MIN_ROUND_TRIP);
         self.shortest_lately = self.shortest_lately.min(round_trip);
         if self
             .shortest
@@ -482,6 +488,33 @@ mod tests {
         let before = path.model.rate();
         path.model.notified();
         assert!(path.model.rate() <= before * 0.51);
+    }
+
+    #[test]
+    fn path_recovers_from_many_timeouts_and_notifications() {
+        let mut path = Path::new(50);
+        path.passes(500);
+        for _ in 0..40 {
+            path.model.lost(Loss::Timeout { is_first: true });
+            path.model.notifications.end_round();
+            path.model.notified();
+        }
+        let least = LEAST / path.model.shortest().as_secs_f64();
+        assert_eq!(path.model.rate(), least);
+        assert!(path.model.pause().is_some_and(|it| it.as_millis() <= 500));
+    }
+
+    #[test]
+    fn round_trip_that_takes_no_time_on_a_coarse_clock_is_of_no_harm() {
+        let mut path = Path::new(50);
+        path.model.sent(Psn::ZERO, path.now);
+        path.now += MILLISECOND;
+        path.model.sent(Psn::new(1), path.now);
+        path.sent = 2;
+        path.acknowledges(2);
+        path.passes(2000);
+        assert!(path.model.rate().is_finite());
+        assert!(path.model.pause().is_some_and(|it| !it.is_zero()));
     }
 
     #[test]
