@@ -7,7 +7,7 @@
 //!  BTH | AETH | first, count | first, count | ... | ICRC
 //! ```
 //!
-//! Each [range](Entry) tells how many packets are held, and how far the first of them is from the missing one, whose PSN
+//! Each range tells how many packets are held, and how far the first of them is from the missing one, whose PSN
 //! is that of a NAK, or follows that of another acknowledgement.
 
 use std::fmt;
