@@ -267,7 +267,7 @@ impl Driver {
         })
     }
 
-    /// The lane that serves this now. It may be another one later: see [`lock`](Self::lock).
+    /// The lane that serves this now. It may be another one later: see [`step`](Self::step).
     pub(crate) fn lane(&self) -> &Arc<Lane> {
         let group = self.group.get().copied().unwrap_or(0);
         let own = self.opened.groups.own_lane(group);

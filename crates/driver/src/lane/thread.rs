@@ -127,7 +127,7 @@ struct Load {
     asleep: Duration,
     /// How many periods in a row were busy, and how many are too many.
     busy: u32,
-    patience: u32,
+    too_many: u32,
 }
 
 impl Load {
@@ -135,10 +135,10 @@ impl Load {
     const PERIOD: Duration = Duration::from_millis(5);
 
     /// To open a lane takes about as long as these periods.
-    const LEAST_PATIENCE: u32 = 2;
+    const MIN_BUSY_PERIODS: u32 = 2;
 
     /// To look for a group takes some microseconds, more with thousands of queue pairs: then once in some seconds.
-    const MOST_PATIENCE: u32 = 1024;
+    const MAX_BUSY_PERIODS: u32 = 1024;
 
     /// Whether the thread has been awake for more than three quarters of several periods.
     fn is_too_high(&mut self, now: Instant) -> bool {
@@ -150,15 +150,15 @@ impl Load {
         let is_busy = self.asleep * 4 < period;
         self.busy = if is_busy { self.busy + 1 } else { 0 };
         (self.begin, self.asleep) = (Some(now), Duration::ZERO);
-        self.busy >= self.patience.max(Self::LEAST_PATIENCE)
+        self.busy >= self.too_many.max(Self::MIN_BUSY_PERIODS)
     }
 
     fn note_relief(&mut self, is_found: bool) {
         self.busy = 0;
-        self.patience = if is_found {
-            Self::LEAST_PATIENCE
+        self.too_many = if is_found {
+            Self::MIN_BUSY_PERIODS
         } else {
-            (self.patience * 2).clamp(Self::LEAST_PATIENCE, Self::MOST_PATIENCE)
+            (self.too_many * 2).clamp(Self::MIN_BUSY_PERIODS, Self::MAX_BUSY_PERIODS)
         };
     }
 
@@ -339,7 +339,7 @@ mod tests {
 
     /// How many periods pass until a thread asks for relief that slept for a part of each.
     fn periods_until_relief(load: &mut Load, at: &mut Instant, asleep: Duration) -> Option<u32> {
-        (0..=2 * Load::MOST_PATIENCE).find(|_| {
+        (0..=2 * Load::MAX_BUSY_PERIODS).find(|_| {
             load.asleep += asleep;
             *at += Load::PERIOD;
             load.is_too_high(*at)
@@ -360,7 +360,7 @@ mod tests {
         }
         assert_eq!(periods, [1, 1, 1, 3, 7, 1], "counted from 0");
         (0..100).for_each(|_| load.note_relief(false));
-        assert_eq!(load.patience, Load::MOST_PATIENCE);
+        assert_eq!(load.too_many, Load::MAX_BUSY_PERIODS);
     }
 
     /// A thread that leaves the wake-up there would never sleep again.

@@ -55,9 +55,8 @@ impl KeptPackets {
         if !is_near || self.bytes + length > MAX_KEPT_BYTES {
             return;
         }
-        let later = |kept: &Kept| kept.psn.since(packet.psn) > 0;
-        let behind = self.packets.iter().rev().take_while(|kept| later(kept));
-        let index = self.packets.len() - behind.count();
+        let is_before = |kept: &Kept| kept.psn.since(packet.psn) <= 0;
+        let index = self.packets.partition_point(is_before);
         let is_known = index > 0 && self.packets[index - 1].psn == packet.psn;
         if is_known {
             return;

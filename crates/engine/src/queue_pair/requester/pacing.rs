@@ -25,9 +25,7 @@ impl Requester {
         let pause = self.window.pause();
         pause.filter(|pause| shortest >= MIN_PACED_ROUND_TRIP || is_slow(pause))
     }
-}
 
-impl Requester {
     /// Whether a message is sent in part, and the peer was asked for no acknowledgement of that part. The rest follows after a pause.
     pub(super) fn waits_for_rest(&self) -> bool {
         self.paced_until.is_some() && self.unacknowledged() <= self.packets_since_ack_request
