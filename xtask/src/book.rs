@@ -27,7 +27,8 @@ const OUTPUT: &str = "target/book";
 const CHOICE: &str = "docs/book/index.html";
 
 const PROGRAM: &str = "mdbook";
-const INSTALL: &str = "install --quiet --locked mdbook";
+/// Not optimised: compiling takes longer than the books do.
+const INSTALL: &str = "install --debug --quiet --locked mdbook";
 
 /// Checks the links of all pages. Then builds the books and checks theirs, if mdBook is installed.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
@@ -42,7 +43,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
             );
             return Ok(());
         }
-        let install = CommandLine::cargo(INSTALL);
+        let install = CommandLine::cargo(INSTALL).env("CARGO_PROFILE_DEV_DEBUG", "0");
         println!("$ {install}");
         if !install.run(root).map_err(|error| error.to_string())? {
             println!("left out: the book itself, because `{install}` failed");

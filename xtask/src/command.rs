@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::workspace_root;
+
 /// Which packages the profile for development optimises.
 const MANIFEST: &str = include_str!("../../Cargo.toml");
 
@@ -97,6 +99,12 @@ impl CommandLine {
 /// The command as it is typed into a shell.
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(directory) = &self.directory {
+            let directory = directory
+                .strip_prefix(workspace_root())
+                .unwrap_or(directory);
+            write!(f, "cd {} && ", directory.display())?;
+        }
         for (name, value) in &self.environment {
             write!(f, "{name}={} ", quoted(value))?;
         }

@@ -1,4 +1,5 @@
-//! Running the targets of `fuzz/` with cargo-fuzz.
+//! Running the targets of `fuzz/`: libFuzzer calls each with bytes that it makes up. What the compiler must do for that stands in
+//! `fuzz/.cargo/config.toml`, so cargo is called in that directory, and cargo-fuzz is not needed.
 
 use std::fs;
 use std::io;
@@ -10,39 +11,30 @@ use xtask::command::{CommandLine, run_cargo};
 
 use crate::pool;
 
+/// Where the targets are.
+const DIRECTORY: &str = "fuzz";
+
 /// Long enough to notice a target that is broken; real campaigns are run with `cargo xtask fuzz`.
 const SHORT_SECONDS: u32 = 20;
 
 /// What takes longer than this hangs: inputs are a few kilobytes.
 const HANGS_AFTER_SECONDS: u32 = 30;
 
-/// The message if the tool is missing; `None` if it is installed.
+/// The message if the compiler is missing; `None` if it is installed.
 pub(crate) fn missing(root: &Path) -> Option<String> {
-    let install = "rustup toolchain install nightly && cargo install cargo-fuzz";
-    let present = CommandLine::cargo("+nightly fuzz --version").works(root);
-    (!present).then(|| format!("cargo-fuzz is not installed (`{install}`)"))
-}
-
-/// Whether only the tool is missing and not the compiler it needs.
-pub(crate) fn can_install(root: &Path) -> bool {
-    CommandLine::cargo("+nightly --version").works(root)
-}
-
-fn install() -> CommandLine {
-    CommandLine::cargo("install --quiet --locked cargo-fuzz")
+    let present = CommandLine::cargo("+nightly --version").works(root);
+    (!present).then(|| {
+        "a nightly compiler is not installed (`rustup toolchain install nightly`)".to_owned()
+    })
 }
 
 /// Runs every target for a short time, as many at once as there are processors: a target uses one.
 pub(crate) fn check_shortly(root: &Path) -> Result<(), String> {
-    if missing(root).is_some() {
-        run_cargo(root, &install())?;
-    }
     run_cargo(
         root,
-        &lightly_optimised(CommandLine::cargo("+nightly fuzz build")),
+        &in_fuzz_directory(root, "+nightly build --release --bins"),
     )?;
     let commands = commands(root, None, SHORT_SECONDS)?;
-    let commands: Vec<_> = commands.into_iter().map(lightly_optimised).collect();
     let threads = thread::available_parallelism().map_or(1, Into::into);
     let outputs = pool::run(&commands, threads, |command| command.capture(root));
     let (mut passed, mut failed) = (String::new(), String::new());
@@ -56,11 +48,6 @@ pub(crate) fn check_shortly(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(failed)
-}
-
-/// Compiled in two thirds of the time, which is most of a short run; the targets run at 65 to 90 percent of their speed.
-fn lightly_optimised(command: CommandLine) -> CommandLine {
-    command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
 }
 
 /// Whether a target ended well, and what it said.
@@ -117,20 +104,29 @@ fn targets(root: &Path) -> Result<Vec<String>, String> {
 fn command(root: &Path, target: &str, seconds: u32) -> Result<CommandLine, String> {
     // libFuzzer writes what it finds into the first directory and only reads the others, so the
     // seeds under version control stay as they are.
-    let corpus = format!("fuzz/corpus/{target}");
-    fs::create_dir_all(root.join(&corpus)).map_err(|error| format!("{corpus}: {error}"))?;
+    let fuzz = root.join(DIRECTORY);
+    let corpus = format!("corpus/{target}");
+    let artifacts = format!("artifacts/{target}/");
+    for made in [&corpus, &artifacts] {
+        fs::create_dir_all(fuzz.join(made)).map_err(|error| format!("{made}: {error}"))?;
+    }
     let mut directories = vec![corpus];
-    let seeds = format!("fuzz/seeds/{target}");
-    if root.join(&seeds).is_dir() {
+    let seeds = format!("seeds/{target}");
+    if fuzz.join(&seeds).is_dir() {
         directories.push(seeds);
     }
     // No line for every new path and function, so that a finding is easy to see.
     let quiet = "-verbosity=0 -print_funcs=0 -print_final_stats=1";
-    Ok(CommandLine::cargo(&format!(
-        "+nightly fuzz run {target} {} -- -max_total_time={seconds} \
+    let words = format!(
+        "+nightly run --release --bin {target} -- {} -artifact_prefix={artifacts} -max_total_time={seconds} \
          -timeout={HANGS_AFTER_SECONDS} {quiet}",
         directories.join(" ")
-    )))
+    );
+    Ok(in_fuzz_directory(root, &words))
+}
+
+fn in_fuzz_directory(root: &Path, words: &str) -> CommandLine {
+    CommandLine::cargo(words).directory(&root.join(DIRECTORY))
 }
 
 #[cfg(test)]

@@ -35,8 +35,8 @@ pub struct Step {
 pub enum Turn {
     /// After the one before it in the list.
     InOrder,
-    /// Beside those, after the one before it that does the same: compilers and programs that wait leave a processor idle. Such a
-    /// step has a build directory of its own, uses no network and measures no time.
+    /// Beside those, after the one before it that does the same: compilers, an emulated machine and programs that wait leave a
+    /// processor idle. Such a step shares no network with another and measures no time.
     Beside,
 }
 
@@ -317,7 +317,7 @@ mod tests {
         let nowhere = Path::new("/no/such/directory");
         let failing = CommandLine::cargo("--version").directory(nowhere);
         let steps = [step("bad", Work::Commands(vec![failing]))];
-        let repeat = "cargo --version".to_owned();
+        let repeat = "cd /no/such/directory && cargo --version".to_owned();
         assert_eq!(outcomes(&steps), [Outcome::Failed(repeat)]);
     }
 

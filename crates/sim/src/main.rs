@@ -27,8 +27,9 @@ struct Arguments {
     /// Enable a deliberate bug in every device or connection manager, to see whether it is found.
     #[arg(long, value_name = "BUG", value_parser = parse_bug)]
     plant: Option<Bug>,
-    /// Print what our senders reach on links with a rate, a queue and losses, beside models of TCP. `--seed` repeats one run.
-    #[arg(long, value_name = "NETWORK", conflicts_with_all = ["packets", "plant"])]
+    /// Print what our senders reach on links with a rate, a queue and losses, beside models of TCP: `dumbbell` or `incast`. `--seed`
+    /// repeats one run.
+    #[arg(long, value_name = "NETWORK", value_parser = parse_network, conflicts_with_all = ["packets", "plant"])]
     network: Option<Network>,
     /// How many hosts send at once in an incast; without it, the usual numbers.
     #[arg(long, requires = "network")]
@@ -106,6 +107,14 @@ fn parse_bug(name: &str) -> Result<Bug, String> {
         let names: Vec<String> = Bug::all().map(|bug| bug.to_string()).collect();
         format!("no such bug; there are {}", names.join(", "))
     })
+}
+
+fn parse_network(name: &str) -> Result<Network, String> {
+    match name {
+        "dumbbell" => Ok(Network::Dumbbell),
+        "incast" => Ok(Network::Incast),
+        _ => Err("there are dumbbell and incast".to_owned()),
+    }
 }
 
 fn parse_congestion(name: &str) -> Result<Congestion, String> {

@@ -11,7 +11,7 @@ use super::run::{Outcome, Setup, Share};
 const SEEDS: u64 = 3;
 
 /// What shares the link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// Few senders on many kinds of links: alone, several, and beside TCP.
     Dumbbell,
