@@ -576,6 +576,7 @@ mod tests {
             kind: 2,
             state: 3,
             path: PacketPath::Sockets,
+            path_mtu: 3,
             peer_number: 9,
             peer_gid: GID,
             sends: Level::default(),
