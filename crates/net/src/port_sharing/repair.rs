@@ -589,6 +589,33 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_a_member_that_still_gets_a_probe_begin_no_round() {
+        let (path, [mut member, other]) = members(19);
+        let now = Instant::now();
+        let locked = member.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.member_mut(other.block).unwrap().round = !table.round;
+        locked.write(&table).unwrap();
+        drop(locked);
+        member.check_registry(now, other.block).unwrap();
+        assert_eq!(member.registry.round().unwrap(), Some(table.round));
+
+        let locked = member.registry.lock().unwrap();
+        table.member_mut(other.block).unwrap().round = table.round;
+        locked.write(&table).unwrap();
+        member.repair.installed = member.registry.stamp();
+        drop(locked);
+        member.check_registry(now, other.block).unwrap();
+        assert_ne!(
+            member.registry.round().unwrap(),
+            Some(table.round),
+            "its index is recorded and installed, and wrong all the same"
+        );
+        drop((member, other));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
     fn a_member_that_withdraws_releases_its_services() {
         let (path, [mut member, other]) = members(12);
         member.claimant().claim(7).unwrap();
@@ -597,6 +624,8 @@ mod tests {
         member.withdraw();
         other.claimant().claim(7).unwrap();
         assert_eq!(other.others().unwrap(), []);
+        let now = Instant::now();
+        assert!(member.maintain(now) > now, "nothing more to do at once");
         drop((member, other));
         std::fs::remove_dir_all(path).unwrap();
     }

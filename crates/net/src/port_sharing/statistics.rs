@@ -657,6 +657,24 @@ mod tests {
         fs::remove_dir_all(directory.path()).unwrap();
     }
 
+    /// What a reader relies on: a number that is odd while the page is written, and even and new afterwards.
+    #[test]
+    fn each_write_has_the_next_even_number() {
+        let directory = scratch("sequence");
+        let mut page = page_of(&directory, "one", GID);
+        for expected in [2, 4, 6] {
+            write(&mut page, 5);
+            let file = File::open(&page.path).unwrap();
+            assert_eq!(read_word(&file, layout::SEQUENCE).unwrap(), expected);
+        }
+        // A writer that was interrupted has left an odd number.
+        page.words[layout::SEQUENCE] = 7;
+        write(&mut page, 5);
+        assert_eq!(page.words[layout::SEQUENCE], 8);
+        drop(page);
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
     #[test]
     fn a_reader_never_sees_a_half_written_page() {
         let directory = scratch("torn");
