@@ -159,7 +159,7 @@ impl Member {
             process: self.process,
             socket_index: index_known.then_some(index),
             round: table.round,
-            withdrawn: false,
+            withdrawn: self.repair.withdrawn,
         });
         if !index_known {
             return self.start_round(locked, table, index + 1);
@@ -182,6 +182,21 @@ impl Member {
         }
         drop(locked);
         Ok(self.claim_lost_services()?)
+    }
+
+    /// Begins the steering of packets to this member, which has joined with a part of a block. Until now they reached the member
+    /// with the whole block.
+    pub fn begin_service(&mut self) -> Result<(), JoinError> {
+        let locked = self.registry.lock_briefly()?;
+        let mut table = locked.read()?;
+        self.repair.withdrawn = false;
+        // If the registry was removed, this member soon enters again.
+        let Some(entry) = table.member_mut(self.block) else {
+            return Ok(());
+        };
+        entry.withdrawn = false;
+        locked.write(&table)?;
+        self.steer(&table)
     }
 
     /// Stops the steering of packets to this member. Packets that have arrived can still be
