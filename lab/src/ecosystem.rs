@@ -28,10 +28,11 @@ use prerequisites::Supply;
 const DOCUMENT: &str = "docs/ecosystem.md";
 
 /// What the rows of every run need. The first ones are not programs of RDMA.
-const PACKAGES: [Package; 10] = [
+const PACKAGES: [Package; 11] = [
     ("iproute2", "/usr/bin/ip"),
     ("gcc", "/usr/bin/gcc"),
     ("ucx-utils", "/usr/bin/ucx_perftest"),
+    ("libucx-dev", "/usr/include/ucp/api/ucp.h"),
     ("libfabric-bin", "/usr/bin/fi_pingpong"),
     ("openmpi-bin", "/usr/bin/mpirun.openmpi"),
     ("libopenmpi-dev", "/usr/bin/mpicc.openmpi"),

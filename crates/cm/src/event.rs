@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use wire::cm::{RejectReason, ServiceStatus};
-use wire::{Qpn, QueueKey};
+use wire::{PathMtu, Qpn, QueueKey};
 
 use crate::id::Id;
 use crate::qp_attributes::PathAttributes;
@@ -173,6 +173,22 @@ pub struct Unanswered {
     pub id: Id,
     /// How often it was retransmitted.
     pub retransmissions: u8,
+}
+
+/// A connection request whose path MTU was larger than the port allows that received it. It was rejected, and told the
+/// smaller one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MtuLimit {
+    /// Our address.
+    pub local: Option<SocketAddr>,
+    /// The peer's.
+    pub peer: Option<SocketAddr>,
+    /// Whether we sent the request. Then it is sent again with the smaller path MTU.
+    pub is_ours: bool,
+    /// The path MTU of the request.
+    pub requested: PathMtu,
+    /// What the port allows that received it.
+    pub allowed: PathMtu,
 }
 
 /// Why there is no connection.

@@ -125,7 +125,7 @@ pub use config::{Config, IdRange};
 pub use counters::{Counters, PerMessage};
 pub use error::{BindError, CallError, TooManyIds};
 pub use event::{
-    Event, EventKind, Failure, Group, Instruction, PeerParameters, Request, ServiceFound,
+    Event, EventKind, Failure, Group, Instruction, MtuLimit, PeerParameters, Request, ServiceFound,
     Unanswered, Unreachable,
 };
 pub use exchange_state::ExchangeState;

@@ -21,7 +21,7 @@ use wire::{AckTimeout, Psn, Qpn, RnrTimer, mad};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::error::{CallError, TooManyIds};
-use crate::event::{Event, EventKind, Instruction, Unanswered};
+use crate::event::{Event, EventKind, Instruction, MtuLimit, Unanswered};
 use crate::exchange::{Exchange, OutstandingMessage, Peer};
 use crate::exchange_state::ExchangeState;
 use crate::exit_notice::ExitNotice;
@@ -121,6 +121,8 @@ pub struct Manager {
     instructions: VecDeque<Instruction>,
     /// Requests that were retransmitted.
     unanswered: VecDeque<Unanswered>,
+    /// Requests whose path MTU was too large.
+    mtu_limits: VecDeque<MtuLimit>,
     counters: Counters,
     planted: PlantedBug,
 }
@@ -155,6 +157,7 @@ impl Manager {
             events: VecDeque::new(),
             instructions: VecDeque::new(),
             unanswered: VecDeque::new(),
+            mtu_limits: VecDeque::new(),
             counters: Counters::default(),
             planted: PlantedBug::default(),
         }
@@ -456,4 +459,15 @@ impl Manager {
             self.by_local_qpn.remove(&exchange.local_qpn);
         }
     }
+}
+
+/// How many notes for the driver of one kind are kept.
+const MAX_NOTES: usize = 1024;
+
+/// Keeps the newest notes only: nobody may fetch them.
+fn note<T>(notes: &mut VecDeque<T>, new: T) {
+    if notes.len() >= MAX_NOTES {
+        notes.pop_front();
+    }
+    notes.push_back(new);
 }

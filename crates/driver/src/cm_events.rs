@@ -11,7 +11,7 @@ use net::interface::{Interface, InterfaceId};
 use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
-use crate::diagnostics::ConnectionFailure;
+use crate::diagnostics::{ConnectionFailure, Problem};
 use crate::neighbours::Neighbours;
 use crate::rdma_cm::event_queue::{EventQueue, QueuedEvent};
 use crate::sockets::DeviceSockets;
@@ -31,8 +31,8 @@ pub(crate) struct CmEvents {
     subscribers: HashMap<cm::Id, Subscriber>,
     /// The interface of each address.
     interfaces: Vec<(IpAddr, InterfaceId)>,
-    /// Failed connections, to be reported; `None` if explanations are disabled.
-    failures: Option<Vec<ConnectionFailure>>,
+    /// What is to be explained; `None` if explanations are disabled.
+    problems: Option<Vec<Problem>>,
     /// Disconnections that wait until completions before them were polled, and the events behind them
     /// in the same queues, oldest first.
     held: VecDeque<Held>,
@@ -63,7 +63,7 @@ impl CmEvents {
             interfaces: entries
                 .map(|entry| (entry.address, entry.interface.clone()))
                 .collect(),
-            failures: explain.then(Vec::new),
+            problems: explain.then(Vec::new),
             held: VecDeque::new(),
             neighbours: Neighbours::default(),
             ended: Vec::new(),
@@ -115,14 +115,14 @@ impl CmEvents {
         }
     }
 
-    /// Whether there are failed connections to report.
-    pub(crate) fn has_failures(&self) -> bool {
-        self.failures.as_ref().is_some_and(|it| !it.is_empty())
+    /// Whether there is something to explain.
+    pub(crate) fn has_problems(&self) -> bool {
+        self.problems.as_ref().is_some_and(|it| !it.is_empty())
     }
 
-    pub(crate) fn take_failures(&mut self) -> impl Iterator<Item = ConnectionFailure> {
-        let failures = self.failures.as_mut().map(std::mem::take);
-        failures.unwrap_or_default().into_iter()
+    pub(crate) fn take_problems(&mut self) -> Vec<Problem> {
+        let problems = self.problems.as_mut().map(std::mem::take);
+        problems.unwrap_or_default()
     }
 
     /// Ends address resolutions that have waited for a neighbour.
@@ -223,6 +223,11 @@ impl CmEvents {
             host.device_mut().note_connection_event();
             self.deliver(now, host.manager(), event, hold);
         }
+        while let Some(limit) = host.manager().poll_mtu_limit() {
+            if let Some(problems) = &mut self.problems {
+                problems.push(Problem::SmallerMtu(limit));
+            }
+        }
         elsewhere
     }
 
@@ -301,15 +306,15 @@ impl CmEvents {
     }
 
     fn note_failure(&mut self, manager: &Manager, event: &cm::Event) {
-        if let Some(failures) = &mut self.failures
+        if let Some(problems) = &mut self.problems
             && ConnectionFailure::is_failure(&event.kind)
         {
-            failures.push(ConnectionFailure {
+            problems.push(Problem::ConnectionFailure(ConnectionFailure {
                 kind: event.kind.clone(),
                 local: manager.local_address(event.id),
                 peer: manager.peer_address(event.id),
                 is_child: manager.is_child(event.id),
-            });
+            }));
         }
     }
 }
@@ -327,7 +332,7 @@ mod tests {
             mtu: PathMtu::Mtu4096,
             subscribers: HashMap::new(),
             interfaces: Vec::new(),
-            failures: None,
+            problems: None,
             held: VecDeque::new(),
             neighbours: Neighbours::default(),
             ended: Vec::new(),

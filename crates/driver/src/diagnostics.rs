@@ -19,6 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cm::MtuLimit;
 use engine::{Incident, State};
 use errors::{Cause, CodeKind, Entry};
 use net::interface::{Device, GidEntry};
@@ -96,6 +97,8 @@ pub(crate) enum Problem {
     Unanswered(UnansweredRequest),
     /// A peer has answered neither requests nor probes of its port: our address, and the peer's.
     SilentPeer((SocketAddr, SocketAddr)),
+    /// A connection request asked for a larger path MTU than one of the two ports allows.
+    SmallerMtu(MtuLimit),
     /// A connection failed.
     ConnectionFailure(ConnectionFailure),
     /// The C libraries rejected a call.
@@ -218,6 +221,7 @@ impl Reporter {
             }
             Problem::Unanswered(request) => connection::unanswered(self, &request)?,
             Problem::SilentPeer((local, peer)) => connection::silent(local.ip(), peer.ip()),
+            Problem::SmallerMtu(limit) => connection::smaller_mtu(&self.device, &limit),
             Problem::ConnectionFailure(failure) => connection::describe(&self.device, &failure)?,
             Problem::Misuse(queue_pair, misuse) => {
                 rejected_call::misuse(&self.device, queue_pair, &misuse)

@@ -562,6 +562,14 @@ impl DeviceSockets {
         Owner::Elsewhere
     }
 
+    /// Begins the steering of packets to this lane, which has taken over a part of another one's numbers.
+    pub(crate) fn begin_service(&mut self) -> Result<(), OpenError> {
+        self.members
+            .iter_mut()
+            .try_for_each(Member::begin_service)?;
+        Ok(())
+    }
+
     /// Reserves services at the addresses of this device.
     pub(crate) fn services(&self) -> Services {
         let claimants = self.members.iter();

@@ -16,7 +16,7 @@ use statistics::{
     DEVICE_COUNTERS, DeviceCounters, Level, MessageCounter, ObjectCounts, PacketPath,
     QueuePairRecord,
 };
-use wire::Gid;
+use wire::{Gid, PathMtu};
 
 use crate::clock::now;
 use crate::simulation;
@@ -192,6 +192,7 @@ fn record(device: &Device, queue_pair: &QueuePair, sockets: &DeviceSockets) -> Q
         path: peer.map_or(PacketPath::None, |peer| {
             sockets.packet_path(peer.address, peer.queue_pair)
         }),
+        path_mtu: (queue_pair.attributes().path_mtu).map_or(0, PathMtu::code),
         peer_number: peer.map_or(0, |peer| peer.queue_pair.value()),
         peer_gid: peer.map_or([0; 16], |peer| Gid::from(peer.address).bytes()),
         sends: Level {

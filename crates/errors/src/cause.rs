@@ -38,6 +38,9 @@ causes! {
     OTHER_STATE:
         "The queue pair is not in the state in `cur_qp_state`.",
         "Omit `IBV_QP_CUR_STATE`, or call `ibv_query_qp` first: an error may have changed the state.";
+    MTUS_DIFFER:
+        "The interfaces of the two sides have different MTUs.",
+        "Set the same MTU at both (`ip link set dev NAME mtu 9000`): long messages need fewer packets with the larger one.";
     MTU_ABOVE_PORT:
         "The path MTU is larger than the MTU of the interface allows.",
         "Set `path_mtu` to the smaller `active_mtu` of the two sides (`ibv_query_port`, `roci \

@@ -202,4 +202,15 @@ mod tests {
         std::fs::remove_dir_all(path).expect("removed");
         assert_eq!(count, 300);
     }
+
+    /// The program that reads a counter would wait for ever.
+    #[test]
+    fn a_pipe_in_place_of_a_page_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("roci-pipe-{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo").success());
+        let name = Text::new().join(path.as_os_str().as_encoded_bytes());
+        assert!(read_header(name.as_c_str().expect("a path")).is_none());
+        std::fs::remove_file(path).expect("removed");
+    }
 }

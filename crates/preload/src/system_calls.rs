@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int, c_long};
 pub(crate) struct File(c_int);
 
 impl File {
-    /// Opens a file for reading.
+    /// Opens a file for reading. If the user has put a pipe in its place, it is empty.
     pub(crate) fn open(path: &CStr) -> Option<Self> {
         // SAFETY: a text with a zero at its end.
         let opened = unsafe {
@@ -16,7 +16,7 @@ impl File {
                 libc::SYS_openat,
                 libc::AT_FDCWD,
                 path.as_ptr(),
-                libc::O_RDONLY | libc::O_CLOEXEC,
+                libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK,
             )
         };
         Self::new(opened)

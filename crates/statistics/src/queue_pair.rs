@@ -93,6 +93,8 @@ pub struct QueuePairRecord {
     pub state: u8,
     /// The path of its packets.
     pub path: PacketPath,
+    /// The path MTU, as `ibv_mtu` numbers it; 0 if it has none yet, or an older library wrote the record.
+    pub path_mtu: u8,
     /// The number of its peer; 0 if it has none.
     pub peer_number: u32,
     /// The GID of its peer; zero if it has none.
@@ -121,7 +123,8 @@ impl QueuePairRecord {
     pub fn words(&self) -> [u64; RECORD_WORDS] {
         let mut words = [0; RECORD_WORDS];
         words[0] = u64::from(self.number);
-        words[1] = u64::from(self.kind) | u64::from(self.state) << 8 | (self.path as u64) << 16;
+        let described = [self.kind, self.state, self.path as u8, self.path_mtu];
+        words[1] = u64::from(u32::from_le_bytes(described));
         words[2] = u64::from(self.peer_number);
         words[3..5].copy_from_slice(&crate::layout::gid_words(self.peer_gid));
         words[5] = self.sends.word();
@@ -137,7 +140,7 @@ impl QueuePairRecord {
 
     /// The record from its words.
     fn from_words(words: &[u64; RECORD_WORDS]) -> Self {
-        let [kind, state, path, ..] = words[1].to_le_bytes();
+        let [kind, state, path, path_mtu, ..] = words[1].to_le_bytes();
         let mut counters = [0; QUEUE_PAIR_COUNTERS.len()];
         counters.copy_from_slice(&words[COUNTERS..LEVELS]);
         Self {
@@ -147,6 +150,7 @@ impl QueuePairRecord {
             path: *PacketPath::ALL
                 .get(usize::from(path))
                 .unwrap_or(&PacketPath::None),
+            path_mtu,
             peer_number: words[2] as u32,
             peer_gid: crate::layout::gid_bytes([words[3], words[4]]),
             sends: Level::from_word(words[5]),
@@ -192,6 +196,7 @@ mod tests {
             kind: 2,
             state: 3,
             path: PacketPath::SharedMemory,
+            path_mtu: 5,
             peer_number: 0x65_4321,
             peer_gid: *b"0123456789abcdef",
             sends: level(7),

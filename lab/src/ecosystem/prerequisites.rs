@@ -26,6 +26,10 @@ pub(super) const GLOO_PROGRAM: &str = "gloo_allreduce";
 const SHMEM: &str = "shmem.c";
 pub(super) const SHMEM_PROGRAM: &str = "shmem.openmpi";
 
+/// Our program for UCX in its wake-up mode.
+const WAKE_UP: &str = "ucp_wakeup.c";
+pub(super) const WAKE_UP_PROGRAM: &str = "ucp_wakeup";
+
 /// A run that can't be tried here, and why.
 pub(super) struct LeftOut {
     pub(super) entry: Entry,
@@ -88,6 +92,9 @@ impl Supply {
             Origin::Debian(_) if entry.row.program == SHMEM_PROGRAM => {
                 compile_shmem(root, &self.directory)
             }
+            Origin::Debian(_) if entry.row.program == WAKE_UP_PROGRAM => {
+                compile_wake_up(root, &self.directory)
+            }
             Origin::Debian(_) => Ok(()),
             Origin::Crate(it) => install_examples(root, it),
             Origin::Python(environment) => environment.prepare(&self.directory.join("python")),
@@ -129,6 +136,11 @@ fn compile_gloo(root: &Path, directory: &Path) -> Result<(), String> {
 
 fn compile_shmem(root: &Path, directory: &Path) -> Result<(), String> {
     compile(root, "oshcc", SHMEM, &directory.join(SHMEM_PROGRAM), &[])
+}
+
+fn compile_wake_up(root: &Path, directory: &Path) -> Result<(), String> {
+    let output = directory.join(WAKE_UP_PROGRAM);
+    compile(root, "gcc", WAKE_UP, &output, &["-lucp", "-lucs"])
 }
 
 fn compile(

@@ -38,6 +38,7 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("mckey", &["never-polled", "shared-target"]),
     ("rstream", &["never-polled"]),
     ("riostream", &["never-polled"]),
+    ("ucp_", OF_UCX),
     ("ucx_", OF_UCX),
     ("ucx_perftest", &["buffer-changed"]),
     ("NIXL", OF_UCX),

@@ -97,6 +97,7 @@ impl Connection {
         let driver = driver.for_completion_queue(None);
         let notifier = Arc::new(Notifier::new()?);
         let made = Resources::make(&driver, &sizes)?;
+        let driver = made.driver;
         driver.set_notifier(made.completions, &notifier, 0);
         let half = sizes.receive_buffer / 2;
         let connection = Self {

@@ -44,7 +44,7 @@ impl DatagramQueuePair {
         let notifier = Arc::new(Notifier::new()?);
         let buffer = Buffer::try_zeroed(RECEIVES as usize * SLOT_SIZE).ok_or(Errno::NO_MEMORY)?;
         let made = make(&driver, &buffer)?;
-        let (domain, completions, number, registration) = made;
+        let (driver, domain, completions, number, registration) = made;
         driver.set_notifier(completions, &notifier, 0);
         let steps = [
             cm_id.init_attributes()?,
@@ -146,14 +146,20 @@ impl DatagramQueuePair {
 /// The work request id of every send; that of a receive is its slot.
 const SENT: u64 = u64::MAX;
 
-type Made = (Id<ProtectionDomain>, Id<CompletionQueue>, Qpn, Registration);
+type Made = (
+    Arc<Driver>,
+    Id<ProtectionDomain>,
+    Id<CompletionQueue>,
+    Qpn,
+    Registration,
+);
 
-fn make(driver: &Driver, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
+fn make(driver: &Arc<Driver>, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
     let (domain, completions) = driver.call_without_transmit(|device| {
         let domain = device.allocate_domain()?;
         Ok::<_, Errno>((domain, device.create_completion_queue(RECEIVES + SENDS)?))
     })?;
-    let number = driver.create_queue_pair(QueuePairInit {
+    let (driver, number) = driver.create_queue_pair(QueuePairInit {
         max_sends: SENDS,
         max_receives: RECEIVES,
         max_inline: MAX_MESSAGE as u32,
@@ -164,7 +170,7 @@ fn make(driver: &Driver, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
     let registered = driver.call_without_transmit(|device| {
         device.register(domain, Arc::clone(buffer), address, Access::LOCAL_WRITE)
     })?;
-    Ok((domain, completions, number, registered))
+    Ok((driver, domain, completions, number, registered))
 }
 
 impl Drop for DatagramQueuePair {

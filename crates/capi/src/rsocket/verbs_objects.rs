@@ -42,6 +42,7 @@ impl Region {
 
 /// The verbs objects of a connection.
 pub(super) struct Resources {
+    pub(super) driver: Arc<Driver>,
     pub(super) domain: Id<ProtectionDomain>,
     pub(super) completions: Id<CompletionQueue>,
     pub(super) number: Qpn,
@@ -51,7 +52,7 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    pub(super) fn make(driver: &Driver, sizes: &Sizes) -> Result<Self, Errno> {
+    pub(super) fn make(driver: &Arc<Driver>, sizes: &Sizes) -> Result<Self, Errno> {
         let described = TARGETS * Target::SIZE + usize::from(sizes.mappings) * Mapping::SIZE;
         let buffer = |length| Buffer::try_zeroed(length).ok_or(Errno::NO_MEMORY);
         let send = buffer(sizes.send_buffer as usize)?;
@@ -62,7 +63,7 @@ impl Resources {
             let domain = device.allocate_domain()?;
             Ok::<_, Errno>((domain, device.create_completion_queue(capacity)?))
         })?;
-        let number = driver.create_queue_pair(QueuePairInit {
+        let (driver, number) = driver.create_queue_pair(QueuePairInit {
             max_sends: sizes.send_queue.into(),
             max_receives: sizes.receive_queue.into(),
             max_inline: u32::from(sizes.inline).max(Mapping::SIZE as u32),
@@ -80,13 +81,19 @@ impl Resources {
                 registration,
             })
         };
+        let (send, receive, descriptions) = (
+            region(send, Access::LOCAL_WRITE)?,
+            region(receive, written)?,
+            region(descriptions, written)?,
+        );
         Ok(Self {
+            driver,
             domain,
             completions,
             number,
-            send: region(send, Access::LOCAL_WRITE)?,
-            receive: region(receive, written)?,
-            descriptions: region(descriptions, written)?,
+            send,
+            receive,
+            descriptions,
         })
     }
 }

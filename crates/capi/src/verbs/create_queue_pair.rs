@@ -136,7 +136,7 @@ fn create<'a>(
         _ => Arc::clone(&context.driver),
     };
     let created = driver.create_queue_pair(engine_init);
-    let number = created.inspect_err(|_| {
+    let (driver, number) = created.inspect_err(|_| {
         if let Some(target_resources) = &target_resources {
             target_resources.end(context);
         }

@@ -65,6 +65,8 @@ pub(super) struct OpenQueuePair {
     /// The way of its packets: `sockets`, `memory` (shared with the peer's process), `device` (the same one) or
     /// `none`.
     pub(super) path: &'static str,
+    /// The path MTU in bytes, as both sides agreed on it; `None` if there is no peer yet.
+    pub(super) path_mtu: Option<u32>,
     /// Send requests that are not completed.
     pub(super) send_queue: Level,
     /// Receives that are posted and not used.
@@ -285,6 +287,7 @@ impl OpenQueuePair {
                 number: record.peer_number,
             }),
             path: record.path.name(),
+            path_mtu: path_mtu(record.path_mtu),
             send_queue: record.sends.into(),
             receive_queue: record.receives.into(),
             window: record.window.into(),
@@ -311,6 +314,17 @@ impl OpenQueuePair {
         let peer = peer.map(|peer| format!("{} {:#08x}", peer.address, peer.number));
         peer.unwrap_or_else(|| "-".to_owned())
     }
+
+    /// The path MTU.
+    pub(super) fn mtu_text(&self) -> String {
+        let mtu = self.path_mtu.map(|it| it.to_string());
+        mtu.unwrap_or_else(|| "-".to_owned())
+    }
+}
+
+/// The bytes of an `ibv_mtu`.
+fn path_mtu(code: u8) -> Option<u32> {
+    (1..=5).contains(&code).then(|| 128 << code)
 }
 
 fn sum(counters: &BTreeMap<&str, u64>, names: &[&str]) -> u64 {
@@ -397,6 +411,7 @@ pub(super) mod tests {
             state: "RTS",
             peer: None,
             path: "sockets",
+            path_mtu: Some(1024),
             send_queue: level,
             receive_queue: level,
             window: level,

@@ -17,7 +17,7 @@ use crate::output::{print, print_line, remark};
 Shows the devices that running processes of this user have open, with their queue pairs. Each process
 publishes its counters every few milliseconds in its runtime directory. The process itself does not notice, and need
 not run under `roci run`. LANE is which engine of the device runs a queue pair: a program with several threads
-may have several, each with its own lock and sockets.
+may have several, each with its own lock and sockets. MTU is the path MTU that both sides agreed on.
 
 --json and --prometheus also show how many protection domains, completion queues, memory regions, shared receive queues
 and rdma_cm ids each process has. Under `roci run` and `roci env`, `rdma resource` shows their sums for each device.

@@ -55,21 +55,40 @@ fn on_two_machines(name: &str, script: &str) -> Option<String> {
     Some(said)
 }
 
-/// Messages of several packets, in both directions, from the side with the larger MTU and from the other.
+/// Messages of several packets, in both directions, from the side with the larger MTU and from the other. Each side says
+/// which path MTU was agreed, if its user asks.
 #[test]
 fn interfaces_with_different_mtus_connect() {
     let script = "
 there ip link set other mtu 1500
 ip link set veth mtu 9000
-there $roci ping -s -a 10.99.1.2 -C 4 -S 60000 > /dev/null &
-repeat $roci ping -c -a 10.99.1.2 -C 4 -S 60000 > /dev/null
+export ROCI_EXPLAIN=1
+there $roci ping -s -a 10.99.1.2 -C 4 -S 60000 > /dev/null 2> server &
+repeat $roci ping -c -a 10.99.1.2 -C 4 -S 60000 > /dev/null 2> client
 wait $!
+cat client server
+nsenter --net --target $machine $roci ping -s -P -a 10.99.1.2 > /dev/null 2>&1 &
+server=$!
+repeat $roci ping -c -a 10.99.1.2 -C 1 > /dev/null 2>&1
+$roci ping -c -a 10.99.1.2 > /dev/null &
+client=$!
+shows() { \"$@\" stat --json | grep -q 'path_mtu.:1024'; }
+repeat shows $roci
+repeat shows there $roci
+kill $client $server
+unset ROCI_EXPLAIN
 $roci ping -s -a 10.99.1.1 -C 4 -S 60000 > /dev/null &
 repeat there $roci ping -c -a 10.99.1.1 -C 4 -S 60000 > /dev/null
 wait $!
 echo connected";
     if let Some(said) = on_two_machines("mtus", script) {
-        assert_eq!(said, "connected\n");
+        let client = "to 10.99.1.2:7174 uses a path MTU of 1024, not 4096";
+        let server =
+            "of 10.99.1.1 at 10.99.1.2:7174 asks for a path MTU of 4096, but this port allows 1024";
+        for (side, text) in [("client", client), ("server", server)] {
+            assert_eq!(said.matches(text).count(), 1, "{side}: {said}");
+        }
+        assert!(said.ends_with("connected\n"), "{said}");
     }
 }
 

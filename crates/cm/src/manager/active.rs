@@ -10,11 +10,11 @@ use wire::{AckTimeout, Gid, PathMtu, Qpn};
 
 use crate::config::Config;
 use crate::error::CallError;
-use crate::event::{EventKind, Failure, Instruction, PeerParameters};
+use crate::event::{EventKind, Failure, Instruction, MtuLimit, PeerParameters};
 use crate::exchange::{self, Exchange, Peer};
 use crate::exchange_state::ExchangeState;
 use crate::id::{Id, IdEntry, ResolvedRoute, State};
-use crate::manager::{Addresses, Manager};
+use crate::manager::{Addresses, Manager, note};
 use crate::parameters::{Parameters, private_data};
 use crate::planted_bug::Bug;
 use crate::service_type::ServiceType;
@@ -178,10 +178,27 @@ impl Manager {
     /// The peer's port has a smaller MTU: sends the request again with that one. Returns whether we do. Linux leaves this to
     /// the application.
     pub(super) fn retry_smaller_mtu(&mut self, now: Instant, id: Id, reject: &Reject) -> bool {
-        match reject.acceptable_mtu() {
-            Some(mtu) if mtu < self.exchange(id).mtu => self.repeat_request(id, now, mtu),
-            _ => false,
+        let requested = self.exchange(id).mtu;
+        let Some(allowed) = reject.acceptable_mtu().filter(|it| *it < requested) else {
+            return false;
+        };
+        let repeats = self.repeat_request(id, now, allowed);
+        if repeats {
+            let limit = MtuLimit {
+                local: self.local_address(id),
+                peer: self.peer_address(id),
+                is_ours: true,
+                requested,
+                allowed,
+            };
+            note(&mut self.mtu_limits, limit);
         }
+        repeats
+    }
+
+    /// The next request that was rejected because of its path MTU, and told a smaller one.
+    pub fn poll_mtu_limit(&mut self) -> Option<MtuLimit> {
+        self.mtu_limits.pop_front()
     }
 
     /// Sends a request that was rejected once more, with another communication id. Returns false if none is pending.

@@ -10,11 +10,11 @@ use wire::cm::{
 use wire::{Gid, PathMtu, Qpn};
 
 use crate::error::CallError;
-use crate::event::{EventKind, PeerParameters, Request};
+use crate::event::{EventKind, MtuLimit, PeerParameters, Request};
 use crate::exchange::{self, Exchange};
 use crate::exchange_state::ExchangeState;
 use crate::id::{Id, State};
-use crate::manager::{Addresses, Manager};
+use crate::manager::{Addresses, Manager, note};
 use crate::parameters::{Parameters, private_data};
 use crate::planted_bug::Bug;
 use crate::retained_state::{PeerRequest, Source};
@@ -292,6 +292,16 @@ impl Manager {
                 self.reject_stale(now, addresses, transaction, stale, reject);
             }
             NotAdmitted::Reject(reason @ RejectReason::InvalidPathMtu) => {
+                if let Some(requested) = request.path_mtu {
+                    let limit = MtuLimit {
+                        local: Some((peer.source, request.service_id.value() as u16).into()),
+                        peer: Some((peer.destination, 0).into()),
+                        is_ours: false,
+                        requested,
+                        allowed: max_mtu,
+                    };
+                    note(&mut self.mtu_limits, limit);
+                }
                 self.send_to(
                     peer,
                     transaction,

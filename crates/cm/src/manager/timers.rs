@@ -7,12 +7,9 @@ use wire::cm::{Reject, RejectReason, RejectedMessage, ServiceReply, ServiceStatu
 use crate::event::{EventKind, Failure, Unanswered, Unreachable};
 use crate::exchange_state::ExchangeState;
 use crate::id::{Id, State};
-use crate::manager::{Addresses, Manager};
+use crate::manager::{Addresses, Manager, note};
 use crate::planted_bug::Bug;
 use crate::retained_state::TimeWait;
-
-/// How many requests without a response are kept.
-const MAX_UNANSWERED: usize = 1024;
 
 impl Manager {
     /// When to call [`handle_timeout`](Self::handle_timeout).
@@ -85,23 +82,16 @@ impl Manager {
             phase,
             ExchangeState::RequestSent | ExchangeState::ServiceRequestSent
         ) {
-            self.note_unanswered(Unanswered {
+            let unanswered = Unanswered {
                 id,
                 retransmissions,
-            });
+            };
+            note(&mut self.unanswered, unanswered);
         }
         self.counters.retransmitted.count_attribute(attribute);
         self.counters.sent.count_attribute(attribute);
         self.enqueue(peer, &datagram);
         self.set_timer(id, again);
-    }
-
-    /// Keeps the newest only: nobody may fetch them.
-    fn note_unanswered(&mut self, request: Unanswered) {
-        if self.unanswered.len() >= MAX_UNANSWERED {
-            self.unanswered.pop_front();
-        }
-        self.unanswered.push_back(request);
     }
 
     /// The next request that was retransmitted, because no response came. It may still succeed.

@@ -425,9 +425,16 @@ fn request_with_a_larger_mtu_than_the_peers_is_sent_again_with_the_peers() {
     assert_eq!(same, request, "nothing else changes");
     assert_eq!(again.path_mtu, Some(PathMtu::Mtu512));
     conversation.no_events();
+    let limit = conversation.manager.poll_mtu_limit();
+    let limit = limit.expect("something to explain");
+    assert!(limit.is_ours);
+    assert_eq!(limit.peer, conversation.manager.peer_address(id));
+    assert_eq!(Some(limit.requested), request.path_mtu);
+    assert_eq!(limit.allowed, PathMtu::Mtu512);
     // The reject of a copy of the first request.
     conversation.peer_sends(20, too_large(&request, PathMtu::Mtu256));
     conversation.peer_receives_nothing(20);
+    assert_eq!(conversation.manager.poll_mtu_limit(), None);
     conversation.peer_sends(30, reply_to(&again));
     let response = conversation.one_event();
     assert!(matches!(response, EventKind::ConnectResponse(_)));

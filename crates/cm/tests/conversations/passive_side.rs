@@ -375,9 +375,17 @@ fn request_with_a_larger_mtu_than_the_ports_is_rejected_and_told_the_ports() {
     assert_eq!(reject.reason, RejectReason::InvalidPathMtu);
     assert_eq!(reject.acceptable_mtu(), Some(PathMtu::Mtu1024));
     conversation.no_events();
+    let limit = conversation.manager.poll_mtu_limit();
+    let limit = limit.expect("something to explain");
+    assert!(!limit.is_ours);
+    assert_eq!(
+        (limit.requested, limit.allowed),
+        (PathMtu::Mtu4096, PathMtu::Mtu1024)
+    );
     large.path_mtu = Some(PathMtu::Mtu1024);
     conversation.peer_sends(1, large);
     conversation.child_id();
+    assert_eq!(conversation.manager.poll_mtu_limit(), None);
 }
 
 #[test]

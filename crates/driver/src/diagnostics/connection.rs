@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use cm::{EventKind, Failure, Unreachable};
+use cm::{EventKind, Failure, MtuLimit, Unreachable};
 use errors::{Cause, CodeKind, cause};
 use net::interface::Device;
 use wire::ROCE_PORT;
@@ -77,6 +77,28 @@ pub(super) fn silent(local: IpAddr, peer: IpAddr) -> Diagnostic {
          time out. `roci doctor` checks this machine, and `roci run --explain` says more."
     );
     Diagnostic::new("silent peers".to_owned(), what, &cause::PEER_SILENT).ordinary()
+}
+
+/// A connection request was rejected, because its path MTU is larger than the port of the peer or ours allows.
+pub(super) fn smaller_mtu(device: &Device, limit: &MtuLimit) -> Diagnostic {
+    let (requested, allowed) = (limit.requested.bytes(), limit.allowed.bytes());
+    if limit.is_ours {
+        let about = name(device, limit.local, limit.peer);
+        let what = format!(
+            "{about} uses a path MTU of {allowed}, not {requested}: the peer's port allows no more."
+        );
+        return Diagnostic::new(about, what, &cause::MTUS_DIFFER);
+    }
+    let at = limit.local.map_or(String::new(), |it| format!(" at {it}"));
+    let from = limit
+        .peer
+        .map_or("a peer".to_owned(), |it| it.ip().to_string());
+    let about = format!("Connection requests{at}");
+    let what = format!(
+        "The connection request of {from}{at} asks for a path MTU of {requested}, but this port allows {allowed}. It was \
+         rejected with that number; clients of this library repeat it with {allowed}, others may give up."
+    );
+    Diagnostic::new(about, what, &cause::MTUS_DIFFER)
 }
 
 pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {

@@ -38,7 +38,7 @@ impl End {
             (device.allocate_domain().expect("room"), completions)
         });
         let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
-        let number = driver.create_queue_pair(init).expect("room");
+        let (driver, number) = driver.create_queue_pair(init).expect("room");
         Self {
             driver,
             completions,

@@ -252,8 +252,23 @@ impl Driver {
         self.channel.get().and_then(Weak::upgrade)
     }
 
-    /// Creates a queue pair, with a number of its group.
-    pub fn create_queue_pair(&self, init: QueuePairInit) -> Result<Qpn, ObjectError> {
+    /// Creates a queue pair, with a number of its group, and returns the handle that serves it: this one, or one of the first lane
+    /// if this group has a lane of its own and has used up its numbers.
+    pub fn create_queue_pair(
+        self: &Arc<Self>,
+        init: QueuePairInit,
+    ) -> Result<(Arc<Self>, Qpn), ObjectError> {
+        match self.create_in_group(init) {
+            Err(ObjectError::Exhausted) if self.lane_number() > 0 => {
+                let first = self.for_completion_queue(Some(0));
+                let number = first.create_in_group(init)?;
+                Ok((first, number))
+            }
+            created => Ok((Arc::clone(self), created?)),
+        }
+    }
+
+    fn create_in_group(&self, init: QueuePairInit) -> Result<Qpn, ObjectError> {
         if self.group.get().is_none() {
             self.enter_group(self.opened.groups.choose());
         }
@@ -389,12 +404,12 @@ impl Opened {
         };
         let siblings = Arc::clone(&self.lane.siblings);
         let lane = Driver::create_lane(&self.device, &self.options, Some(&first), siblings)?;
-        // Packets of the group arrive at the new lane already. Nobody receives them until its queue pairs are there.
         let unused = lane.step(|state| {
             let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
             let mut thread = Some(thread);
             self.lane.step(|before| {
-                if can_give(before) {
+                // Packets that are steered to the new lane from here on wait in its sockets until this step has ended.
+                if can_give(before) && state.begin_service().is_ok() {
                     state.adopt(before.give(part, &group.channels()));
                     self.lane.siblings.add(&lane);
                     let own = thread.take().map(|thread| OwnLane {
@@ -445,6 +460,7 @@ mod tests {
         let siblings = Arc::clone(&first.lane().siblings);
         let lane = Driver::create_lane(first.device(), &options, Some(&taken), siblings);
         let lane = lane.expect("room");
+        lane.step(LaneState::begin_service).expect("room");
         let lane = Driver::over(lane, first.device().clone(), &options, None);
         End::of(Arc::new(lane))
     }
@@ -529,6 +545,35 @@ mod tests {
         assert!(groups[group].take_request());
         let _ = first.opened.move_to_own_lane(group);
         handle
+    }
+
+    #[test]
+    fn a_group_whose_numbers_are_used_up_gets_queue_pairs_in_the_first_lane() {
+        let options = OpenOptions {
+            lanes: MAX_LANES,
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.33", &options).expect("a loopback address");
+        let moved = in_own_lane(&first, 1);
+        let peer = End::open("127.58.93.34");
+        let part = first.opened.groups.groups[1].part.expect("many groups");
+        let beyond = loop {
+            let end = End::of(Arc::clone(&moved));
+            assert_eq!(end.driver.lane_number() == 1, part.contains(end.number));
+            if !part.contains(end.number) {
+                break end;
+            }
+        };
+        assert_eq!(beyond.driver.lane_number(), 0);
+        beyond.connect(&peer);
+        peer.connect(&beyond);
+        peer.send_to(&beyond);
+        let queue = moved.polled_queue(beyond.completions).expect("it exists");
+        let deadline = now() + TIMEOUT;
+        while moved.poll(&queue).is_none() {
+            assert!(now() < deadline, "it does not arrive");
+            std::thread::yield_now();
+        }
     }
 
     #[test]

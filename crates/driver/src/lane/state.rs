@@ -261,6 +261,11 @@ impl LaneState {
         self.device_mut().give(numbers_of(part))
     }
 
+    /// See [`DeviceSockets::begin_service`].
+    pub(crate) fn begin_service(&mut self) -> Result<(), OpenError> {
+        self.sockets.begin_service()
+    }
+
     /// Takes over queue pairs of another lane.
     pub(crate) fn adopt(&mut self, moving: MovingQueuePairs) {
         self.note_call();

@@ -79,7 +79,7 @@ super::table! {
         [NOT_HERE];
     26 "IB_CM_REJ_INVALID_MTU" ("RejectReason::InvalidPathMtu")
         "The peer does not support the path MTU of the request."
-        [MTU_ABOVE_PORT];
+        [MTUS_DIFFER];
     27 "IB_CM_REJ_INSUFFICIENT_RESP_RESOURCES" ("RejectReason::InsufficientResponderResources")
         "The peer does not support this many concurrent READs and atomics."
         [TOO_MANY_READS];

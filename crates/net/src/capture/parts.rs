@@ -63,10 +63,7 @@ fn end_own() {
 
 /// All files of this run whose names can come from this one.
 fn parts(name: &Path) -> Vec<PathBuf> {
-    let directory = match name.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let directory = directory_of(name);
     let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().as_bytes().to_vec();
     let stem = text(name.file_stem());
     // What follows stands for the process.
@@ -81,4 +78,23 @@ fn parts(name: &Path) -> Vec<PathBuf> {
         .collect();
     parts.sort();
     parts
+}
+
+fn directory_of(name: &Path) -> &Path {
+    match name.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_directory_is_in_the_current_one() {
+        assert_eq!(directory_of(Path::new("capture.pcapng")), Path::new("."));
+        assert_eq!(directory_of(Path::new("/tmp/a")), Path::new("/tmp"));
+        assert_eq!(directory_of(Path::new("here/a")), Path::new("here"));
+    }
 }

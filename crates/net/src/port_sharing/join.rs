@@ -88,7 +88,7 @@ impl Member {
             sender,
             mailbox,
             outbox: Outbox::default(),
-            repair: RepairState::new(),
+            repair: RepairState::new(matches!(wanted, Wanted::Part(_))),
             counters: Counters::default(),
             shortcuts: None,
             exits: None,
@@ -371,6 +371,13 @@ mod tests {
         let block = whole.block().part(3, 14).unwrap();
         let join = |block| Member::join_as(&directory, address, Wanted::Part(block));
         let mut part = join(block).unwrap();
+        send(&mut sender, &part);
+        assert_eq!(
+            (received(&mut part), received(&mut whole)),
+            (0, 1),
+            "its queue pairs are not there yet"
+        );
+        part.begin_service().unwrap();
         for taken in [block, block.part(0, 12).unwrap(), whole.block()] {
             join(taken).unwrap_err();
         }

@@ -46,7 +46,8 @@ pub fn join_all_in(
     Err(JoinError::BlockTaken)
 }
 
-/// Joins the members of each of the addresses with a part of the block that another member of this process has there.
+/// Joins the members of each of the addresses with a part of the block that another member of this process has there. Packets
+/// reach that one until [`Member::begin_service`].
 pub fn join_part(addresses: &[IpAddr], part: NumberBlock) -> Result<Vec<Member>, JoinError> {
     let directory = RuntimeDirectory::of_user()?;
     let join = |address: &IpAddr| Member::join_as(&directory, *address, Wanted::Part(part));

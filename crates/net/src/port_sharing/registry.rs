@@ -334,6 +334,7 @@ pub(super) fn namespace(kind: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::process::Command;
 
     use super::*;
     use crate::port_sharing::RuntimeDirectory;
@@ -357,6 +358,31 @@ mod tests {
         let locked = registry.lock().unwrap();
         locked.write(&locked.read().unwrap()).unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
+        assert!(registry.path.is_file());
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    /// An `open` that waits for the other end of a pipe would never return.
+    #[test]
+    fn pipes_in_place_of_the_registry_and_its_neighbours_are_not_waited_for() {
+        let directory = scratch("pipes");
+        let registry = Registry::new(directory.path(), "127.58.8.10".parse().unwrap());
+        let registry = Arc::new(registry);
+        let pipes = [
+            registry.path.clone(),
+            registry.beside("new"),
+            registry.beside("lock"),
+        ];
+        let made = Command::new("mkfifo").args(&pipes).status();
+        assert!(made.unwrap().success());
+        let table = Table {
+            round: 7,
+            ..Table::EMPTY
+        };
+        assert_eq!(registry.read().unwrap(), Table::EMPTY);
+        let locked = registry.lock().unwrap();
+        locked.write(&table).unwrap();
+        assert_eq!(locked.read().unwrap(), table);
         assert!(registry.path.is_file());
         fs::remove_dir_all(directory.path()).unwrap();
     }

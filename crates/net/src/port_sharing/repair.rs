@@ -159,7 +159,7 @@ impl Member {
             process: self.process,
             socket_index: index_known.then_some(index),
             round: table.round,
-            withdrawn: false,
+            withdrawn: self.repair.withdrawn,
         });
         if !index_known {
             return self.start_round(locked, table, index + 1);
@@ -182,6 +182,21 @@ impl Member {
         }
         drop(locked);
         Ok(self.claim_lost_services()?)
+    }
+
+    /// Begins the steering of packets to this member, which has joined with a part of a block. Until now they reached the member
+    /// with the whole block.
+    pub fn begin_service(&mut self) -> Result<(), JoinError> {
+        let locked = self.registry.lock_briefly()?;
+        let mut table = locked.read()?;
+        self.repair.withdrawn = false;
+        // If the registry was removed, this member soon enters again.
+        let Some(entry) = table.member_mut(self.block) else {
+            return Ok(());
+        };
+        entry.withdrawn = false;
+        locked.write(&table)?;
+        self.steer(&table)
     }
 
     /// Stops the steering of packets to this member. Packets that have arrived can still be
@@ -589,6 +604,33 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_a_member_that_still_gets_a_probe_begin_no_round() {
+        let (path, [mut member, other]) = members(19);
+        let now = Instant::now();
+        let locked = member.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.member_mut(other.block).unwrap().round = !table.round;
+        locked.write(&table).unwrap();
+        drop(locked);
+        member.check_registry(now, other.block).unwrap();
+        assert_eq!(member.registry.round().unwrap(), Some(table.round));
+
+        let locked = member.registry.lock().unwrap();
+        table.member_mut(other.block).unwrap().round = table.round;
+        locked.write(&table).unwrap();
+        member.repair.installed = member.registry.stamp();
+        drop(locked);
+        member.check_registry(now, other.block).unwrap();
+        assert_ne!(
+            member.registry.round().unwrap(),
+            Some(table.round),
+            "its index is recorded and installed, and wrong all the same"
+        );
+        drop((member, other));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
     fn a_member_that_withdraws_releases_its_services() {
         let (path, [mut member, other]) = members(12);
         member.claimant().claim(7).unwrap();
@@ -597,6 +639,8 @@ mod tests {
         member.withdraw();
         other.claimant().claim(7).unwrap();
         assert_eq!(other.others().unwrap(), []);
+        let now = Instant::now();
+        assert!(member.maintain(now) > now, "nothing more to do at once");
         drop((member, other));
         std::fs::remove_dir_all(path).unwrap();
     }

@@ -39,12 +39,13 @@ pub(super) struct RepairState {
     pub(super) due: Option<Instant>,
     /// How many such checks were made.
     pub(super) checks: usize,
-    /// Whether this member is leaving. The other members maintain the group then.
+    /// Whether no packets are steered to this member, because it is leaving, or its queue pairs are not there yet. The other
+    /// members maintain the group then.
     pub(super) withdrawn: bool,
 }
 
 impl RepairState {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(withdrawn: bool) -> Self {
         Self {
             round: 0,
             socket_index: None,
@@ -58,7 +59,7 @@ impl RepairState {
             next_stray_check: None,
             due: None,
             checks: 0,
-            withdrawn: false,
+            withdrawn,
         }
     }
 
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_lowest_index_of_a_round_counts() {
-        let mut repair = RepairState::new();
+        let mut repair = RepairState::new(false);
         repair.expect(7);
         assert!(repair.note(5));
         assert!(!repair.note(5) && !repair.note(6));
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_missing_probe_is_waited_for_longer_each_time() {
-        let mut repair = RepairState::new();
+        let mut repair = RepairState::new(false);
         let begin = Instant::now();
         let mut now = begin;
         assert!(!repair.probe_timed_out(now, 0));

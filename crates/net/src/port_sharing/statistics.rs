@@ -576,6 +576,7 @@ mod tests {
             kind: 2,
             state: 3,
             path: PacketPath::Sockets,
+            path_mtu: 3,
             peer_number: 9,
             peer_gid: GID,
             sends: Level::default(),
@@ -652,6 +653,24 @@ mod tests {
         write(&mut page, 5);
         assert!(statistics_in(&directory).is_empty());
         assert_eq!(total(&directory), 0);
+        drop(page);
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    /// What a reader relies on: a number that is odd while the page is written, and even and new afterwards.
+    #[test]
+    fn each_write_has_the_next_even_number() {
+        let directory = scratch("sequence");
+        let mut page = page_of(&directory, "one", GID);
+        for expected in [2, 4, 6] {
+            write(&mut page, 5);
+            let file = File::open(&page.path).unwrap();
+            assert_eq!(read_word(&file, layout::SEQUENCE).unwrap(), expected);
+        }
+        // A writer that was interrupted has left an odd number.
+        page.words[layout::SEQUENCE] = 7;
+        write(&mut page, 5);
+        assert_eq!(page.words[layout::SEQUENCE], 8);
         drop(page);
         fs::remove_dir_all(directory.path()).unwrap();
     }

@@ -249,7 +249,7 @@ impl QueuePairBuilder {
             max_inline: self.sizes.inline.unwrap_or(DEFAULT_INLINE),
             ..QueuePairInit::new(self.kind, domain, id(&self.completions)?)
         };
-        let number = driver.create_queue_pair(init)?;
+        let (driver, number) = driver.create_queue_pair(init)?;
         Ok(Object::Software { driver, number })
     }
 

@@ -2,10 +2,12 @@
 
 use super::super::entry::Field::Mpi;
 use super::super::entry::{Effort, Entry, Origin};
+use super::super::prerequisites::WAKE_UP_PROGRAM;
 use crate::programs::list::{Ready, Row, ends};
 
 /// Where they wait for their clients.
 const UCX_PORT: u16 = 13337;
+const WAKE_UP_PORT: u16 = 13338;
 const FABRIC_PORT: u16 = 47592;
 
 pub(super) fn entries() -> Vec<Entry> {
@@ -49,7 +51,27 @@ fn ucx() -> Vec<Entry> {
             ..Entry::new(Mpi, PACKAGE, row).checks(CHECKS)
         });
     }
+    entries.extend(wake_up());
     entries
+}
+
+/// A program of ours on the library alone, whose ends sleep in `poll` between any two messages.
+fn wake_up() -> [Entry; 2] {
+    const PACKAGE: Origin = Origin::Debian("libucx0");
+    const CHECKS: &str = "a program of ours, whose ends sleep in `poll` until UCP's worker has an event: 500 messages of 64 bytes \
+                          and 70 KB, every byte of each reply checked";
+    let run = |transport, effort| {
+        let environment = format!("env UCX_TLS={transport} UCX_NET_DEVICES={{device}}:1");
+        let program = format!("{environment} {{scripts}}/{WAKE_UP_PROGRAM}");
+        let server = ends(&program, Ready::Tcp(WAKE_UP_PORT));
+        let row = Row::pair(WAKE_UP_PROGRAM, server, &format!("{program} {{address}}"));
+        let row = row.options(transport).prints("all replies are right");
+        Entry {
+            effort,
+            ..Entry::new(Mpi, PACKAGE, row).checks(CHECKS)
+        }
+    };
+    [run("rc_v", Effort::Small), run("ud_v", Effort::Large)]
 }
 
 fn libfabric() -> Vec<Entry> {

@@ -63,6 +63,7 @@ fn present(row: &Row<'_>) -> Text<'static> {
         ("peer", queue_pair.peer_text()),
         ("lane", lane(row)),
         ("path", queue_pair.path.to_owned()),
+        ("path MTU", queue_pair.mtu_text()),
         ("sent", format!("{}/s", bytes(rates.bytes_sent))),
         ("received", format!("{}/s", bytes(rates.bytes_received))),
         ("messages", format!("{:.0}/s", rates.messages)),

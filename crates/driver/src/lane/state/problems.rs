@@ -28,7 +28,7 @@ impl LaneState {
     /// Whether there is a problem to report.
     pub(crate) fn has_problems(&self) -> bool {
         self.host.device().has_incidents()
-            || self.cm_events.has_failures()
+            || self.cm_events.has_problems()
             || !self.problems.is_empty()
     }
 
@@ -39,11 +39,7 @@ impl LaneState {
             let lookup = self.lookup_peer(&incident);
             problems.push(Problem::Incident(incident, lookup));
         }
-        problems.extend(
-            self.cm_events
-                .take_failures()
-                .map(Problem::ConnectionFailure),
-        );
+        problems.append(&mut self.cm_events.take_problems());
         problems
     }
 
