@@ -31,7 +31,7 @@ use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
 use crate::lane::calls;
 use crate::lane::siblings::Siblings;
-use crate::lane::state::LaneState;
+use crate::lane::state::{Intent, LaneState};
 use crate::lane::thread::Thread;
 use crate::lane::{Awaited, CHECKED_SLOWDOWN, Lane};
 use crate::lanes::FirstLane;
@@ -506,11 +506,7 @@ impl Driver {
         let lane = self.lane_of(notifier);
         let oldest = notifier.take_after(|| {
             let awaited = Awaited::Notification(notifier);
-            lane.receive_for(
-                &awaited,
-                LaneState::receive_outside,
-                LaneState::finish_outside,
-            );
+            lane.receive_for(&awaited, Intent::AtDescriptor(&awaited));
             lane.turn.note_poll(now());
         });
         if oldest.is_none() {
@@ -547,7 +543,7 @@ impl Driver {
         }
         let now = now();
         let event = self.step(|lane, state| {
-            state.progress(now);
+            state.serve(now);
             lane.schedule_unsent(state, now);
             state.poll_event()
         });

@@ -23,7 +23,7 @@ use crate::clock::{earliest, now};
 use crate::diagnostics::Reporter;
 use crate::lane::effects::Effects;
 use crate::lane::siblings::Siblings;
-use crate::lane::state::LaneState;
+use crate::lane::state::{Found, Intent, LaneState};
 use crate::lanes::Common;
 use crate::service_reservations::Services;
 use crate::simulation::DeviceHandle;
@@ -183,25 +183,26 @@ impl Lane {
     }
 
     /// Makes progress for an application thread that polls.
-    pub(crate) fn progress_for(&self, state: &mut LaneState, queue: &CompletionQueue) -> Polled {
+    pub(crate) fn poll_for(&self, state: &mut LaneState, queue: &CompletionQueue) -> Polled {
         let begin = now();
         self.turn.note_poll(begin);
-        let mut completion = state.progress_for(begin, queue);
-        if completion.is_none() && state.waits_outside_next(queue) {
+        let mut found = state.step(begin, Intent::Poll(queue)).found;
+        if found == Found::Nothing && state.waits_outside_next(queue) {
             if state.may_look_before_wait() && self.looks.outside.is_worthwhile() {
                 return Polled::LookAgain(begin);
             }
-            completion = state.poll_before_sleep(now(), queue);
+            found = prepare_descriptor(state, queue);
         }
-        self.finish_poll(state, begin, completion.is_some());
-        Polled::Result(completion)
+        Polled::Result(self.finish_poll(state, begin, found))
     }
 
-    fn finish_poll(&self, state: &LaneState, begin: Instant, has_found: bool) {
-        if has_found {
+    fn finish_poll(&self, state: &LaneState, begin: Instant, found: Found) -> Option<Completion> {
+        let completion = found.completion();
+        if completion.is_some() {
             self.yielding.note_found();
         }
         self.schedule_unsent(state, begin);
+        completion
     }
 
     /// Looks for packets for a program that waits at a descriptor next, because a reply on the same machine often arrives before the
@@ -215,14 +216,18 @@ impl Lane {
             std::hint::spin_loop();
             let result = self.step(|state| {
                 let now = now();
-                let mut completion = state.poll_once_more(now, queue);
-                if completion.is_none() && now < begin + LOOK {
+                let mut found = state.step(now, Intent::PollAgain(queue)).found;
+                let is_found = found != Found::Nothing;
+                if !is_found && now < begin + LOOK {
                     return None;
                 }
-                self.looks.outside.note(completion.is_some());
-                completion = completion.or_else(|| state.poll_before_sleep(now, queue));
-                self.finish_poll(state, begin, completion.is_some());
-                Some(completion)
+                self.looks.outside.note(is_found);
+                if is_found {
+                    state.note_successful_look();
+                } else {
+                    found = prepare_descriptor(state, queue);
+                }
+                Some(self.finish_poll(state, begin, found))
             });
             if let Some(completion) = result {
                 return completion;
@@ -360,7 +365,7 @@ impl Lane {
             let woken = sleeper.was_woken();
             // This thread is awake, so it needs no wake-up through the descriptor.
             drop(sleeper);
-            self.receive_for(awaited, LaneState::receive_until, LaneState::finish_until);
+            self.receive_for(awaited, Intent::Woken(awaited));
             if interrupted || woken {
                 return Ok(interrupted);
             }
@@ -393,32 +398,35 @@ impl Lane {
     ///
     /// The rest usually arrives within microseconds. To sleep until then and to acknowledge the first part takes
     /// longer. The lock is free between the attempts.
-    pub(crate) fn receive_for(
-        &self,
-        awaited: &Awaited<'_>,
-        receive: impl Fn(&mut LaneState, Instant),
-        finish: impl Fn(&mut LaneState, Instant, &Awaited<'_>),
-    ) {
+    pub(crate) fn receive_for<'a>(&self, awaited: &'a Awaited<'a>, mut intent: Intent<'a>) {
+        let at_descriptor = matches!(intent, Intent::AtDescriptor(_));
         let mut look = None;
         while !self.step(|state| {
             let mut at = now();
-            let look = look.get_or_insert_with(|| {
-                receive(state, at);
-                MessageLook::begin(at)
-            });
-            while state.is_in_message(awaited) && !look.is_over(at) {
-                if state.receive_more(at) == 0 {
+            let look = look.get_or_insert_with(|| MessageLook::begin(at));
+            let found = loop {
+                if look.is_over(at) {
+                    intent = Intent::EndOfLook(awaited);
+                }
+                let outcome = state.step(at, intent);
+                if outcome.found != Found::Part {
+                    break outcome.found;
+                }
+                intent = Intent::RestOfMessage(awaited);
+                if outcome.arrived == 0 {
                     look.pause(&self.looks.message);
                     return false;
                 }
                 look.last_arrival = at;
                 at = now();
-            }
+            };
             if look.pause == Some(LOOK) {
-                self.looks.message.note(!state.is_in_message(awaited));
+                let is_whole = !matches!(intent, Intent::EndOfLook(_));
+                self.looks.message.note(is_whole);
             }
-            state.end_message();
-            finish(state, at, awaited);
+            if at_descriptor && found == Found::Nothing {
+                state.prepare_descriptor(at, Intent::BeforeDescriptor(awaited));
+            }
             self.schedule_unsent(state, at);
             true
         }) {
@@ -440,7 +448,7 @@ impl Lane {
                     let time = self.looks.rings.time();
                     (now + time, time)
                 });
-                let is_ready = state.poll_shortcuts(now, awaited);
+                let is_ready = state.step(now, Intent::BeforeSleep(awaited)).found == Found::Ready;
                 if is_ready {
                     self.schedule_unsent(state, now);
                 } else if now < until {
@@ -516,6 +524,14 @@ impl<'a> Awaited<'a> {
             Self::Completion(id, _) => !state.device_mut().watch_completions(*id),
         }
     }
+}
+
+/// For a program that polls an empty queue and waits at a descriptor next.
+fn prepare_descriptor(state: &mut LaneState, queue: &CompletionQueue) -> Found {
+    if !state.has_shortcuts() {
+        return Found::Nothing;
+    }
+    state.prepare_descriptor(now(), Intent::Poll(queue))
 }
 
 /// What a poll that made progress has found.

@@ -12,7 +12,8 @@ use net::poll::{Interest, wait};
 use wire::{Gid, Key, Psn, Qpn};
 
 use crate::clock::now;
-use crate::{Driver, Notifier, OpenOptions, Shortcut};
+use crate::lane::state::Intent;
+use crate::{Awaited, Driver, Notifier, OpenOptions, Shortcut};
 
 /// An open device with a queue pair.
 pub(crate) struct End {
@@ -186,9 +187,13 @@ impl End {
 
     /// Receives everything, also from the mailboxes.
     pub(crate) fn empty_sockets(&self) {
+        let nothing = Notifier::without_descriptor();
         while self.has_readable_socket(Duration::ZERO) {
             let mut state = self.driver.lane().lock();
-            state.receive_outside(now());
+            let _ = state.step(
+                now(),
+                Intent::AtDescriptor(&Awaited::Notification(&nothing)),
+            );
             state.transmit(now());
         }
     }

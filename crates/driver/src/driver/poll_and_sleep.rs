@@ -80,7 +80,7 @@ impl Driver {
         let (lane, next, polled) = self.step_to_poll(queue, |lane, state| {
             state.note_polled(queue.id());
             match state.poll_completion(&queue.queue) {
-                None => (lane, None, lane.progress_for(state, &queue.queue)),
+                None => (lane, None, lane.poll_for(state, &queue.queue)),
                 found => (lane, state.statistics_deadline(), Polled::Result(found)),
             }
         })?;
@@ -156,7 +156,7 @@ impl Driver {
             let mut count = state.poll_completions(&queue.queue, limit, &mut take);
             let mut again = None;
             if count == 0 {
-                match lane.progress_for(state, &queue.queue) {
+                match lane.poll_for(state, &queue.queue) {
                     Polled::Result(None) => return None,
                     Polled::Result(Some(completion)) => {
                         take(completion);

@@ -39,11 +39,21 @@ use crate::statistics::Statistics;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::{AtReadable, PacketWakeups};
 use crate::waiting::task_timers::TaskTimers;
+use progress::{Armed, Message, OwnPackets, Responses, Sleep};
+pub(crate) use progress::{Found, Intent};
 use unanswered::UnansweredRequests;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
 /// often arrive together, so two do not count.
 const MAX_SPARSE: usize = 2;
+
+/// What a lane is among those of its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    /// It has the connection manager.
+    First,
+    Other,
+}
 
 pub(crate) struct LaneState {
     host: Host,
@@ -57,43 +67,28 @@ pub(crate) struct LaneState {
     inbox: Inbox,
     /// For threads that poll continuously: the kernel polls once more for each slot that is left.
     small_inbox: Inbox,
-    /// Whether the last receive returned several packets. Then there are probably more, and one system call
-    /// takes them all.
-    dense: bool,
-    /// Whether the first packets of a message have arrived, and its last has not.
-    in_message: bool,
-    /// Whether a queue was armed and no poll has left packets in the sockets since.
-    armed: bool,
-    /// How many looks before a wait at a descriptor have brought a completion since a queue was armed.
-    successful_looks: u32,
-    /// Whether packets were polled for, and no sleep was prepared since.
-    polled_sockets: bool,
+    /// How many packets the last receive returned.
+    last_arrived: usize,
+    message: Message,
+    armed: Armed,
+    sleep: Sleep,
     outbox: Vec<u8>,
-    segmentation: bool,
-    unsent: bool,
-    /// Whether packets wait for records in the log of the check.
-    unpublished: bool,
+    responses: Responses,
     /// The records of what has happened here, for the log of the check.
     recorded: Recorded,
-    /// Whether responses stay deferred when the next poll finds nothing.
-    may_wait_once: bool,
     shortcut: Decision,
-    /// Whether packets that the device sent to itself have not been received yet.
-    sent_to_self: bool,
+    own_packets: OwnPackets,
     /// When to deliver more packets to own queue pairs, because one call delivers a limited number.
     deliver_more_at: Option<Instant>,
     /// How many packets have arrived.
     arrivals: u64,
     common: Arc<Common>,
-    /// Whether this is the first lane of the device, which has the connection manager.
-    is_first: bool,
+    rank: Rank,
     /// What to tell other lanes when the lock is released.
     lane_messages: Vec<LaneMessage>,
-    /// Whether a notification was added that a program awaits outside of the library.
-    notified_outside: bool,
     pub(crate) packet_wakeups: PacketWakeups,
     /// Whether packets can pass through an interface of the device.
-    has_link: bool,
+    link: LinkState,
     /// The counters when retransmissions were last traced.
     #[cfg(feature = "tracing")]
     traced: engine::Counters,
@@ -121,8 +116,7 @@ impl LaneState {
         if !options.segmentation {
             sockets.set_segmentation(false);
         }
-        let segmentation = sockets.segmentation();
-        let one_by_one = !segmentation
+        let one_by_one = !sockets.segmentation()
             || capture_and_faults
                 .as_ref()
                 .is_some_and(CaptureAndFaults::needs_single_packets);
@@ -169,26 +163,21 @@ impl LaneState {
                 None => Inbox::default(),
             },
             small_inbox: Inbox::new(1),
-            dense: false,
-            in_message: false,
-            armed: false,
-            successful_looks: 0,
-            polled_sockets: false,
+            last_arrived: 0,
+            message: Message::Whole,
+            armed: Armed::Polled { looks: 0 },
+            sleep: Sleep::Prepared,
             outbox: Vec::with_capacity(1 << 16),
-            segmentation,
-            unsent: false,
-            unpublished: false,
+            responses: Responses::Sent,
             recorded: Recorded::default(),
-            may_wait_once: false,
             shortcut: Decision::new(options.shortcut),
-            sent_to_self: false,
+            own_packets: OwnPackets::Received,
             deliver_more_at: None,
             arrivals: 0,
-            is_first: first.is_none(),
+            rank: first.map_or(Rank::First, |_| Rank::Other),
             lane_messages: Vec::new(),
-            notified_outside: false,
             packet_wakeups: PacketWakeups::default(),
-            has_link: device.state == LinkState::Active,
+            link: device.state,
             #[cfg(feature = "tracing")]
             traced: engine::Counters::default(),
             statistics: Statistics::new(device, common.number(), lane),
@@ -218,7 +207,7 @@ impl LaneState {
             || self.host.device().has_observations()
             || self.has_problems()
             || !self.lane_messages.is_empty()
-            || others_sleep && self.polled_sockets
+            || others_sleep && self.sleep == Sleep::Disturbed
     }
 
     /// Removes and returns what to tell other lanes.
@@ -345,8 +334,12 @@ impl LaneState {
     pub(crate) fn update_interfaces(&mut self, present: &[Interface]) {
         let is_active = self.cm_events.is_active(present);
         self.statistics.note_link(is_active);
-        if is_active != self.has_link {
-            self.has_link = is_active;
+        if is_active != (self.link == LinkState::Active) {
+            self.link = if is_active {
+                LinkState::Active
+            } else {
+                LinkState::Down
+            };
             self.queue_event(if is_active {
                 AsyncEvent::PortActive
             } else {
@@ -399,23 +392,6 @@ impl LaneState {
         self.packet_wakeups.renew(|| self.sockets.packets());
     }
 
-    /// Receives packets and returns how many arrived. If they may have woken a program that must get a
-    /// notification, it gets one.
-    fn receive(&mut self, now: Instant, scope: PollScope) -> usize {
-        if !self.packet_wakeups.has_promise_open() {
-            return self.take_packets(now, scope);
-        }
-        let reads = self.sockets.descriptor_reads();
-        let arrived = self.take_packets(now, scope);
-        // Packets that this device drops may have woken the program, too. After packets through shared memory the
-        // descriptor may still be readable: the wake-up is then read by the program.
-        if self.sockets.descriptor_reads() != reads {
-            self.dispatch_events();
-            self.packet_wakeups.note_taken();
-        }
-        arrived
-    }
-
     fn take_packets(&mut self, now: Instant, scope: PollScope) -> usize {
         let Self {
             host,
@@ -423,18 +399,22 @@ impl LaneState {
             capture_and_faults,
             inbox,
             small_inbox,
-            dense,
-            in_message,
+            last_arrived,
+            message,
             ..
         } = self;
         let inbox = match scope {
-            PollScope::LastActive if !*dense => small_inbox,
+            PollScope::LastActive if *last_arrived <= MAX_SPARSE => small_inbox,
             PollScope::LastActive | PollScope::AllSockets => inbox,
         };
         let arrived = sockets.receive(now, scope, inbox, |it| {
             if let Some(position) = wire::position(it.packet) {
                 // A message of one packet, or an acknowledgement, may arrive between the packets of a longer one.
-                *in_message = !position.ends() || *in_message && position.starts();
+                if position.ends() && !position.starts() {
+                    *message = Message::Whole;
+                } else if !position.ends() {
+                    *message = Message::Part;
+                }
             }
             if is_management(it.packet) && host.hold_for_lookup(&it.route, it.packet, it.forwarded)
             {
@@ -442,8 +422,8 @@ impl LaneState {
             }
             take(now, host, capture_and_faults.as_mut(), &it);
         });
-        *dense = arrived > MAX_SPARSE;
-        self.polled_sockets = true;
+        *last_arrived = arrived;
+        self.sleep = Sleep::Disturbed;
         self.arrivals += arrived as u64;
         self.find_owners(now);
         if let Some(capture_and_faults) = &mut self.capture_and_faults {
@@ -451,6 +431,11 @@ impl LaneState {
         }
         self.sockets.maintain(now);
         arrived
+    }
+
+    /// Whether the last receive returned several packets. Then there are probably more, and one system call takes them all.
+    fn is_dense(&self) -> bool {
+        self.last_arrived > MAX_SPARSE
     }
 
     /// Forwards connection manager messages to the processes that own them, and handles this device's own.
@@ -483,11 +468,11 @@ impl LaneState {
     /// As [`transmit`](Self::transmit), and reads the time only if something depends on it. What is only done from time to
     /// time is left to the lane's thread otherwise.
     pub(crate) fn transmit_at(&mut self, now: &Now) {
-        self.unsent = false;
+        self.responses = Responses::Sent;
         self.sockets.retry_backlog(now);
         self.transmit_messages(now);
         // Messages that wait for the log stay with the manager.
-        while !self.unpublished && self.has_cm_output() {
+        while self.responses != Responses::Unpublished && self.has_cm_output() {
             let has_lanes = self.common.has_lanes();
             // Completions that other lanes have not received yet come before a disconnection, too.
             let hold = has_lanes || self.common.has_unpolled();
@@ -582,7 +567,7 @@ impl LaneState {
             .sockets
             .is_own(transmit.route.flow.destination, transmit.destination)
         {
-            self.sent_to_self = true;
+            self.own_packets = OwnPackets::OnTheirWay;
             self.shortcut.note_needed();
         }
         if let Some(bytes) = transmit.shared_length {
@@ -605,8 +590,7 @@ impl LaneState {
         if let Err(error) = sent {
             self.note_unsent(transmit, error);
         }
-        if self.segmentation && !self.sockets.segmentation() {
-            self.segmentation = false;
+        if !self.sockets.segmentation() {
             self.host.device_mut().set_batch_limits(SINGLE);
         }
     }
@@ -627,13 +611,15 @@ impl LaneState {
         }
     }
 
-    /// Dispatches all events. Threads and tasks are woken when the lock is released.
-    pub(crate) fn dispatch_events(&mut self) {
+    /// Dispatches all events. Threads and tasks are woken when the lock is released. Returns whether one is a notification that a
+    /// program awaits outside of the library.
+    pub(crate) fn dispatch_events(&mut self) -> bool {
+        let mut is_awaited_outside = false;
         while let Some(event) = self.next_event() {
             match event {
                 Event::Completion(queue) => {
                     if let Some((notifier, token)) = self.common.channel(queue) {
-                        self.notified_outside |= notifier.is_waited_for_outside();
+                        is_awaited_outside |= notifier.is_waited_for_outside();
                         notifier.notify(token);
                         self.common.note_notified(queue);
                     }
@@ -645,21 +631,21 @@ impl LaneState {
                 }
                 // The host of the first lane has told its own connection manager.
                 Event::FirstPacket(number) => {
-                    if !self.is_first {
+                    if self.rank == Rank::Other {
                         self.lane_messages.push(LaneMessage::Established(number));
                     }
                 }
                 Event::Async(event) => self.queue_event(event),
             }
         }
+        is_awaited_outside
     }
 
     /// Arms a completion queue. Returns whether a program awaits the notification outside of the library,
     /// where no packet wakes it.
     pub(crate) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
         self.host.device_mut().arm(queue, notify);
-        self.armed = true;
-        self.successful_looks = 0;
+        self.armed = Armed::NotPolled;
         let channel = self.common.channel(queue);
         channel.is_some_and(|(notifier, _)| notifier.needs_the_thread())
     }
@@ -670,7 +656,7 @@ impl LaneState {
         if !self.common.note_polled(queue) {
             return;
         }
-        if self.is_first {
+        if self.rank == Rank::First {
             self.release_disconnections();
         } else {
             self.lane_messages.push(LaneMessage::Polled);
@@ -718,7 +704,8 @@ impl LaneState {
     /// Whether packets can pass through the port.
     pub(crate) fn is_port_active(&self) -> bool {
         let capture_and_faults = self.capture_and_faults.as_ref();
-        self.has_link && !capture_and_faults.is_some_and(CaptureAndFaults::is_port_down)
+        self.link == LinkState::Active
+            && !capture_and_faults.is_some_and(CaptureAndFaults::is_port_down)
     }
 
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {
@@ -745,7 +732,7 @@ impl Drop for LaneState {
         self.publish();
         self.flush_before_exit(now());
         self.sockets.withdraw();
-        self.receive(now(), PollScope::AllSockets);
+        self.step(now(), Intent::Before);
         (self.statistics).publish(now(), &self.host, &self.sockets);
         if let Some((check, findings)) = self.take_findings() {
             check.report(findings);

@@ -12,7 +12,7 @@ use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
 use crate::clock::{earliest, now};
-use crate::lane::state::LaneState;
+use crate::lane::state::{Intent, LaneState};
 use crate::lane::{CLOSED_PAUSE, Lane};
 use crate::turn::{Duty, LONG, LOOK, PollBackoff, STANDBY, SocketWait};
 
@@ -230,7 +230,7 @@ fn make_progress<'s>(
     // A thread that does not sleep may have taken the wake-up of those that sleep on the sockets.
     let serves_sockets = duty == Duty::Everything || !state.may_sleep();
     let arrived = if serves_sockets || due || state.has_unsent() {
-        state.progress(now)
+        state.serve(now)
     } else {
         0
     };
@@ -280,7 +280,7 @@ fn spin_on_rings<'s>(lane: &'s Lane, progress: &mut Progress<'s>, begin: Instant
                 }
                 return Some(may_sleep);
             }
-            if state.progress_by_rings(now) > 0 {
+            if state.step(now, Intent::Look).arrived > 0 {
                 last_arrival = now;
             }
             None

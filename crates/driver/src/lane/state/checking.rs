@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::LaneState;
+use super::progress::Responses;
 use crate::check::{DeviceCheck, Finding};
 
 impl LaneState {
@@ -28,10 +29,12 @@ impl LaneState {
         }
         self.note_observations();
         self.check_observations();
-        self.unpublished = !self.is_published();
-        // If nobody publishes them, the lane's thread does.
-        self.unsent |= self.unpublished;
-        self.unpublished
+        let waits = !self.is_published();
+        if waits {
+            // If nobody publishes them, the lane's thread does.
+            self.responses = Responses::Unpublished;
+        }
+        waits
     }
 
     fn is_published(&self) -> bool {
@@ -41,7 +44,8 @@ impl LaneState {
     /// The check whose records must be written into the log, and before packets that wait, after the lock is released.
     pub(crate) fn publication(&self) -> Option<Arc<DeviceCheck>> {
         let check = self.check.as_ref().filter(|it| it.publishes())?;
-        (self.unpublished || !self.is_published()).then(|| Arc::clone(check))
+        (self.responses == Responses::Unpublished || !self.is_published())
+            .then(|| Arc::clone(check))
     }
 
     /// Writes the records of what has happened into the log. The lane ends: nobody else can wait for its lock.
@@ -55,7 +59,7 @@ impl LaneState {
 
     /// Sends packets that waited for records in the log.
     pub(crate) fn send_published(&mut self, now: Instant) {
-        if self.unpublished {
+        if self.responses == Responses::Unpublished {
             self.transmit(now);
         }
     }

@@ -1,4 +1,4 @@
-//! Making progress: for a thread that polls, a thread that sleeps, and the lane's thread.
+//! Steps: a lane receives packets for a thread, and does what follows from them.
 
 use std::time::Instant;
 
@@ -11,11 +11,11 @@ use crate::lane::Awaited;
 use crate::sockets::PollScope;
 use crate::waiting::deferred_wakeups::{self, Wake};
 
-/// How often one call receives packets. More would keep other threads waiting for the lock.
-const MAX_RECEIVES: usize = 4;
+/// How many steps one call makes. More would keep other threads waiting for the lock.
+const MAX_STEPS: usize = 4;
 
-/// How often one post receives packets that it sent to its own device.
-const MAX_OWN_RECEIVES: usize = 16;
+/// How many steps one call makes until nothing arrives. It is limited, because others may send, too.
+const MAX_STEPS_TO_EMPTY: usize = 16;
 
 /// How many looks before a wait may bring a completion after a queue was armed.
 const MAX_LOOKS_PER_ARMING: u32 = 8;
@@ -23,23 +23,242 @@ const MAX_LOOKS_PER_ARMING: u32 = 8;
 /// A receive that returns this many packets has probably left some.
 const MANY: usize = 64;
 
+/// For whom a step receives packets. It decides which sockets are read, and when the responses leave.
+#[derive(Clone, Copy)]
+pub(crate) enum Intent<'a> {
+    /// The lane's thread serves the sockets.
+    Serve,
+    /// The lane's thread looks for more packets, which often come through shared memory.
+    Look,
+    /// A program polls a queue.
+    Poll(&'a CompletionQueue),
+    /// A program that polled in vain looks once more, because it waits at a descriptor next.
+    PollAgain(&'a CompletionQueue),
+    /// A thread looks before it sleeps.
+    BeforeSleep(&'a Awaited<'a>),
+    /// A thread that slept on the sockets is awake.
+    Woken(&'a Awaited<'a>),
+    /// A program takes a notification. A packet may have woken it at its descriptor.
+    AtDescriptor(&'a Awaited<'a>),
+    /// The same program waits at its descriptor again, and something has arrived meanwhile.
+    BeforeDescriptor(&'a Awaited<'a>),
+    /// A thread looks for the rest of a message.
+    RestOfMessage(&'a Awaited<'a>),
+    /// It has looked long enough. Nothing is received.
+    EndOfLook(&'a Awaited<'a>),
+    /// A program waits for packets that its device has sent to itself.
+    OwnPackets,
+    /// What has arrived comes before what the caller does next, which also sends the responses.
+    Before,
+}
+
+/// What a step has brought.
+pub(crate) struct Outcome {
+    /// How many packets have arrived.
+    pub(crate) arrived: usize,
+    pub(crate) found: Found,
+}
+
+/// What is there of what the caller of a step wants.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Found {
+    Nothing,
+    /// A part of a message whose end may complete what the thread waits for. No response has left.
+    Part,
+    /// What a thread waits for, or a notification for a program that waits outside of the library.
+    Ready,
+    Completion(Completion),
+}
+
+impl Found {
+    pub(crate) fn completion(self) -> Option<Completion> {
+        match self {
+            Self::Completion(completion) => Some(completion),
+            Self::Nothing | Self::Part | Self::Ready => None,
+        }
+    }
+}
+
+/// Whether the responses of the device have left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Responses {
+    Sent,
+    /// They leave with the program's next post, or at the second poll that finds nothing.
+    Deferred,
+    /// As before, at the next poll that finds nothing.
+    DeferredOnce,
+    /// They wait, as all packets do, for records in the log of the check.
+    Unpublished,
+}
+
+/// Whether a program polls after it has armed a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Armed {
+    /// It has not polled yet.
+    NotPolled,
+    /// It has. So many looks before a wait at a descriptor have brought a completion.
+    Polled { looks: u32 },
+}
+
+/// How much of the last message has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Message {
+    Whole,
+    /// The first packets, and not the last.
+    Part,
+}
+
+/// What threads that sleep on the sockets know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sleep {
+    /// The next packet wakes them.
+    Prepared,
+    /// Packets were polled for, which may have taken their wake-up.
+    Disturbed,
+}
+
+/// Packets that the device has sent to itself through sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnPackets {
+    Received,
+    OnTheirWay,
+}
+
+impl Intent<'_> {
+    /// Whether nothing follows from a step without packets.
+    fn is_look(self) -> bool {
+        matches!(
+            self,
+            Self::Look | Self::PollAgain(_) | Self::BeforeSleep(_) | Self::OwnPackets
+        )
+    }
+}
+
 impl LaneState {
-    /// Receives packets, runs timers and transmits the results. Returns how many packets arrived.
-    pub(crate) fn progress(&mut self, now: Instant) -> usize {
-        let mut all = 0;
-        for _ in 0..MAX_RECEIVES {
-            self.notified_outside = false;
-            let arrived = self.receive(now, PollScope::AllSockets);
+    /// The only way to receive packets. Runs the timers and delivers the events, looks for what the caller wants, and transmits, unless
+    /// the responses can leave with the program's next post.
+    pub(crate) fn step(&mut self, now: Instant, intent: Intent<'_>) -> Outcome {
+        let promised = self.packet_wakeups.has_promise_open();
+        let reads = promised.then(|| self.sockets.descriptor_reads());
+        let arrived = self.receive(now, intent);
+        // Packets that this device drops may have woken a program, too, that must get a notification then. After packets through
+        // shared memory the descriptor may still be readable: the wake-up is then read by the program.
+        let has_woken = reads.is_some_and(|reads| reads != self.sockets.descriptor_reads());
+        let mut is_notified = has_woken && self.dispatch_events();
+        if has_woken {
+            self.packet_wakeups.note_taken();
+        }
+        if matches!(intent, Intent::Before) {
+            let found = Found::Nothing;
+            return Outcome { arrived, found };
+        }
+        if arrived > 0 || !intent.is_look() {
             self.serve_timers(now);
-            self.dispatch_events();
-            all += arrived;
-            if self.notified_outside && !self.unsent && !self.has_cm_output() {
-                // The program's next call sends these responses. Older ones are sent now.
-                self.defer_responses();
-                break;
+            is_notified |= self.dispatch_events();
+        }
+        let mut found = self.find(intent, is_notified);
+        match (intent, &found) {
+            (_, Found::Completion(_)) => self.defer_responses(),
+            (_, Found::Part) => {}
+            _ if arrived == 0 && intent.is_look() => {}
+            // A program that polls until nothing is left posts its reply after this poll.
+            (Intent::Poll(_), _) if arrived == 0 && self.responses == Responses::Deferred => {
+                self.responses = Responses::DeferredOnce;
             }
-            self.transmit(now);
-            if arrived < MANY {
+            // The program's next call sends these responses. Older ones are sent now.
+            (Intent::Serve, Found::Ready) if self.has_unsent() => self.transmit(now),
+            (_, Found::Ready) if !self.has_cm_output() => self.defer_responses(),
+            (Intent::Poll(queue) | Intent::PollAgain(queue), _) => {
+                // So that the next post need not.
+                self.update_shortcut(&now.into());
+                self.transmit(now);
+                found = self.find_completion(queue);
+            }
+            _ => self.transmit(now),
+        }
+        Outcome { arrived, found }
+    }
+
+    fn receive(&mut self, now: Instant, intent: Intent<'_>) -> usize {
+        use PollScope::{AllSockets, LastActive};
+        match intent {
+            Intent::EndOfLook(_) => 0,
+            Intent::Poll(queue) if self.may_leave_packets(queue) => 0,
+            Intent::Poll(_)
+            | Intent::PollAgain(_)
+            | Intent::Look
+            | Intent::BeforeSleep(_)
+            | Intent::RestOfMessage(_) => self.take_packets(now, LastActive),
+            // Usually one packet has arrived, at the same socket as the last one.
+            Intent::Woken(_) | Intent::BeforeDescriptor(_) => {
+                match self.take_packets(now, LastActive) {
+                    0 => self.take_packets(now, AllSockets),
+                    arrived => arrived,
+                }
+            }
+            Intent::AtDescriptor(_) => {
+                let reads = self.sockets.descriptor_reads();
+                let arrived = self.take_packets(now, LastActive);
+                if self.sockets.descriptor_reads() != reads {
+                    return arrived;
+                }
+                // Another socket woke the program, or a wake-up for packets that were received before.
+                self.sockets.poll_mailboxes();
+                arrived + self.take_packets(now, AllSockets)
+            }
+            Intent::Serve | Intent::Before => self.take_packets(now, AllSockets),
+            Intent::OwnPackets => {
+                let arrived = self.take_packets(now, AllSockets);
+                // A full receive may have left some.
+                if (1..MANY).contains(&arrived) {
+                    self.stop_delivery_to_self();
+                }
+                arrived
+            }
+        }
+    }
+
+    /// What is there. `is_notified`: a program that waits outside of the library.
+    fn find(&mut self, intent: Intent<'_>, is_notified: bool) -> Found {
+        let ready = |is_ready| {
+            if is_ready {
+                Found::Ready
+            } else {
+                Found::Nothing
+            }
+        };
+        match intent {
+            Intent::Serve => ready(is_notified),
+            Intent::Look | Intent::OwnPackets | Intent::Before => Found::Nothing,
+            Intent::Poll(queue) | Intent::PollAgain(queue) => self.find_completion(queue),
+            Intent::BeforeSleep(awaited) | Intent::BeforeDescriptor(awaited) => {
+                ready(awaited.is_ready(self))
+            }
+            Intent::Woken(awaited)
+            | Intent::AtDescriptor(awaited)
+            | Intent::RestOfMessage(awaited) => match awaited.is_ready(self) {
+                false if self.message == Message::Part => Found::Part,
+                is_ready => ready(is_ready),
+            },
+            Intent::EndOfLook(awaited) => {
+                self.message = Message::Whole;
+                ready(awaited.is_ready(self))
+            }
+        }
+    }
+
+    fn find_completion(&mut self, queue: &CompletionQueue) -> Found {
+        let completion = self.poll_completion(queue);
+        completion.map_or(Found::Nothing, Found::Completion)
+    }
+
+    /// Steps for the lane's thread, or for a program that asks for asynchronous events. Returns how many packets arrived.
+    pub(crate) fn serve(&mut self, now: Instant) -> usize {
+        let mut all = 0;
+        for _ in 0..MAX_STEPS {
+            let Outcome { arrived, found } = self.step(now, Intent::Serve);
+            all += arrived;
+            if arrived < MANY || found == Found::Ready && self.has_unsent() {
                 break;
             }
         }
@@ -50,30 +269,39 @@ impl LaneState {
     /// that posts to its own device and then polls finds its completions. Returns false if the kernel has
     /// not delivered all of them yet.
     pub(crate) fn deliver_to_self(&mut self, now: Instant) -> bool {
-        for _ in 0..MAX_OWN_RECEIVES {
-            if !std::mem::take(&mut self.sent_to_self) {
+        for _ in 0..MAX_STEPS_TO_EMPTY {
+            if !self.has_sent_to_self() {
                 return true;
             }
-            let arrived = self.receive(now, PollScope::AllSockets);
-            if arrived == 0 {
-                self.sent_to_self = true;
+            if self.step(now, Intent::OwnPackets).arrived == 0 {
                 return false;
             }
-            // A full receive may have left some.
-            self.sent_to_self = arrived >= MANY;
-            self.transmit(now);
         }
-        self.sent_to_self = false;
+        self.stop_delivery_to_self();
         true
     }
 
-    /// Receives what the sockets have. The number of receives is limited, because others may send, too.
+    /// Receives what the sockets have.
     pub(crate) fn empty_sockets(&mut self, now: Instant) {
-        for _ in 0..MAX_OWN_RECEIVES {
-            if self.receive(now, PollScope::AllSockets) == 0 {
+        for _ in 0..MAX_STEPS_TO_EMPTY {
+            if self.step(now, Intent::Before).arrived == 0 {
                 break;
             }
         }
+    }
+
+    /// For a program that waits at a descriptor next: from now on packets through shared memory raise it. Makes steps while some
+    /// have arrived before that.
+    pub(crate) fn prepare_descriptor(&mut self, now: Instant, intent: Intent<'_>) -> Found {
+        let mut found = Found::Nothing;
+        for _ in 0..MAX_STEPS {
+            if found != Found::Nothing || !self.sockets.prepare_sleep() {
+                break;
+            }
+            // This may take the wake-up, so the sleep is prepared again.
+            found = self.step(now, intent).found;
+        }
+        found
     }
 
     /// Whether the program has closed a socket of the device. Waiting for packets would fail, or would return at once.
@@ -82,12 +310,12 @@ impl LaneState {
     }
 
     pub(crate) fn has_sent_to_self(&self) -> bool {
-        self.sent_to_self
+        self.own_packets == OwnPackets::OnTheirWay
     }
 
     /// Stops waiting for packets that the device sent to itself.
     pub(crate) fn stop_delivery_to_self(&mut self) {
-        self.sent_to_self = false;
+        self.own_packets = OwnPackets::Received;
     }
 
     /// How many packets have arrived since the device was opened.
@@ -95,41 +323,15 @@ impl LaneState {
         self.arrivals
     }
 
-    /// Makes progress until there is a completion.
-    ///
-    /// If there is one, responses are deferred: the application's next post sends them together with its own
-    /// packets, or the second poll that finds nothing sends them.
-    pub(crate) fn progress_for(
-        &mut self,
-        now: Instant,
-        queue: &CompletionQueue,
-    ) -> Option<Completion> {
-        let arrived = if self.may_leave_packets(queue) {
-            0
-        } else {
-            self.receive(now, PollScope::LastActive)
-        };
-        self.serve_timers(now);
-        if let Some(completion) = self.poll_completion(queue) {
-            self.defer_responses();
-            return Some(completion);
-        }
-        // A program that polls until nothing is left posts its reply after this poll.
-        if arrived == 0 && std::mem::take(&mut self.may_wait_once) && self.unsent {
-            return None;
-        }
-        // So that the next post need not.
-        self.update_shortcut(&now.into());
-        self.transmit(now);
-        self.poll_completion(queue)
-    }
-
     /// Whether a poll need not look for packets. A program that armed a queue and finds it empty waits at a descriptor
     /// next, which is readable if a packet has arrived. This saves a system call for each message. Only the first poll
     /// leaves packets there, because a program may also arm its queue and then only poll.
     fn may_leave_packets(&mut self, queue: &CompletionQueue) -> bool {
-        std::mem::take(&mut self.armed)
-            && !self.dense
+        if self.armed != Armed::NotPolled {
+            return false;
+        }
+        self.armed = Armed::Polled { looks: 0 };
+        !self.is_dense()
             && self.packet_wakeups.are_used()
             && queue.is_armed()
             && !self.sockets.has_shortcuts()
@@ -144,87 +346,17 @@ impl LaneState {
     /// nothing since probably replies next, and a look would delay the reply. A program that arms a queue for solicited
     /// completions finds others by each look, and must wait at some time, too.
     pub(crate) fn may_look_before_wait(&self) -> bool {
-        !self.unsent && self.successful_looks < MAX_LOOKS_PER_ARMING
+        let looks = match self.armed {
+            Armed::NotPolled => 0,
+            Armed::Polled { looks } => looks,
+        };
+        !self.has_unsent() && looks < MAX_LOOKS_PER_ARMING
     }
 
-    /// Receives packets. Returns a completion if they bring one.
-    pub(crate) fn poll_once_more(
-        &mut self,
-        now: Instant,
-        queue: &CompletionQueue,
-    ) -> Option<Completion> {
-        if self.receive(now, PollScope::LastActive) == 0 {
-            return None;
-        }
-        let completion = self.progress_for(now, queue);
-        self.successful_looks += u32::from(completion.is_some());
-        completion
-    }
-
-    /// For a program that [waits outside next](Self::waits_outside_next). From now on packets through shared memory raise its
-    /// descriptor. Returns a completion if one arrived before that.
-    pub(crate) fn poll_before_sleep(
-        &mut self,
-        now: Instant,
-        queue: &CompletionQueue,
-    ) -> Option<Completion> {
-        if !self.sockets.has_shortcuts() {
-            return None;
-        }
-        for _ in 0..MAX_RECEIVES {
-            if !self.sockets.prepare_sleep() {
-                break;
-            }
-            // This may take the wake-up, so the sleep is prepared again.
-            let completion = self.progress_for(now, queue);
-            if completion.is_some() {
-                return completion;
-            }
-        }
-        None
-    }
-
-    /// Receives packets for a program that was woken at the descriptor of a channel, perhaps by a packet.
-    pub(crate) fn receive_outside(&mut self, now: Instant) {
-        let reads = self.sockets.descriptor_reads();
-        self.receive(now, PollScope::LastActive);
-        if self.sockets.descriptor_reads() == reads {
-            // Another socket woke the program, or a wake-up for packets that were received before.
-            self.sockets.poll_mailboxes();
-            self.receive(now, PollScope::AllSockets);
-        }
-        self.serve_timers(now);
-        self.dispatch_events();
-    }
-
-    /// Whether a message is arriving whose end may complete what a thread waits for.
-    pub(crate) fn is_in_message(&mut self, awaited: &Awaited<'_>) -> bool {
-        self.in_message && !awaited.is_ready(self)
-    }
-
-    /// Stops waiting for the rest of a message.
-    pub(crate) fn end_message(&mut self) {
-        self.in_message = false;
-    }
-
-    /// Receives more of a message that is arriving. Returns how many packets arrived.
-    pub(crate) fn receive_more(&mut self, now: Instant) -> usize {
-        let arrived = self.receive(now, PollScope::LastActive);
-        if arrived > 0 {
-            self.dispatch_events();
-        }
-        arrived
-    }
-
-    /// Ends the progress for a program that waits on a descriptor again if there is no notification.
-    pub(crate) fn finish_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
-        self.finish_until(now, awaited);
-        for _ in 0..MAX_RECEIVES {
-            if awaited.is_ready(self) || !self.sockets.prepare_sleep() {
-                break;
-            }
-            self.receive_until(now);
-            self.finish_until(now, awaited);
+    /// Notes that a look before a wait at a descriptor has brought a completion.
+    pub(crate) fn note_successful_look(&mut self) {
+        if let Armed::Polled { looks } = &mut self.armed {
+            *looks += 1;
         }
     }
 
@@ -233,51 +365,11 @@ impl LaneState {
         self.sockets.has_shortcuts()
     }
 
-    /// Handles packets that have arrived in the rings. Returns how many.
-    pub(crate) fn progress_by_rings(&mut self, now: Instant) -> usize {
-        let arrived = self.receive(now, PollScope::LastActive);
-        if arrived > 0 {
-            self.serve_timers(now);
-            self.transmit(now);
-        }
-        arrived
-    }
-
-    /// Makes progress for a thread that is about to sleep. Returns whether the awaited object is ready.
-    pub(crate) fn poll_shortcuts(&mut self, now: Instant, awaited: &Awaited<'_>) -> bool {
-        if self.receive(now, PollScope::LastActive) > 0 {
-            self.finish_until(now, awaited);
-        }
-        awaited.is_ready(self)
-    }
-
-    /// Receives packets for a thread that sleeps until something is ready.
-    pub(crate) fn receive_until(&mut self, now: Instant) {
-        // Usually one packet has arrived, at the same socket as the last one.
-        if self.receive(now, PollScope::LastActive) == 0 {
-            self.receive(now, PollScope::AllSockets);
-        }
-        self.serve_timers(now);
-        self.dispatch_events();
-    }
-
-    /// Ends the progress for a thread that sleeps until something is ready.
-    ///
-    /// When it is, responses are deferred to the thread's next call, as in
-    /// [`progress_for`](Self::progress_for).
-    pub(crate) fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
-        self.dispatch_events();
-        if awaited.is_ready(self) && !self.has_cm_output() {
-            self.defer_responses();
-        } else {
-            self.transmit(now);
-        }
-    }
-
     /// Defers responses to the program's next call.
     fn defer_responses(&mut self) {
-        self.unsent = true;
-        self.may_wait_once = true;
+        if self.responses != Responses::Unpublished {
+            self.responses = Responses::Deferred;
+        }
     }
 
     fn serve_timers(&mut self, now: Instant) {
@@ -301,13 +393,14 @@ impl LaneState {
 
     /// Notes that a thread has prepared its sleep after all polls for packets.
     pub(crate) fn note_sleep_prepared(&mut self) {
-        self.polled_sockets = false;
+        self.sleep = Sleep::Prepared;
     }
 
     /// Whether packets were polled for, no sleep was prepared since, and a thread that sleeps on the poll sources would
     /// sleep on when the next packet arrives through shared memory. True once.
     pub(crate) fn took_wakeup(&mut self) -> bool {
-        std::mem::take(&mut self.polled_sockets) && !self.sockets.may_sleep()
+        std::mem::replace(&mut self.sleep, Sleep::Prepared) == Sleep::Disturbed
+            && !self.sockets.may_sleep()
     }
 
     /// Whether a thread may sleep on the poll sources: the next packet wakes it.
@@ -326,14 +419,14 @@ impl LaneState {
 
     /// Sends deferred responses.
     pub(crate) fn send_waiting(&mut self, now: Instant) {
-        if self.unsent {
+        if self.has_unsent() {
             self.transmit(now);
         }
     }
 
     /// Whether responses are deferred.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.unsent
+        self.responses != Responses::Sent
     }
 
     /// The next deadline of a timer.
@@ -383,11 +476,12 @@ mod tests {
         let mut state = there.driver.lane().lock();
         let queue = state.device_mut().completion_queue(there.completions);
         let queue = queue.expect("it exists");
-        while state.progress_for(now(), &queue).is_none() {}
+        let poll = |state: &mut LaneState| state.step(now(), Intent::Poll(&queue)).found;
+        while poll(&mut state) == Found::Nothing {}
         assert!(state.has_unsent(), "the program may reply at once");
-        assert!(state.progress_for(now(), &queue).is_none());
+        assert_eq!(poll(&mut state), Found::Nothing);
         assert!(state.has_unsent(), "or after one empty poll");
-        assert!(state.progress_for(now(), &queue).is_none());
+        assert_eq!(poll(&mut state), Found::Nothing);
         assert!(!state.has_unsent(), "the second empty poll sends them");
     }
 
@@ -397,7 +491,9 @@ mod tests {
         here.connect(&there);
         there.connect(&here);
         here.send_to(&there);
-        while there.driver.lane().lock().progress_by_rings(now()) == 0 {}
+        let look =
+            |mut state: std::sync::MutexGuard<'_, LaneState>| state.step(now(), Intent::Look);
+        while look(there.driver.lane().lock()).arrived == 0 {}
         let timeout = now() + Duration::from_secs(20);
         let queue = here.driver.polled_queue(here.completions);
         let queue = queue.expect("it exists");
@@ -431,7 +527,8 @@ mod tests {
     #[test]
     fn a_poll_before_a_sleep_leaves_no_packet_in_the_rings() {
         leaves_no_packet_in_the_rings(["127.58.91.40", "127.58.91.41"], |state, queue, _| {
-            assert!(state.poll_before_sleep(now(), queue).is_none());
+            let found = state.prepare_descriptor(now(), Intent::Poll(queue));
+            assert_eq!(found, Found::Nothing);
         });
     }
 
@@ -456,7 +553,8 @@ mod tests {
     #[test]
     fn a_poll_for_notifications_leaves_no_packet_in_the_rings() {
         leaves_no_packet_in_the_rings(["127.58.91.42", "127.58.91.43"], |state, _, awaited| {
-            state.finish_outside(now(), awaited);
+            _ = state.step(now(), Intent::EndOfLook(awaited));
+            state.prepare_descriptor(now(), Intent::BeforeDescriptor(awaited));
         });
     }
 
@@ -540,7 +638,7 @@ mod tests {
     fn a_device_that_no_longer_sends_is_not_woken_to_check_the_loopback_interface() {
         let (here, _there) = ends_of_one_device("127.58.91.10", Shortcut::Auto);
         let mut state = here.driver.lane().lock();
-        state.progress(now() + Duration::from_secs(1));
+        state.serve(now() + Duration::from_secs(1));
         assert_eq!(state.shortcut.deadline(), None);
     }
 
@@ -565,7 +663,7 @@ mod tests {
         there.connect(&here);
         let mut state = here.driver.lane().lock();
         state.shortcut.note_needed();
-        state.progress(now());
+        state.serve(now());
         assert!(
             state.shortcut.is_due(&now().into()),
             "it has nothing to send"
@@ -586,7 +684,10 @@ mod tests {
         let queue = state.device_mut().completion_queue(end.completions);
         let queue = queue.expect("it exists");
         state.shortcut.note_needed();
-        assert!(state.progress_for(now(), &queue).is_none());
+        assert_eq!(
+            state.step(now(), Intent::Poll(&queue)).found,
+            Found::Nothing
+        );
         assert!(!state.shortcut.is_due(&now().into()));
     }
 
@@ -598,7 +699,7 @@ mod tests {
         };
         let driver = Driver::open("127.58.91.8", &options).expect("a loopback address");
         let state = driver.lane().lock();
-        assert!(!state.sockets.segmentation() && !state.segmentation);
+        assert!(!state.sockets.segmentation());
     }
 
     #[test]
