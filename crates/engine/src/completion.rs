@@ -249,6 +249,14 @@ pub(crate) struct Pushed {
     pub(crate) watched: bool,
 }
 
+impl Pushed {
+    /// Nobody waits for the completion.
+    pub(crate) const UNNOTICED: Self = Self {
+        outcome: PushOutcome::Added,
+        watched: false,
+    };
+}
+
 impl CompletionQueue {
     pub(crate) fn new(id: Id<Self>, capacity: u32) -> Self {
         Self {
@@ -321,6 +329,14 @@ impl CompletionQueue {
         result
     }
 
+    /// Whether a completion can be added now.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        let entries = self.entries.lock();
+        entries.ring.len() < entries.capacity as usize
+    }
+
+    #[inline]
     pub(crate) fn push(&self, completion: Completion, solicited: bool) -> Pushed {
         self.change(|entries| entries.push(completion, solicited))
     }

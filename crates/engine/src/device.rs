@@ -144,11 +144,13 @@ pub struct Device {
     /// The queue pairs between which this call has delivered packets at once. Their timers start at its end, if they are still
     /// needed.
     delivered: Vec<Qpn>,
+    /// A part of a message that is copied within the device.
+    piece: Vec<u8>,
     /// Whether the device rejects every call.
     opened_before_fork: bool,
 }
 
-/// How many bytes one call of [`Device::poll_transmit`] delivers to own queue pairs. The caller holds a lock, and
+/// How many bytes one call of [`Device::poll_transmit`] or [`Device::post_sends`] delivers to own queue pairs. The caller holds a lock, and
 /// a request may have gigabytes.
 const MAX_OWN_DELIVERY: usize = 1 << 20;
 
@@ -209,6 +211,7 @@ impl Device {
             icrc_left_out: false,
             own_delivery: false,
             delivered: Vec::new(),
+            piece: Vec::new(),
             opened_before_fork: false,
         }
     }
@@ -323,8 +326,11 @@ impl Device {
         self.modify(number, &broken)
     }
 
-    /// Posts a request to the send queue of a queue pair.
+    /// Posts a request to the send queue of a queue pair. One between idle queue pairs of this device completes at once.
     pub fn post_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
+        if self.execute_directly(number, &request).is_some() {
+            return Ok(());
+        }
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
         queue_pair.post_send(request, &self.gids, &mut self.state)?;
@@ -347,10 +353,22 @@ impl Device {
             }
             return Err(error);
         }
+        let (mut delivered, mut are_queued) = (0, false);
         for request in requests.drain(..) {
+            if !are_queued
+                && delivered < MAX_OWN_DELIVERY
+                && let Some(bytes) = self.execute_directly(number, &request)
+            {
+                delivered += bytes;
+                continue;
+            }
+            are_queued = true;
+            let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
             queue_pair.post_send(request, &self.gids, &mut self.state)?;
         }
-        self.reschedule(number);
+        if are_queued {
+            self.reschedule(number);
+        }
         Ok(())
     }
 
@@ -359,7 +377,8 @@ impl Device {
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
         queue_pair.post_receive(request, &mut self.state)?;
-        self.reschedule(number);
+        // In the error state it has completed.
+        self.fail_users_of_overrun_queues();
         Ok(())
     }
 
@@ -725,12 +744,6 @@ impl Device {
         while delivered < MAX_OWN_DELIVERY
             && let Some(number) = self.ready.pop_front()
         {
-            if self.own_delivery
-                && let Some(bytes) = self.execute_directly(now, number, buffer)
-            {
-                delivered += bytes;
-                continue;
-            }
             let numbers = self.queue_pairs.space();
             let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
                 continue;
@@ -829,7 +842,15 @@ impl Device {
     }
 
     /// Moves every queue pair of an overrun completion queue to the error state.
+    #[inline]
     fn fail_users_of_overrun_queues(&mut self) {
+        if !self.state.overrun.is_empty() {
+            self.fail_users();
+        }
+    }
+
+    #[cold]
+    fn fail_users(&mut self) {
         while let Some(queue) = self.state.overrun.pop() {
             self.state.overrun_before.push(queue);
             let numbers: Vec<Qpn> = self.queue_pairs.numbers().collect();

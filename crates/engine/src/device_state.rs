@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::completion::{Completion, CompletionQueue, PushOutcome};
+use crate::completion::{Completion, CompletionQueue, PushOutcome, Pushed};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
@@ -54,22 +54,41 @@ impl DeviceState {
         standing == Standing::Understands
     }
 
+    /// Counts packets that a queue pair of the device would send and another one receive.
+    #[inline]
+    pub(crate) fn count_delivered(&mut self, packets: u64, bytes: u64) {
+        let counters = &mut self.counters;
+        counters.packets_sent += packets;
+        counters.packets_received += packets;
+        counters.delivered_to_self += packets;
+        counters.bytes_sent += bytes;
+        counters.bytes_received += bytes;
+    }
+
     /// Adds a completion to its queue and raises the events that follow from it.
+    #[inline]
     pub(crate) fn complete(
         &mut self,
         queue: &CompletionQueue,
         completion: Completion,
         solicited: bool,
     ) {
-        let id = queue.id();
         self.observations
-            .note(|| Observation::Completed(id, completion));
+            .note(|| Observation::Completed(queue.id(), completion));
+        let queue_pair = completion.queue_pair;
         let pushed = queue.push(completion, solicited);
-        if pushed.watched {
-            self.events.push_back(Event::CompletionAdded(id));
+        if pushed != Pushed::UNNOTICED {
+            self.announce(queue, queue_pair, pushed);
         }
         if self.planted.is(Bug::CompletionOutOfOrder) {
             queue.swap_newest();
+        }
+    }
+
+    fn announce(&mut self, queue: &CompletionQueue, queue_pair: Qpn, pushed: Pushed) {
+        let id = queue.id();
+        if pushed.watched {
+            self.events.push_back(Event::CompletionAdded(id));
         }
         match pushed.outcome {
             PushOutcome::Added => {}
@@ -79,7 +98,7 @@ impl DeviceState {
                 self.incidents.note(|| Incident::CompletionsOverran {
                     queue: id.index(),
                     capacity,
-                    queue_pair: completion.queue_pair,
+                    queue_pair,
                 });
                 self.overrun.push(id);
                 self.raise(AsyncEvent::CompletionQueueError(id));

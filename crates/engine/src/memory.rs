@@ -18,6 +18,7 @@ mod keys;
 mod output;
 mod read_mostly;
 mod region;
+mod transfer;
 mod window;
 
 pub use access::{Access, AccessError};
@@ -31,6 +32,7 @@ pub use window::{Binding, WindowKind};
 pub(crate) use access::{Requirement, View};
 pub(crate) use output::Output;
 pub(crate) use read_mostly::{ReadMostly, Reading, Writing};
+pub(crate) use transfer::Place;
 
 use crate::limits::Limits;
 use crate::random::Random;
@@ -103,6 +105,14 @@ impl Memory {
         self.keys.len()
     }
 
+    #[inline]
+    fn region(&self, key: Key) -> Option<&Region> {
+        match self.keys.get(key) {
+            Some(KeyedMemory::Region(region)) => Some(region),
+            _ => None,
+        }
+    }
+
     /// The memory of a segment in a local work request.
     #[inline]
     pub(crate) fn local(
@@ -111,9 +121,7 @@ impl Memory {
         segment: &Segment,
         requirement: Requirement,
     ) -> Result<View<'_>, AccessError> {
-        let Some(KeyedMemory::Region(region)) = self.keys.get(segment.key) else {
-            return Err(AccessError::UnknownKey);
-        };
+        let region = self.region(segment.key).ok_or(AccessError::UnknownKey)?;
         if region.domain != domain {
             return Err(AccessError::OtherDomain);
         }

@@ -8,7 +8,7 @@ use wire::{FlushPlacement, FlushRange, Key, Qpn, QueueKey, Srqn};
 
 use crate::address::Address;
 use crate::completion::CompletedWork;
-use crate::memory::{Binding, Segments};
+use crate::memory::{Binding, Segment, Segments};
 
 /// The maximum length of a message.
 pub const MAX_MESSAGE: u64 = 1 << 31;
@@ -230,15 +230,22 @@ impl Payload {
     }
 
     /// Its length in bytes.
+    #[inline]
     #[must_use]
     pub fn length(&self) -> u64 {
         match self {
-            Payload::Segments(segments) => segments
-                .iter()
-                .map(|segment| u64::from(segment.length))
-                .sum(),
+            Payload::Segments(segments) => length_of(segments),
             Payload::Inline(bytes) => bytes.len() as u64,
         }
+    }
+}
+
+/// How many bytes the segments have. Most requests have one.
+#[inline]
+fn length_of(segments: &[Segment]) -> u64 {
+    match segments {
+        [segment] => segment.length.into(),
+        segments => segments.iter().map(|it| u64::from(it.length)).sum(),
     }
 }
 
@@ -287,7 +294,7 @@ impl SendRequest {
 
     /// Sets the data: registered memory.
     #[must_use]
-    pub fn with(mut self, segments: impl IntoIterator<Item = crate::Segment>) -> Self {
+    pub fn with(mut self, segments: impl IntoIterator<Item = Segment>) -> Self {
         self.payload = Payload::Segments(segments.into_iter().collect());
         self
     }
@@ -325,7 +332,7 @@ pub struct ReceiveRequest {
 
 impl ReceiveRequest {
     /// A receive into these segments.
-    pub fn new(id: u64, segments: impl IntoIterator<Item = crate::Segment>) -> Self {
+    pub fn new(id: u64, segments: impl IntoIterator<Item = Segment>) -> Self {
         Self {
             id,
             segments: segments.into_iter().collect(),
@@ -333,12 +340,10 @@ impl ReceiveRequest {
     }
 
     /// The capacity in bytes.
+    #[inline]
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.segments
-            .iter()
-            .map(|segment| u64::from(segment.length))
-            .sum()
+        length_of(&self.segments)
     }
 }
 

@@ -7,11 +7,11 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Access, Attributes, QueuePairInit, QueuePairType, ReceiveRequest, RemoteMemory, SendRequest,
-    Work,
+    Access, Attributes, Id, QueuePairInit, QueuePairType, ReceiveRequest, RemoteMemory,
+    SendRequest, SharedReceiveInit, SharedReceiveQueue, Work,
 };
 use proptest::prelude::*;
-use wire::{Key, Qpn};
+use wire::{Key, PathMtu, Qpn};
 
 /// Memory has four areas of this size, for four kinds of use, and each end has half of each. A program that relies on the order
 /// of requests without a fence sees differences, so what one kind of request writes, no other kind and no other end accesses.
@@ -40,6 +40,24 @@ struct Request {
     signaled: bool,
     solicited: bool,
     fenced: bool,
+    /// Whether its memory is one segment.
+    is_whole: bool,
+}
+
+/// How the two ends are connected.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Connection {
+    Usual,
+    /// The right end takes receives from a shared queue.
+    SharedReceives,
+    /// Packets of the right end are shorter.
+    UnequalMtus,
+    /// The right end sends to a third queue pair.
+    Elsewhere,
+    /// The right end answers no READ.
+    NoResources,
+    /// The left end sends no READ.
+    NoDepth,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,17 +78,43 @@ struct Pair {
     numbers: [Qpn; 2],
     left: Region,
     right: Region,
+    shared: Option<Id<SharedReceiveQueue>>,
 }
 
 impl Pair {
-    fn new(builds_packets: bool) -> Self {
+    fn new(builds_packets: bool, connection: Connection) -> Self {
         let mut setup = Setup::default();
         setup.config.incidents = builds_packets;
         let mut peer = Conversation::with(setup);
-        let init = QueuePairInit::new(QueuePairType::Rc, peer.domain, peer.completion_queue);
+        let mut init = QueuePairInit::new(QueuePairType::Rc, peer.domain, peer.completion_queue);
+        let third = peer.device.create_queue_pair(init).expect("room");
+        let shared = (connection == Connection::SharedReceives).then(|| {
+            let queue = peer.device.create_shared_receive_queue(SharedReceiveInit {
+                domain: peer.domain,
+                capacity: 128,
+                max_segments: 1,
+                xrc: None,
+            });
+            queue.expect("room")
+        });
+        init.shared_receive = shared;
         let second = peer.device.create_queue_pair(init).expect("room");
         let numbers = [peer.number, second];
-        connect_to_each_other(&mut peer, numbers);
+        connect(&mut peer, numbers[0], second, |it| {
+            if connection == Connection::NoDepth && it.initiator_depth.is_some() {
+                it.initiator_depth = Some(0);
+            }
+        });
+        connect(&mut peer, second, numbers[0], |it| match connection {
+            Connection::UnequalMtus if it.path_mtu.is_some() => {
+                it.path_mtu = Some(PathMtu::Mtu512);
+            }
+            Connection::Elsewhere if it.destination.is_some() => it.destination = Some(third),
+            Connection::NoResources if it.responder_resources.is_some() => {
+                it.responder_resources = Some(0);
+            }
+            _ => {}
+        });
         peer.device.set_own_delivery(true);
         let content = |factor: u64| (0..4 * AREA).map(move |it| (it * factor % 251) as u8);
         let left = peer.registers(0x1000_0000, &content(3).collect::<Vec<_>>());
@@ -80,6 +124,7 @@ impl Pair {
             numbers,
             left,
             right,
+            shared,
         }
     }
 
@@ -94,7 +139,10 @@ impl Pair {
             Step::Receive(end, length) => {
                 let segment = self.right.segment(place(2, end), length);
                 let receive = ReceiveRequest::new(id, [segment]);
-                let _ = device.post_receive(self.numbers[end as usize], receive);
+                let _ = match (end, self.shared) {
+                    (End::Right, Some(queue)) => device.post_shared_receive(queue, receive),
+                    _ => device.post_receive(self.numbers[end as usize], receive),
+                };
             }
             Step::Send(end, request) => {
                 let number = self.number(end);
@@ -136,27 +184,18 @@ impl Pair {
             },
         };
         let sent = SendRequest::new(id, work);
-        let mut sent = match request.kind {
+        let sent = match request.kind {
             Kind::SendInline => sent.inline(b"inline"),
             Kind::FetchAdd => sent.with([self.left.segment(place(3, end), 8)]),
             kind => {
                 let own = place(u64::from(matches!(kind, Kind::Read)), end);
-                let first = length / 3;
-                sent.with([
-                    self.left.segment(own, first),
-                    self.left.segment(own + u64::from(first), length - first),
-                ])
+                let first = if request.is_whole { length } else { length / 3 };
+                let rest = self.left.segment(own + u64::from(first), length - first);
+                let rest = (!request.is_whole).then_some(rest);
+                sent.with([self.left.segment(own, first)].into_iter().chain(rest))
             }
         };
-        let flags = [
-            (engine::SendFlags::SIGNALED, request.signaled),
-            (engine::SendFlags::SOLICITED, request.solicited),
-            (engine::SendFlags::FENCE, request.fenced),
-        ];
-        flags
-            .into_iter()
-            .for_each(|(flag, on)| sent.flags.set(flag, on));
-        sent
+        flagged(sent, request)
     }
 
     /// Everything that a program can rely on. Completions of different work queues have no order.
@@ -192,6 +231,18 @@ impl Pair {
     }
 }
 
+fn flagged(mut sent: SendRequest, request: Request) -> SendRequest {
+    let flags = [
+        (engine::SendFlags::SIGNALED, request.signaled),
+        (engine::SendFlags::SOLICITED, request.solicited),
+        (engine::SendFlags::FENCE, request.fenced),
+    ];
+    flags
+        .into_iter()
+        .for_each(|(flag, on)| sent.flags.set(flag, on));
+    sent
+}
+
 /// The part of an area that an end uses.
 fn place(area: u64, end: End) -> u64 {
     area * AREA + end as u64 * (AREA / 2)
@@ -216,14 +267,18 @@ fn request(length: impl Strategy<Value = u32>) -> impl Strategy<Value = Request>
         4 => Just(Kind::Read),
         1 => Just(Kind::FetchAdd),
     ];
-    (kind, 0_u32..1000, length, any::<[bool; 3]>()).prop_map(
-        |(kind, offset, length, [signaled, solicited, fenced])| Request {
-            kind,
-            offset,
-            length,
-            signaled,
-            solicited,
-            fenced,
+    (kind, 0_u32..1000, length, any::<[bool; 5]>()).prop_map(
+        |(kind, offset, length, [signaled, solicited, fenced, is_whole, is_aligned])| {
+            let mask = if is_aligned { !7 } else { !0 };
+            Request {
+                kind,
+                offset: offset & mask,
+                length: length & mask,
+                signaled,
+                solicited,
+                fenced,
+                is_whole,
+            }
         },
     )
 }
@@ -237,24 +292,57 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs the steps on both devices. Returns them.
-fn run(steps: &[Step]) -> [Pair; 2] {
-    run_on([true, false].map(Pair::new), steps)
+fn connection() -> impl Strategy<Value = Connection> {
+    prop_oneof![
+        6 => Just(Connection::Usual),
+        1 => Just(Connection::SharedReceives),
+        1 => Just(Connection::UnequalMtus),
+        1 => Just(Connection::Elsewhere),
+        1 => Just(Connection::NoResources),
+        1 => Just(Connection::NoDepth),
+    ]
 }
 
+impl Connection {
+    /// Whether a program may take this step. Where a request may fail, one end sends: requests of two ends have no order.
+    fn admits(self, step: Step) -> bool {
+        match self {
+            Self::Usual | Self::SharedReceives => true,
+            _ => !matches!(step, Step::Send(End::Right, _)),
+        }
+    }
+}
+
+/// Runs the steps on both devices. Returns them.
+fn run(steps: &[Step]) -> [Pair; 2] {
+    run_on(pairs(Connection::Usual), steps)
+}
+
+/// A device that builds packets for all requests, and one that does not.
+fn pairs(connection: Connection) -> [Pair; 2] {
+    [true, false].map(|builds_packets| Pair::new(builds_packets, connection))
+}
+
+/// Compares the devices whenever all that was posted is sent. Until then one of them has executed what the other has queued.
 fn run_on(mut pairs: [Pair; 2], steps: &[Step]) -> [Pair; 2] {
-    for (id, step) in (0..).zip(steps) {
+    for (id, step) in (0..).zip(steps.iter().chain([&Step::Transmit])) {
         pairs.iter_mut().for_each(|pair| pair.run(id, *step));
-        let [packets, direct] = &mut pairs;
-        assert_eq!(direct.visible(), packets.visible(), "after {step:?}");
+        if let Step::Transmit = step {
+            let [packets, direct] = &mut pairs;
+            assert_eq!(direct.visible(), packets.visible(), "after {id} steps");
+        }
     }
     pairs
 }
 
 proptest! {
     #[test]
-    fn a_program_sees_no_difference(steps in prop::collection::vec(step(), 1..60)) {
-        let [mut packets, mut direct] = run(&steps);
+    fn a_program_sees_no_difference(
+        connection in connection(),
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let steps: Vec<_> = steps.into_iter().filter(|it| connection.admits(*it)).collect();
+        let [mut packets, mut direct] = run_on(pairs(connection), &steps);
         prop_assert_eq!(direct.packets(), packets.packets());
     }
 
@@ -287,6 +375,7 @@ fn a_request_that_fails_is_reported_as_by_packets() {
         signaled: true,
         solicited: false,
         fenced: false,
+        is_whole: true,
     };
     let good = Request {
         kind: Kind::Write,
@@ -337,6 +426,7 @@ fn a_request_that_the_receiver_refuses_is_refused_as_by_packets() {
             signaled: true,
             solicited: false,
             fenced: false,
+            is_whole: true,
         };
         let first = Step::Send(End::Left, request(Kind::Write));
         let receive = Step::Receive(End::Right, 64);
@@ -351,7 +441,7 @@ fn a_request_that_the_receiver_refuses_is_refused_as_by_packets() {
 
 /// Otherwise the comparison would compare packets with packets.
 #[test]
-fn a_request_between_idle_ends_builds_no_packet() {
+fn a_request_between_idle_ends_builds_no_packet_and_completes_when_it_is_posted() {
     let write = Step::Send(
         End::Left,
         Request {
@@ -361,11 +451,13 @@ fn a_request_between_idle_ends_builds_no_packet() {
             signaled: true,
             solicited: false,
             fenced: false,
+            is_whole: true,
         },
     );
     let [mut packets, mut direct] = run(&[write, Step::Transmit]);
     for (pair, is_built) in [(&mut packets, true), (&mut direct, false)] {
         pair.run(7, write);
+        assert_eq!(pair.peer.completions().is_empty(), is_built);
         let mut buffer = b"before".to_vec();
         assert!(pair.peer.device.poll_transmit(at(0), &mut buffer).is_none());
         // The last packet of the other device is an acknowledgement.

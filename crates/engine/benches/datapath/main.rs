@@ -7,6 +7,9 @@
 //! - *bulk*: RDMA WRITEs of 1 MiB for each path MTU, compared with a copy plus CRC of the same bytes;
 //! - *scaling*: the cost of a packet with 1, 100 and 10,000 connections.
 //!
+//! With an operation, a length and a count it runs so many requests within one device instead, for a tool that counts
+//! instructions.
+//!
 //! Every figure is the median of several rounds, with minimum and maximum. The two sides of a ratio
 //! are measured alternately, so that noise affects both.
 
@@ -14,6 +17,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod bulk;
+mod one_device;
 mod pair;
 mod scaling;
 
@@ -45,7 +49,11 @@ impl std::fmt::Display for Spread {
 
 fn main() {
     // Cargo adds its own flags. A table name selects one table.
-    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let arguments = std::env::args().skip(1).filter(|it| !it.starts_with("--"));
+    let chosen: Vec<String> = arguments.collect();
+    if let [operation, length, count] = &chosen[..] {
+        return one_device::run(operation, length, count);
+    }
     let wants = |name: &str| {
         let named = |table: &str| chosen.iter().any(|argument| argument == table);
         named(name) || !(named("bulk") || named("scaling"))

@@ -18,7 +18,7 @@ pub(crate) struct End {
     pub(crate) completions: Id<CompletionQueue>,
     pub(crate) queue_pairs: Vec<Qpn>,
     pub(crate) regions: Vec<(Arc<Buffer>, Registration)>,
-    gid: Gid,
+    pub(crate) gid: Gid,
 }
 
 /// Both devices.
@@ -39,7 +39,7 @@ pub(crate) struct TimeSpent {
 }
 
 impl End {
-    fn new(address: [u8; 4], mtu: PathMtu, connections: usize, size: usize) -> Self {
+    pub(crate) fn new(address: [u8; 4], mtu: PathMtu, connections: usize, size: usize) -> Self {
         let gid = Gid::from(IpAddr::from(address));
         let mut device = Device::new(Config {
             gids: vec![gid],
@@ -56,7 +56,7 @@ impl End {
         let completions = device
             .create_completion_queue(1 << 20)
             .expect("a new device has room");
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let mut end = Self {
             device,
             completions,
@@ -82,13 +82,13 @@ impl End {
         end
     }
 
-    fn connect(&mut self, local: Qpn, peer: Qpn, gid: Gid, mtu: PathMtu) {
+    pub(crate) fn connect(&mut self, local: Qpn, peer: Qpn, gid: Gid, mtu: PathMtu) {
         let steps = [
             Attributes {
                 state: Some(State::Initialized),
                 port: Some(1),
                 partition_index: Some(0),
-                access: Some(Access::REMOTE_WRITE),
+                access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ),
                 ..Attributes::default()
             },
             Attributes {

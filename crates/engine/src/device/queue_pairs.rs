@@ -145,6 +145,16 @@ impl QueuePairs {
         self.slots[slot].as_deref_mut()
     }
 
+    /// A queue pair and its peer, if that is another queue pair of this device.
+    #[inline]
+    pub(super) fn with_peer(&mut self, number: Qpn) -> Option<[&mut QueuePair; 2]> {
+        let own = self.slot(number)?;
+        let peer = self.slots[own].as_deref()?.peer_number()?;
+        let both = [own, self.slot(peer)?];
+        let [own, peer] = self.slots.get_disjoint_mut(both).ok()?;
+        Some([own.as_deref_mut()?, peer.as_deref_mut()?])
+    }
+
     pub(super) fn remove(&mut self, number: Qpn) -> Option<Box<QueuePair>> {
         if number == Qpn::GSI {
             return self.management.take();

@@ -1,6 +1,7 @@
 //! Access rights, and checked views of memory.
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 
 use super::error::NotAccessible;
 use super::{Extent, Memory, Output, ProtectionDomain, Segment};
@@ -81,6 +82,7 @@ pub(crate) struct Requirement(Access);
 impl Requirement {
     pub(crate) const NOTHING: Self = Self(Access::empty());
     pub(crate) const LOCAL_WRITE: Self = Self(Access::LOCAL_WRITE);
+    pub(crate) const REMOTE_WRITE: Self = Self(Access::REMOTE_WRITE);
     pub(crate) const REMOTE_READ: Self = Self(Access::REMOTE_READ);
     pub(crate) const REMOTE_ATOMIC: Self = Self(Access::REMOTE_ATOMIC);
 
@@ -132,6 +134,14 @@ impl<'a> View<'a> {
     pub(crate) fn store(&self, offset: u64, bytes: PayloadBytes<'_>) -> Result<(), AccessError> {
         assert!(offset + bytes.len() as u64 <= self.length);
         Ok(self.extent.store(self.offset + offset, bytes)?)
+    }
+
+    /// The first bytes as words, if they are whole words of a buffer.
+    #[inline]
+    pub(super) fn words(&self, length: u64) -> Option<&'a [AtomicU64]> {
+        (length <= self.length)
+            .then(|| self.extent.words(self.offset, length as usize))
+            .flatten()
     }
 
     /// Changes the first eight bytes atomically. Returns the previous value, or `None` if they are

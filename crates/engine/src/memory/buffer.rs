@@ -228,6 +228,15 @@ impl Buffer {
         self.check(offset, from.length());
         // A thread that reads one of these bytes also sees what was written before them.
         fence(Ordering::Release);
+        if let Some(words) = self.whole_words(offset, from.length()) {
+            copy::store_words(words, from);
+        } else {
+            self.store_parts(offset, from);
+        }
+    }
+
+    /// Copies bytes that are not whole words.
+    fn store_parts(&self, offset: usize, from: impl Source) {
         let (head, rest) = from.split_at(self.in_head(offset, from.length()));
         if head.length() > 0 {
             copy::store_bytes(&self.head()[offset..], head);
@@ -275,6 +284,17 @@ impl Buffer {
     #[inline]
     pub(super) fn load(&self, offset: usize, into: impl Target) {
         self.check(offset, into.length());
+        if let Some(words) = self.whole_words(offset, into.length()) {
+            copy::load_words(words, into);
+        } else {
+            self.load_parts(offset, into);
+        }
+        // What was written before a byte that is seen here is seen from now on.
+        fence(Ordering::Acquire);
+    }
+
+    /// Copies bytes that are not whole words.
+    fn load_parts(&self, offset: usize, into: impl Target) {
         let head = self.in_head(offset, into.length());
         let (head, rest) = into.split_at(head);
         let offset_of_rest = offset + head.length();
@@ -290,8 +310,16 @@ impl Buffer {
         if tail.length() > 0 {
             copy::load_bytes(&self.tail()[offset_of_tail - self.tail_start()..], tail);
         }
-        // What was written before a byte that is seen here is seen from now on.
-        fence(Ordering::Acquire);
+    }
+
+    /// The words of `length` bytes at `offset`, if they are whole words.
+    #[inline]
+    pub(super) fn whole_words(&self, offset: usize, length: usize) -> Option<&[AtomicU64]> {
+        let offset = offset.checked_sub(self.head)?;
+        if !(offset | length).is_multiple_of(WORD) {
+            return None;
+        }
+        self.words().get(offset / WORD..)?.get(..length / WORD)
     }
 
     #[inline]

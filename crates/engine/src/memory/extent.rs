@@ -6,7 +6,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::PayloadBytes;
 
@@ -185,6 +185,15 @@ impl Extent {
             Backing::Detached => return Err(NotAccessible),
         }
         Ok(())
+    }
+
+    /// The words at `offset`, if these bytes are whole words of a buffer.
+    #[inline]
+    pub(super) fn words(&self, offset: u64, length: usize) -> Option<&[AtomicU64]> {
+        match &self.backing {
+            Backing::Buffer(buffer, start) => buffer.whole_words(start + offset as usize, length),
+            Backing::Program(..) | Backing::Nothing | Backing::Detached => None,
+        }
     }
 
     /// Copies `bytes` to `offset`.

@@ -1,33 +1,29 @@
-//! Requests between two queue pairs of one device that are executed without packets.
+//! Requests between two queue pairs of one device that are executed without packets, when they are posted.
 //!
-//! Usually both ends are idle and in step when a request is next. Then nothing can happen to its packets: they are not lost, the
+//! Usually both ends are idle and in step when a request is posted. Then nothing can happen to its packets: they are not lost, the
 //! receiver has no reason to reject them, and the acknowledgement follows at once. So the data is copied, and both ends are moved
-//! to the state that the packets would leave them in. If anything is different, or a check fails, nothing is changed, and
-//! packets are built: they are the only ones that report errors.
+//! to the state that the packets would leave them in. If anything is different, or a check fails, nothing is changed, and the
+//! request is queued for packets: they are the only ones that report errors.
 
-use wire::{Aeth, Modifier, Opcode, Operation, Position, Psn, Qpn, Route, Transport};
+use wire::{Opcode, Psn, Qpn};
 
 use super::QueuePair;
-use super::send_queue::Progress;
+use super::send_queue::in_packets;
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::device_state::DeviceState;
-use crate::memory::{Access, Memory, Output, Requirement};
-use crate::now::Now;
+use crate::memory::{Access, Memory, Place};
 use crate::state::{QueuePairType, State};
 use crate::transmit::wire_length;
-use crate::work_request::{Payload, RemoteMemory, SendFlags, Work};
+use crate::work_request::{Payload, RemoteMemory, SendFlags, SendRequest, Work};
 
-/// The next request of an idle queue pair.
-pub(crate) struct DirectRequest {
+/// A request that is posted to an idle queue pair.
+pub(crate) struct DirectRequest<'r> {
+    request: &'r SendRequest,
     kind: Kind,
     length: u32,
     packets: u32,
-    psn: Psn,
     mtu: usize,
-    solicited: bool,
-    sender: Qpn,
-    pub(crate) receiver: Qpn,
-    pub(crate) route: Route,
+    psn: Psn,
 }
 
 #[derive(Clone, Copy)]
@@ -65,111 +61,137 @@ impl Kind {
     }
 }
 
-impl DirectRequest {
+impl DirectRequest<'_> {
     /// How many bytes it moves.
+    #[inline]
     pub(crate) fn length(&self) -> usize {
         self.length as usize
     }
 
-    /// What the sender would send.
-    fn forward(&self) -> Traffic {
+    /// What the sender and the receiver would send.
+    #[inline]
+    fn traffic(&self) -> [Traffic; 2] {
+        let acknowledgement = bare(Opcode::RcAcknowledge);
         match self.kind {
-            Kind::Send(None) => self.message(Operation::Send, Modifier::None),
-            Kind::Send(Some(_)) => self.message(Operation::Send, Modifier::Immediate),
-            Kind::Write(_) => self.message(Operation::Write, Modifier::None),
-            Kind::Read(_) => bare(Operation::ReadRequest),
-        }
-    }
-
-    /// What the receiver would send.
-    fn backward(&self) -> Traffic {
-        match self.kind {
-            Kind::Send(_) | Kind::Write(_) => bare(Operation::Acknowledge),
-            Kind::Read(_) => self.message(Operation::ReadResponse, Modifier::None),
+            Kind::Send(None) => [self.message(SEND), acknowledgement],
+            Kind::Send(Some(_)) => [self.message(SEND_IMMEDIATE), acknowledgement],
+            Kind::Write(_) => [self.message(WRITE), acknowledgement],
+            Kind::Read(_) => [bare(Opcode::RcReadRequest), self.message(READ_RESPONSE)],
         }
     }
 
     /// The packets of the whole message. The last one is as long as the rest.
-    fn message(&self, operation: Operation, last: Modifier) -> Traffic {
-        let header = |position, modifier| header_length(operation, position, modifier);
-        let (packets, length) = (self.packets as usize, self.length as usize);
-        let bytes = match packets {
-            1 => wire_length(header(Position::Only, last), length),
-            _ => {
-                let middle = (packets - 2) * header(Position::Middle, Modifier::None);
+    #[inline]
+    fn message(&self, [only, first, middle, last]: [Opcode; 4]) -> Traffic {
+        let length = self.length();
+        let bytes = match self.packets as usize {
+            1 => wire_length(only.header_length(), length),
+            packets => {
                 let full = wire_length(0, self.mtu) * (packets - 1);
                 let rest = length - self.mtu * (packets - 1);
-                header(Position::First, Modifier::None)
-                    + middle
+                first.header_length()
+                    + middle.header_length() * (packets - 2)
                     + full
-                    + wire_length(header(Position::Last, last), rest)
+                    + wire_length(last.header_length(), rest)
             }
         };
         Traffic {
-            packets: packets as u64,
+            packets: self.packets.into(),
             bytes: bytes as u64,
         }
     }
 }
 
+/// The opcodes of a message: of its only packet, or of its first, middle and last one.
+const SEND: [Opcode; 4] = [
+    Opcode::RcSendOnly,
+    Opcode::RcSendFirst,
+    Opcode::RcSendMiddle,
+    Opcode::RcSendLast,
+];
+const SEND_IMMEDIATE: [Opcode; 4] = [
+    Opcode::RcSendOnlyImmediate,
+    Opcode::RcSendFirst,
+    Opcode::RcSendMiddle,
+    Opcode::RcSendLastImmediate,
+];
+const WRITE: [Opcode; 4] = [
+    Opcode::RcWriteOnly,
+    Opcode::RcWriteFirst,
+    Opcode::RcWriteMiddle,
+    Opcode::RcWriteLast,
+];
+const READ_RESPONSE: [Opcode; 4] = [
+    Opcode::RcReadResponseOnly,
+    Opcode::RcReadResponseFirst,
+    Opcode::RcReadResponseMiddle,
+    Opcode::RcReadResponseLast,
+];
+
 /// A packet without payload.
-fn bare(operation: Operation) -> Traffic {
-    let header = header_length(operation, Position::Only, Modifier::None);
+#[inline]
+fn bare(opcode: Opcode) -> Traffic {
     Traffic {
         packets: 1,
-        bytes: wire_length(header, 0) as u64,
+        bytes: wire_length(opcode.header_length(), 0) as u64,
     }
-}
-
-fn header_length(operation: Operation, position: Position, modifier: Modifier) -> usize {
-    Opcode::find(Transport::Rc, operation, position, modifier).map_or(0, Opcode::header_length)
 }
 
 impl QueuePair {
-    /// The next send request, if nothing else is under way. Its packets request one acknowledgement, with the last of them.
-    pub(crate) fn direct_request(&self) -> Option<DirectRequest> {
-        let (link, request) = (self.link?, self.send.front()?);
-        let kind = Kind::of(request.work())?;
-        let is_next = self.init.kind == QueuePairType::Rc
-            && self.state == State::ReadyToSend
-            && request.progress == Progress::Posted
+    /// The number of the peer's queue pair, if it is connected.
+    pub(crate) fn peer_number(&self) -> Option<Qpn> {
+        self.link.as_ref().map(|link| link.peer)
+    }
+
+    /// The request that is posted, if it is valid and nothing else is under way. Its packets would request one acknowledgement,
+    /// with the last of them.
+    #[inline]
+    pub(crate) fn direct_request<'r>(&self, request: &'r SendRequest) -> Option<DirectRequest<'r>> {
+        let link = self.link.as_ref()?;
+        let is_next = self.state == State::ReadyToSend
+            && self.init.kind == QueuePairType::Rc
+            && self.send.is_empty()
             && !self.responder.has_responses()
             && self.requester.is_idle();
-        let is_short = request.packets <= self.requester.packets_per_ack_request(link.mtu());
+        if !is_next {
+            return None;
+        }
+        let kind = Kind::of(&request.work)?;
+        let length = self.send.check_common(request)?;
+        let (packets, mtu) = (in_packets(length, link.mtu), link.mtu());
+        let is_short = packets == 1 || packets <= self.requester.packets_per_ack_request(mtu);
         let may_read = !matches!(kind, Kind::Read(_)) || self.attributes.initiator_depth > Some(0);
-        (is_next && is_short && may_read).then(|| DirectRequest {
+        (is_short && may_read).then(|| DirectRequest {
+            request,
             kind,
-            length: request.length,
-            packets: request.packets,
+            length,
+            packets,
+            mtu,
             psn: self.requester.cursor(),
-            mtu: link.mtu(),
-            solicited: request.request.flags.contains(SendFlags::SOLICITED),
-            sender: self.number,
-            receiver: link.peer,
-            route: link.route,
         })
     }
 
-    /// Whether this queue pair would execute the request, as far as its memory allows it.
-    pub(crate) fn expects(&self, request: &DirectRequest) -> bool {
-        let is_peer = self.link.is_some_and(|link| {
-            let (ours, theirs) = (&link.route.flow, &request.route.flow);
-            link.peer == request.sender
-                && link.mtu() == request.mtu
-                && ours.destination == theirs.source
-                && ours.source == theirs.destination
-        });
+    /// Whether this queue pair would execute the request of its peer, as far as its memory allows it. The address of the peer is
+    /// one of this device, because packets of this queue pair come from it.
+    #[inline]
+    pub(crate) fn expects(&self, request: &DirectRequest<'_>, sender: &Self) -> bool {
+        let (Some(ours), Some(theirs)) = (&self.link, &sender.link) else {
+            return false;
+        };
         let admits = match request.kind {
             Kind::Send(_) => {
                 let next = self.receive.front();
                 self.init.shared_receive.is_none()
                     && next.is_some_and(|it| u64::from(request.length) <= it.capacity())
+                    && self.attached.receive_completions.has_room()
             }
             Kind::Write(_) => true,
             Kind::Read(_) => self.attributes.responder_resources > Some(0),
         };
-        is_peer
-            && admits
+        admits
+            && ours.peer == sender.number
+            && ours.mtu == theirs.mtu
+            && ours.is_from_peer(&theirs.route)
             && self.init.kind == QueuePairType::Rc
             && self.state.receives()
             && self.access().contains(request.kind.needed_right())
@@ -177,110 +199,91 @@ impl QueuePair {
     }
 
     /// Copies the data of a request to its place. Fails if memory is not as it should be; then parts may be copied.
+    #[inline]
     pub(crate) fn copy_directly(
         &self,
-        request: &DirectRequest,
+        request: &DirectRequest<'_>,
         receiver: &Self,
         memory: &Memory,
-        buffer: &mut Vec<u8>,
+        piece: &mut Vec<u8>,
     ) -> Option<()> {
-        let (length, payload) = (request.length(), &self.send.front()?.request.payload);
-        if length == 0 {
+        if request.length == 0 {
             return Some(());
         }
-        buffer.clear();
-        let out = &mut Output::Private(buffer);
-        let remote = |memory: RemoteMemory| (receiver.accessor(), memory.key, memory.address);
-        let requirement = Requirement::of(request.kind.needed_right());
-        if let Kind::Read(from) = request.kind {
-            let Payload::Segments(segments) = payload else {
-                return None;
-            };
-            let (accessor, key, address) = remote(from);
-            let view = memory.remote(accessor, key, address, length as u64, requirement);
-            view.and_then(|view| view.append_to(out, 0, length)).ok()?;
-            let stored = memory.scatter(self.init.domain, segments, 0, buffer[..].into());
-            return stored.ok();
-        }
-        let bytes = match payload {
-            Payload::Inline(bytes) => &bytes[..],
-            Payload::Segments(segments) => {
-                let gathered = memory.gather(self.init.domain, segments, 0, length, out);
-                gathered.ok()?;
-                &buffer[..]
-            }
-        };
-        match request.kind {
-            Kind::Write(to) => {
-                let (accessor, key, address) = remote(to);
-                let view = memory.remote(accessor, key, address, length as u64, requirement);
-                view.and_then(|view| view.store(0, bytes.into())).ok()
-            }
-            Kind::Send(_) | Kind::Read(_) => {
+        let remote = |it: RemoteMemory| Place::Remote(receiver.accessor(), it.key, it.address);
+        let theirs = match request.kind {
+            Kind::Send(_) => {
                 let segments = &receiver.receive.front()?.segments;
-                let domain = receiver.init.domain;
-                memory.scatter(domain, segments, 0, bytes.into()).ok()
+                Place::Segments(receiver.init.domain, segments)
             }
-        }
+            Kind::Write(memory) | Kind::Read(memory) => remote(memory),
+        };
+        let ours = match &request.request.payload {
+            Payload::Segments(segments) => Place::Segments(self.init.domain, segments),
+            Payload::Inline(bytes) => return memory.fill(theirs, bytes).ok(),
+        };
+        let (from, to) = match request.kind {
+            Kind::Send(_) | Kind::Write(_) => (ours, theirs),
+            Kind::Read(_) => (theirs, ours),
+        };
+        memory.transfer(from, to, request.length.into(), piece).ok()
     }
 
-    /// Moves the receiver to the state after the request. Returns its acknowledgement.
-    pub(crate) fn note_received_directly(
+    /// Moves the receiver to the state after the request, and the sender to the state after the acknowledgement.
+    #[inline]
+    pub(crate) fn complete_directly(
         &mut self,
-        request: &DirectRequest,
+        request: &DirectRequest<'_>,
+        receiver: &mut Self,
         device: &mut DeviceState,
-    ) -> Aeth {
-        self.count_directly(request.backward(), request.forward(), device);
-        self.responder.expected = request.psn + request.packets;
-        self.count_message();
+    ) {
+        let [forward, backward] = request.traffic();
+        device.count_delivered(
+            forward.packets + backward.packets,
+            forward.bytes + backward.bytes,
+        );
+        receiver.count_directly(backward, forward);
+        self.count_directly(forward, backward);
+        let posted = request.request;
+        receiver.responder.expected = request.psn + request.packets;
+        receiver.count_message();
         if let Kind::Send(immediate) = request.kind
-            && let Some(receive) = self.receive.take()
+            && let Some(receive) = receiver.receive.take()
         {
+            device.counters.receives_completed += 1;
             let completion = Completion {
                 id: receive.id,
                 status: Status::Success,
                 work: CompletedWork::Receive,
                 length: request.length,
-                queue_pair: self.number,
+                queue_pair: receiver.number,
                 immediate,
                 invalidated: None,
                 source: None,
             };
-            device.counters.receives_completed += 1;
-            device.complete(
-                &self.attached.receive_completions,
-                completion,
-                request.solicited,
-            );
+            let solicited = posted.flags.contains(SendFlags::SOLICITED);
+            let queue = &receiver.attached.receive_completions;
+            device.complete(queue, completion, solicited);
         }
-        self.acknowledgement()
-    }
-
-    /// Moves the sender to the state after the acknowledgement.
-    pub(crate) fn note_sent_directly(
-        &mut self,
-        request: &DirectRequest,
-        acknowledgement: &Aeth,
-        now: &Now,
-        device: &mut DeviceState,
-    ) {
-        self.count_directly(request.forward(), request.backward(), device);
         self.requester.skip(request.packets);
-        self.made_progress(now, request.psn);
-        self.update_credits(acknowledgement);
-        self.complete_send(Status::Success, device);
+        self.note_progress(None, request.psn);
+        self.update_credits(&receiver.acknowledgement());
+        let work = posted.work.kind();
+        let is_signaled = self.send.is_signaled(posted);
+        self.report_send(
+            Status::Success,
+            (posted.id, work),
+            request.length,
+            is_signaled,
+            device,
+        );
     }
-
-    fn count_directly(&mut self, sent: Traffic, received: Traffic, device: &mut DeviceState) {
-        let (own, all) = (&mut self.counters, &mut device.counters);
-        own.packets_sent += sent.packets;
-        own.bytes_sent += sent.bytes;
-        own.packets_received += received.packets;
-        own.bytes_received += received.bytes;
-        all.packets_sent += sent.packets;
-        all.bytes_sent += sent.bytes;
-        all.packets_received += received.packets;
-        all.bytes_received += received.bytes;
-        all.delivered_to_self += received.packets;
+    #[inline]
+    fn count_directly(&mut self, sent: Traffic, received: Traffic) {
+        let counters = &mut self.counters;
+        counters.packets_sent += sent.packets;
+        counters.bytes_sent += sent.bytes;
+        counters.packets_received += received.packets;
+        counters.bytes_received += received.bytes;
     }
 }

@@ -23,13 +23,17 @@ impl QueuePair {
         device: &mut DeviceState,
     ) -> Result<(), PostError> {
         let checked = self.check_send(&request, gids);
-        if let Err(error) = checked.and_then(|()| self.send.reserve(1)) {
-            self.note_rejected_post(request.id, request.work.kind(), error, device);
-            return Err(error);
-        }
+        let checked = checked.and_then(|length| self.send.reserve(1).map(|()| length));
+        let length = match checked {
+            Ok(length) => length,
+            Err(error) => {
+                self.note_rejected_post(request.id, request.work.kind(), error, device);
+                return Err(error);
+            }
+        };
         let mtu = self.link.map_or(self.settings.active_mtu, |link| link.mtu);
         let checksums = self.observe_send(&request, mtu, device);
-        self.send.push(request, mtu, checksums);
+        self.send.push(request, length, mtu, checksums);
         if matches!(self.state, State::Error | State::SendQueueError) {
             self.flush_sends(device);
         }
@@ -94,7 +98,13 @@ impl QueuePair {
         }
     }
 
-    fn check_send(&self, request: &SendRequest, gids: &GidTable) -> Result<(), PostError> {
+    /// Checks whether the request can be posted. Returns the length of its message.
+    #[inline]
+    pub(super) fn check_send(
+        &self,
+        request: &SendRequest,
+        gids: &GidTable,
+    ) -> Result<u32, PostError> {
         if !self.state.takes_sends() {
             return Err(PostError::WrongState(self.state));
         }
@@ -115,7 +125,7 @@ impl QueuePair {
         let mut checks = requests
             .iter()
             .map(|request| self.send.check(request, self.init.kind, gids));
-        checks.try_for_each(|check| check)?;
+        checks.try_for_each(|check| check.map(drop))?;
         self.send.reserve(requests.len())
     }
 

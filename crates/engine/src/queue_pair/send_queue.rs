@@ -97,14 +97,10 @@ impl SendQueue {
     pub(super) fn push(
         &mut self,
         request: SendRequest,
+        length: u32,
         mtu: PathMtu,
         checksums: Option<Box<Checksums>>,
     ) {
-        let length = match request.work {
-            // Only the first eight bytes of a longer segment are filled.
-            Work::CompareSwap { .. } | Work::FetchAdd { .. } => 8,
-            _ => request.payload.length() as u32,
-        };
         self.requests.push_back(Outstanding {
             packets: packets_of(&request.work, length, mtu),
             length,
@@ -123,19 +119,33 @@ impl SendQueue {
         }
     }
 
-    /// Checks whether the request is valid for this queue pair.
+    /// Checks whether the request is valid for this queue pair. Returns the length of its message.
+    #[inline]
     pub(super) fn check(
         &self,
         request: &SendRequest,
         kind: QueuePairType,
         gids: &GidTable,
-    ) -> Result<(), PostError> {
-        self.check_payload(request)?;
+    ) -> Result<u32, PostError> {
+        let length = request.payload.length();
+        self.check_payload(request, length)?;
         check_service(request, kind, gids)?;
-        check_shape(request)
+        message_length(&request.work, length)
     }
 
-    fn check_payload(&self, request: &SendRequest) -> Result<(), PostError> {
+    /// As [`check`](Self::check), for a SEND, WRITE or READ of a reliable connection. Also checks whether there is room.
+    #[inline]
+    pub(super) fn check_common(&self, request: &SendRequest) -> Option<u32> {
+        let length = request.payload.length();
+        let is_valid = request.destination.is_none()
+            && request.remote_srqn.is_none()
+            && self.check_room(1).is_ok()
+            && self.check_payload(request, length).is_ok();
+        is_valid.then_some(length as u32)
+    }
+
+    #[inline]
+    fn check_payload(&self, request: &SendRequest, length: u64) -> Result<(), PostError> {
         match &request.payload {
             Payload::Segments(segments) if segments.len() > self.max_segments as usize => {
                 Err(PostError::TooManySegments {
@@ -158,7 +168,7 @@ impl SendQueue {
                     max: self.max_inline,
                 })
             }
-            payload if payload.length() > MAX_MESSAGE => Err(PostError::MessageTooLong),
+            _ if length > MAX_MESSAGE => Err(PostError::MessageTooLong),
             _ => Ok(()),
         }
     }
@@ -215,17 +225,30 @@ impl QueuePair {
         let Some(ended) = self.send.requests.pop_front() else {
             return;
         };
-        // An error is reported even for an unsignaled request.
-        let completes = status != Status::Success || self.send.is_signaled(&ended.request);
-        let (id, work, length) = (ended.request.id, ended.work().kind(), ended.length);
+        let (length, is_signaled) = (ended.length, self.send.is_signaled(&ended.request));
+        let (id, work) = (ended.request.id, ended.work().kind());
+        if device.observations.are_recorded() {
+            let completes = status != Status::Success || is_signaled;
+            self.observe_end(ended, status, completes, device);
+        }
+        self.report_send(status, (id, work), length, is_signaled, device);
+    }
+
+    /// Counts the end of a send request, and adds its completion.
+    pub(super) fn report_send(
+        &mut self,
+        status: Status,
+        (id, work): (u64, CompletedWork),
+        length: u32,
+        is_signaled: bool,
+        device: &mut DeviceState,
+    ) {
         if status == Status::Success {
             self.counters.messages_sent += 1;
             device.counters.sends_completed += u64::from(work == CompletedWork::Send);
         }
-        if device.observations.are_recorded() {
-            self.observe_end(ended, status, completes, device);
-        }
-        if !completes {
+        // An error is reported even for an unsignaled request.
+        if status == Status::Success && !is_signaled {
             return;
         }
         let completion = Completion {
@@ -324,6 +347,7 @@ impl QueuePair {
 }
 
 /// Checks what each queue pair type supports.
+#[inline]
 fn check_service(
     request: &SendRequest,
     kind: QueuePairType,
@@ -362,16 +386,20 @@ fn check_service(
     Ok(())
 }
 
-/// The result of a fetching atomic may go into a segment of more than eight bytes. An atomic write sends exactly eight bytes. The
-/// responder checks the alignment of the remote address.
-fn check_shape(request: &SendRequest) -> Result<(), PostError> {
-    let length = request.payload.length();
-    let fits = match request.work {
-        Work::CompareSwap { .. } | Work::FetchAdd { .. } => length >= 8,
-        Work::AtomicWrite(_) => length == 8,
-        _ => true,
-    };
-    fits.then_some(()).ok_or(PostError::AtomicShape)
+/// The length of the message of a request with this length of payload.
+///
+/// The result of a fetching atomic may go into a segment of more than eight bytes, of which the first eight are filled. An atomic
+/// write sends exactly eight bytes. The responder checks the alignment of the remote address.
+#[inline]
+fn message_length(work: &Work, length: u64) -> Result<u32, PostError> {
+    match work {
+        Work::CompareSwap { .. } | Work::FetchAdd { .. } if length >= 8 => Ok(8),
+        Work::AtomicWrite(_) if length == 8 => Ok(8),
+        Work::CompareSwap { .. } | Work::FetchAdd { .. } | Work::AtomicWrite(_) => {
+            Err(PostError::AtomicShape)
+        }
+        _ => Ok(length as u32),
+    }
 }
 
 fn packets_of(work: &Work, length: u32, mtu: PathMtu) -> u32 {

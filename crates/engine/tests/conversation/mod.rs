@@ -303,39 +303,49 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 
 /// Connects two queue pairs of the device with each other.
 pub(crate) fn connect_to_each_other(peer: &mut Conversation, [one, two]: [Qpn; 2]) {
-    for (number, other) in [(one, two), (two, one)] {
-        let reset = Attributes {
-            state: Some(State::Reset),
-            ..Attributes::default()
-        };
-        let initialize = Attributes {
-            state: Some(State::Initialized),
-            port: Some(1),
-            partition_index: Some(0),
-            access: Some(all_access()),
-            ..Attributes::default()
-        };
-        let receive = Attributes {
-            state: Some(State::ReadyToReceive),
-            path: Some(Address::new(gid(DEVICE_ADDRESS), 0)),
-            path_mtu: Some(PathMtu::Mtu1024),
-            destination: Some(other),
-            receive_psn: Some(PSN),
-            responder_resources: Some(4),
-            rnr_timer: RnrTimer::new(12),
-            ..Attributes::default()
-        };
-        let send = Attributes {
-            state: Some(State::ReadyToSend),
-            send_psn: Some(PSN),
-            ack_timeout: AckTimeout::new(14),
-            retry_count: Some(3),
-            rnr_retry: Some(7),
-            initiator_depth: Some(4),
-            ..Attributes::default()
-        };
-        for step in [reset, initialize, receive, send] {
-            peer.device.modify(number, &step).expect("legal");
-        }
+    connect(peer, one, two, |_| {});
+    connect(peer, two, one, |_| {});
+}
+
+/// Connects a queue pair of the device with another one, with some changed attributes.
+pub(crate) fn connect(
+    peer: &mut Conversation,
+    number: Qpn,
+    other: Qpn,
+    change: impl Fn(&mut Attributes),
+) {
+    let reset = Attributes {
+        state: Some(State::Reset),
+        ..Attributes::default()
+    };
+    let initialize = Attributes {
+        state: Some(State::Initialized),
+        port: Some(1),
+        partition_index: Some(0),
+        access: Some(all_access()),
+        ..Attributes::default()
+    };
+    let receive = Attributes {
+        state: Some(State::ReadyToReceive),
+        path: Some(Address::new(gid(DEVICE_ADDRESS), 0)),
+        path_mtu: Some(PathMtu::Mtu1024),
+        destination: Some(other),
+        receive_psn: Some(PSN),
+        responder_resources: Some(4),
+        rnr_timer: RnrTimer::new(12),
+        ..Attributes::default()
+    };
+    let send = Attributes {
+        state: Some(State::ReadyToSend),
+        send_psn: Some(PSN),
+        ack_timeout: AckTimeout::new(14),
+        retry_count: Some(3),
+        rnr_retry: Some(7),
+        initiator_depth: Some(4),
+        ..Attributes::default()
+    };
+    for mut step in [reset, initialize, receive, send] {
+        change(&mut step);
+        peer.device.modify(number, &step).expect("legal");
     }
 }

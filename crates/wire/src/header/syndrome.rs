@@ -66,10 +66,14 @@ impl Syndrome {
         }
     }
 
+    /// The codes are numbers with two significant bits: the position of the higher one, and the lower one.
+    #[inline]
     fn credit_code(count: u32) -> u8 {
-        let first_above = Self::CREDITS.partition_point(|&credits| credits <= count);
-        // The first entry is zero, so at least one entry is not above `count`.
-        (first_above - 1) as u8
+        let Some(highest) = count.checked_ilog2() else {
+            return 0;
+        };
+        let code = highest * 2 + (count >> highest.saturating_sub(1) & 1);
+        code.min(Self::CREDITS.len() as u32 - 1) as u8
     }
 }
 
@@ -111,6 +115,23 @@ mod tests {
     fn every_syndrome_byte_round_trips() {
         for byte in 0..=255 {
             assert_eq!(Syndrome::from_byte(byte).byte(), byte);
+        }
+    }
+
+    #[test]
+    fn credits_are_rounded_down_to_a_number_with_a_code() {
+        let credits = (0..70_000).chain([1 << 24, u32::MAX]);
+        for count in credits {
+            let expected = Syndrome::CREDITS.into_iter().rev().find(|it| *it <= count);
+            let sent = Syndrome::Acknowledge {
+                credits: Some(count),
+            };
+            let received = Syndrome::from_byte(sent.byte());
+            assert_eq!(
+                received,
+                Syndrome::Acknowledge { credits: expected },
+                "{count}"
+            );
         }
     }
 

@@ -23,6 +23,8 @@ pub(in crate::memory) trait Target: Sized {
     fn start(&mut self) -> *mut u8;
 }
 
+pub(super) use words::{load as load_words, store as store_words};
+
 /// Writes bytes into words, starting at byte `offset` of them.
 #[inline]
 pub(super) fn store(words: &[AtomicU64], offset: usize, from: impl Source) {
@@ -222,7 +224,7 @@ mod words {
 
     /// `from` has as many bytes as the words.
     #[inline]
-    pub(super) fn store(to: &[AtomicU64], from: impl Source) {
+    pub(in super::super) fn store(to: &[AtomicU64], from: impl Source) {
         let words = to.len().min(from.length() / WORD);
         // SAFETY: both have this many words. `to` may be written through a shared reference, because it consists of atomics. The
         // bytes of `from` are either borrowed, so that nobody writes them, or atomics.
@@ -237,7 +239,7 @@ mod words {
 
     /// `to` has as many bytes as the words.
     #[inline]
-    pub(super) fn load(from: &[AtomicU64], mut to: impl Target) {
+    pub(in super::super) fn load(from: &[AtomicU64], mut to: impl Target) {
         let words = from.len().min(to.length() / WORD);
         // SAFETY: both have this many words. The bytes of `to` are either borrowed exclusively, or atomics, which may be written
         // through a shared reference.

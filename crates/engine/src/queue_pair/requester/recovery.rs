@@ -148,13 +148,7 @@ impl QueuePair {
 
     /// Packets were acknowledged: renews retries and timer.
     pub(in crate::queue_pair) fn made_progress(&mut self, now: &Now, before: Psn) {
-        self.tell_window(now, before);
-        self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
-        self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
-        self.requester.retransmitted_at = None;
-        self.requester.lasting_retries = None;
-        self.stop_timers();
-        self.advance_repair();
+        self.note_progress(now.known(), before);
         // A response that was delivered within the device comes with no time. The end of that call starts the timer.
         if let Some(at) = now.known() {
             let oldest = self.requester.oldest;
@@ -171,8 +165,20 @@ impl QueuePair {
         }
     }
 
+    /// The part of progress that depends on no time. It is `None` if the acknowledgement came from this device.
+    #[inline]
+    pub(in crate::queue_pair) fn note_progress(&mut self, now: Option<Instant>, before: Psn) {
+        self.tell_window(now, before);
+        self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
+        self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
+        self.requester.retransmitted_at = None;
+        self.requester.lasting_retries = None;
+        self.stop_timers();
+        self.advance_repair();
+    }
+
     /// Tells the window of what was acknowledged and was not known to have arrived.
-    fn tell_window(&mut self, now: &Now, before: Psn) {
+    fn tell_window(&mut self, now: Option<Instant>, before: Psn) {
         let requester = &mut self.requester;
         let (oldest, next) = (requester.oldest, requester.next);
         let (packets, outstanding) = match requester.holes() {
@@ -180,7 +186,7 @@ impl QueuePair {
             None => (oldest.ahead_of(before), next.ahead_of(before)),
         };
         let told = Acknowledged {
-            now: now.known(),
+            now,
             oldest,
             packets,
             outstanding: outstanding.max(packets),
