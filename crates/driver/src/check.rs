@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn packets_wait_for_the_log_and_nobody_waits_for_it_with_the_device() {
         let open = |address| Driver::open(address, &compared()).expect("a loopback address");
-        let here = End::of(open("127.58.93.21"));
+        let here = End::of(&open("127.58.93.21"));
         let there = End::open("127.58.93.22");
         here.connect(&there);
         there.connect(&here);

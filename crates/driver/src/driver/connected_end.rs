@@ -25,15 +25,15 @@ pub(crate) struct End {
 impl End {
     pub(crate) fn open(address: &str) -> Self {
         let driver = Driver::open(address, &OpenOptions::default());
-        Self::of(driver.expect("a loopback address"))
+        Self::of(&driver.expect("a loopback address"))
     }
 
     /// Only the test serves this device.
     pub(crate) fn without_thread(address: &str) -> Self {
-        Self::of(Driver::without_thread(address))
+        Self::of(&Driver::without_thread(address))
     }
 
-    pub(crate) fn of(driver: Arc<Driver>) -> Self {
+    pub(crate) fn of(driver: &Arc<Driver>) -> Self {
         let (domain, completions) = driver.call(|device| {
             let completions = device.create_completion_queue(8).expect("room");
             (device.allocate_domain().expect("room"), completions)
@@ -141,7 +141,7 @@ impl End {
             ..OpenOptions::default()
         };
         let here = Driver::open(left, &options).expect("a loopback address");
-        let (here, there) = (Self::of(here), Self::without_thread(right));
+        let (here, there) = (Self::of(&here), Self::without_thread(right));
         here.connect(&there);
         there.connect(&here);
         (here, there)

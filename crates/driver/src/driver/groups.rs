@@ -462,7 +462,7 @@ mod tests {
         let lane = lane.expect("room");
         lane.step(LaneState::begin_service).expect("room");
         let lane = Driver::over(lane, first.device().clone(), &options, None);
-        End::of(Arc::new(lane))
+        End::of(&Arc::new(lane))
     }
 
     /// A program must see the last message of a peer before the disconnection.
@@ -500,10 +500,10 @@ mod tests {
             ..OpenOptions::default()
         };
         let first = Driver::open("127.58.93.24", &lanes).expect("a loopback address");
-        let server = End::of(in_own_lane(&first, 1));
+        let server = End::of(&in_own_lane(&first, 1));
         assert_eq!(server.driver.lane_number(), 1);
         let client = Driver::open("127.58.93.25", &faults).expect("a loopback address");
-        let client = End::of(client);
+        let client = End::of(&client);
         let channels = [(); 2].map(|()| EventChannel::new().expect("a descriptor"));
         let [listener, asking] = [0, 1].map(|end| channels[end].create_id(PortSpace::Tcp));
         let Ok(()) = listener.choose(Arc::clone(&first));
@@ -558,7 +558,7 @@ mod tests {
         let peer = End::open("127.58.93.34");
         let part = first.opened.groups.groups[1].part.expect("many groups");
         let beyond = loop {
-            let end = End::of(Arc::clone(&moved));
+            let end = End::of(&moved);
             assert_eq!(end.driver.lane_number() == 1, part.contains(end.number));
             if !part.contains(end.number) {
                 break end;
@@ -722,7 +722,7 @@ mod tests {
         let peer = Driver::open("127.58.93.30", &options).expect("a loopback address");
         let ends = [0, 1, 2].map(|group| {
             let handle = |driver: &Arc<Driver>| driver.for_completion_queue(Some(group));
-            let ends = [End::of(handle(&first)), End::of(handle(&peer))];
+            let ends = [End::of(&handle(&first)), End::of(&handle(&peer))];
             ends[0].connect(&ends[1]);
             ends[1].connect(&ends[0]);
             ends

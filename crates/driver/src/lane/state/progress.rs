@@ -455,7 +455,6 @@ impl LaneState {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use engine::{Now, ReceiveRequest, SendRequest, Work};
@@ -608,7 +607,7 @@ mod tests {
             ..OpenOptions::default()
         };
         let driver = Driver::open(address, &options).expect("a loopback address");
-        let (here, there) = (End::of(Arc::clone(&driver)), End::of(driver));
+        let (here, there) = (End::of(&driver), End::of(&driver));
         here.connect(&there);
         there.connect(&here);
         // The first packet goes through a socket. Then the device knows that it sends to itself.
@@ -709,7 +708,10 @@ mod tests {
             ..OpenOptions::default()
         };
         let open = |address| Driver::open(address, &options).expect("a loopback address");
-        let (here, there) = (End::of(open("127.58.91.9")), End::of(open("127.58.91.10")));
+        let (here, there) = (
+            End::of(&open("127.58.91.9")),
+            End::of(&open("127.58.91.10")),
+        );
         here.connect(&there);
         there.connect(&here);
         let address = "127.58.91.10".parse().expect("an address");
