@@ -139,6 +139,22 @@ mod tests {
     }
 
     #[test]
+    fn the_chinese_table_has_the_same_results() {
+        let table = |page: &str| -> Vec<String> {
+            let rows = page.lines().filter(|line| line.starts_with("| ")).skip(1);
+            rows.map(|row| row.replace("不可用", "can't").replace("可用", "works"))
+                .collect()
+        };
+        let english = include_str!("../../../docs/programs.md");
+        let chinese = include_str!("../../../docs/zh-CN/programs.md");
+        assert_eq!(
+            table(chinese),
+            table(english),
+            "copy the rows to docs/zh-CN/programs.md and translate their results"
+        );
+    }
+
+    #[test]
     fn reasons_are_listed_once_below_the_table() {
         let rows = rows();
         let lines: Vec<Line<'_>> = (rows.iter())

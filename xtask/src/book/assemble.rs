@@ -218,10 +218,7 @@ mod tests {
             ninth.contains("](../../docs/tutorial/index.html)"),
             "{ninth}"
         );
-        let chinese = text("zh-CN/src/docs/zh-CN/tutorial/8-simulation.md");
-        assert!(
-            chinese.contains("](../../../../en/docs/check.html)"),
-            "{chinese}"
-        );
+        let chinese = text("zh-CN/src/docs/zh-CN/ci.md");
+        assert!(chinese.contains("](../../../en/docs/ci.html)"), "{chinese}");
     }
 }
