@@ -1,8 +1,11 @@
 //! The limits of other devices.
 
 use check::{Checker, DeviceId, Profile, Rule};
-use engine::{Config, Device, Observation, QueuePairInit, QueuePairType};
-use wire::Qpn;
+use engine::observation::PostedSend;
+use engine::{
+    Config, Device, Observation, QueuePairInit, QueuePairType, RemoteMemory, Segments, Work,
+};
+use wire::{Key, Qpn};
 
 /// How many things a device of this kind does not support, of a program that creates these objects.
 fn unsupported(profile: Profile, kind: QueuePairType, completions: u32, change: Change) -> usize {
@@ -71,4 +74,46 @@ fn the_number_of_outstanding_reads_is_compared() {
     };
     assert_eq!((found(Profile::Cx5, 16), found(Profile::Cx5, 17)), (0, 1));
     assert_eq!((found(Profile::Rxe, 128), found(Profile::Rxe, 129)), (0, 1));
+}
+
+#[test]
+fn a_request_that_a_device_does_not_support_is_found_when_it_is_posted() {
+    let found = |profile| {
+        let mut device = Device::new(Config {
+            observations: true,
+            ..Config::default()
+        });
+        let domain = device.allocate_domain().expect("room");
+        let queue = device.create_completion_queue(64).expect("room");
+        let init = QueuePairInit::new(QueuePairType::Rc, domain, queue);
+        let number = device.create_queue_pair(init).expect("room");
+        let target = RemoteMemory {
+            address: 0,
+            key: Key::new(1),
+        };
+        let posted = PostedSend {
+            queue_pair: number,
+            peer: None,
+            id: 1,
+            work: Work::FetchAdd {
+                remote: target,
+                add: 1,
+            },
+            segments: Segments::new(),
+            length: 8,
+            signaled: true,
+            fenced: false,
+        };
+        let mut checker = Checker::new().with_profile(Some(profile));
+        let mut findings = Vec::new();
+        for observation in device.take_observations() {
+            checker.observe(DeviceId(0), observation, &(), &mut findings);
+        }
+        findings.clear();
+        let posted = Observation::SendPosted(posted);
+        checker.observe(DeviceId(0), posted, &(), &mut findings);
+        findings.iter().map(|it| it.rule).collect::<Vec<_>>()
+    };
+    assert_eq!(found(Profile::Cx5), []);
+    assert_eq!(found(Profile::E810), [Rule::NotPortable]);
 }

@@ -535,6 +535,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_failure_is_not_called_failures() {
+        let said = [0, 1, 2].map(different_failures);
+        let expected = [
+            "0 different failures",
+            "1 different failure",
+            "2 different failures",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
     fn words_are_quoted_for_a_shell() {
         assert_eq!(quoted("drop:nth=1"), "drop:nth=1");
         assert_eq!(quoted("a b"), "'a b'");

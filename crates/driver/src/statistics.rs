@@ -253,6 +253,16 @@ mod tests {
     use statistics::QUEUE_PAIR_COUNTERS;
 
     use super::*;
+    use crate::driver::connected_end::End;
+
+    #[test]
+    fn the_page_has_no_record_of_queue_pair_1() {
+        let end = End::without_thread("127.58.91.50");
+        let mut state = end.driver.lane().lock();
+        let recorded = state.device_mut().queue_pairs().filter(|it| is_visible(it));
+        let numbers: Vec<_> = recorded.map(QueuePair::number).collect();
+        assert_eq!(numbers, [end.number]);
+    }
 
     #[test]
     fn the_page_has_the_engines_counters_in_their_order() {

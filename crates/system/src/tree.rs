@@ -83,6 +83,12 @@ mod tests {
     use crate::fixture::Fixture;
 
     #[test]
+    fn only_devices_of_the_running_system_can_be_opened() {
+        assert!(super::Tree::at("/").is_of_running_system());
+        assert!(!Fixture::new().tree().is_of_running_system());
+    }
+
+    #[test]
     fn names_are_in_the_order_of_their_numbers() {
         let fixture = Fixture::new();
         for name in ["mlx5_10", "mlx5_2", "irdma0"] {

@@ -274,6 +274,25 @@ mod tests {
         assert_eq!(port.recommended_gid().map(|entry| entry.index), Some(3));
     }
 
+    /// Its GID is an Ethernet address.
+    #[test]
+    fn an_iwarp_device_has_the_addresses_of_its_interface() {
+        let fixture = Fixture::new();
+        fixture.add_device("siw0", "4: RNIC");
+        fixture.add_gids("siw0", &[(0, "5254:c8:2::", "IB/RoCE v1", "")]);
+        fixture.add_interface("lo", 9000);
+        fixture.file("sys/class/net/lo/address", "52:54:00:c8:00:02");
+        let found = fixture.tree().devices().remove(0);
+        let port = port_of(&found).expect("an iWARP port");
+        let device = describe(&found, port).expect("a description");
+        let entry = device
+            .gid(0)
+            .expect("the address of the loopback interface");
+        assert!(entry.address.is_loopback());
+        assert_eq!(entry.gid, entry.address.into());
+        assert_eq!(entry.interface.name, "lo");
+    }
+
     #[test]
     fn an_infiniband_port_is_not_offered() {
         let fixture = Fixture::with_nic("mlx5_0", "0000:81:00.0", "mlx5_core");

@@ -159,9 +159,10 @@ fn acknowledgements_do_not_wait_for_an_idle_application() {
         pair.left.success();
         received.elapsed() > Duration::from_millis(50)
     };
-    // A busy machine may make some late, but not most.
+    // A busy machine may make some late, but not most. What is overdue is sent again, and acknowledged as a duplicate.
     assert!((0..100).filter(is_late).count() < 50);
-    assert_eq!(pair.left.context.counters().expect("ours").retransmitted, 0);
+    let counters = pair.left.context.counters().expect("ours");
+    assert!(counters.retransmitted < 50, "{counters:?}");
 }
 
 #[test]

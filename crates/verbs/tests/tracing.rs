@@ -5,7 +5,7 @@ mod support;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use rocinante::Request;
+use rocinante::{Connector, Request};
 use support::ConnectedPair;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -66,4 +66,12 @@ fn posts_packets_completions_and_state_changes_are_events() {
         "opcode=RcSendOnly",
     ]);
     events.assert_any(&["message=completion", "id=77"]);
+    events.assert_any(&[
+        "message=packet",
+        "direction=\"received\"",
+        "opcode=RcSendOnly",
+    ]);
+    let source = "127.55.7.1:0".parse().expect("an address");
+    Connector::resolve_from(source, "127.55.7.2:7183").expect("both are here");
+    events.assert_any(&["message=connection event", "AddressResolved"]);
 }

@@ -309,3 +309,61 @@ fn records_of_a_liar_do_no_harm() {
     let noise: Vec<u8> = (0..RECORD_BYTES * 100).map(|_| random() as u8).collect();
     assert!(!order.replay(&noise, &mut findings));
 }
+
+#[test]
+fn a_race_names_both_requests_and_their_processes() {
+    let mut it = Conversation::new(3);
+    assert_eq!(it.writes(2), 0);
+    let message = it.posts(3, TARGET, 1);
+    let record = Record {
+        process: TARGET,
+        pid: TARGET as u32,
+        event: Event::Accessed {
+            queue_pair: queue_pair(TARGET, 3),
+            message,
+            kind: RemoteAccessKind::Write,
+            place: Place {
+                space: 0,
+                start: 0,
+                length: 8,
+            },
+        },
+    };
+    let mut findings: Vec<Finding<()>> = Vec::new();
+    assert!(it.order.replay(&record.encode(), &mut findings));
+    let [finding] = &findings[..] else {
+        panic!("one race");
+    };
+    for process in [2, 3] {
+        let number = qp(queue_pair(process, TARGET).number);
+        let name = format!("RDMA WRITE (wr_id 0x0) of {number} of process {process}");
+        assert!(finding.what.contains(&name), "{}", finding.what);
+        assert!(finding.about.contains(&number), "{}", finding.about);
+    }
+}
+
+/// The numbers of posts go on behind records that were lost.
+#[test]
+fn a_poll_covers_the_posts_behind_lost_ones() {
+    let peer = queue_pair(TARGET, 2);
+    let mut history = History::new(2, peer);
+    let post = |id| Post {
+        operation: 1,
+        id,
+        moment: Moment {
+            process: 2,
+            own: 0,
+            known: Arc::default(),
+        },
+        result: None,
+    };
+    history.add_post(0, post(0));
+    history.add_post(10, post(10));
+    assert!(history.post(0).is_none());
+    let polled = history.newly_polled(10).map(|it| it.id);
+    assert_eq!(polled.collect::<Vec<_>>(), [10]);
+    history.polled(10, 1);
+    history.add_post(11, post(11));
+    let polled = history.newly_polled(11).map(|it| it.id);
+    assert_eq!(polled.collect::<Vec<_>>(), [11]);
+}

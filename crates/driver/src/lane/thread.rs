@@ -443,6 +443,12 @@ mod tests {
         }
     }
 
+    /// Whether a thread that sleeps on the sockets learns of the next packet. The peer may still be on its way to wake it
+    /// for a packet that is received.
+    fn a_packet_wakes(there: &End) -> bool {
+        there.driver.lane().lock().may_sleep() || there.has_readable_socket(Duration::from_secs(20))
+    }
+
     /// The sleeper finds nothing to read and sleeps on. Its wake-up is used up.
     #[test]
     fn a_poll_that_takes_the_wake_up_of_the_thread_wakes_it() {
@@ -452,10 +458,10 @@ mod tests {
         let progress = lane.step(|state| make_progress(lane, state, Duty::Everything, now()));
         assert!(lane.lock().may_sleep());
         poll_before_the_sleeper_runs(&there);
-        assert!(there.takes_wake_up() || lane.lock().may_sleep());
+        assert!(there.takes_wake_up() || a_packet_wakes(&there));
         drop(progress);
         let _progress = lane.step(|state| make_progress(lane, state, Duty::Everything, now()));
-        assert!(lane.lock().may_sleep());
+        assert!(a_packet_wakes(&there));
     }
 
     #[test]
@@ -469,9 +475,9 @@ mod tests {
         let wait = lane.begin_socket_wait(&mut state);
         drop(state);
         poll_before_the_sleeper_runs(&there);
-        assert!(there.takes_wake_up() || lane.lock().may_sleep());
+        assert!(there.takes_wake_up() || a_packet_wakes(&there));
         lane.step(|state| drop(make_progress(lane, state, Duty::Timers, now())));
-        assert!(lane.lock().may_sleep(), "the next packet wakes it");
+        assert!(a_packet_wakes(&there));
         drop(wait);
     }
 
@@ -495,7 +501,8 @@ mod tests {
         assert!(progress.wait.take().is_some());
         poll_before_the_sleeper_runs(&there);
         let may_sleep = lane.lock().may_sleep();
-        assert_eq!(spin_on_rings(lane, &mut progress, now()), may_sleep);
+        let sleeps = spin_on_rings(lane, &mut progress, now());
+        assert!(sleeps == may_sleep || may_sleep && a_packet_wakes(&there));
     }
 
     /// It may sleep for long.

@@ -137,3 +137,50 @@ impl Drop for IdOnDevice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_are_set_later_leave_those_before() {
+        let timeout = AckTimeout::new(9).expect("a five-bit code");
+        let timer = RnrTimer::new(9).expect("a five-bit code");
+        let mut options = IdOptions::default();
+        let one_by_one = [
+            IdOptions {
+                traffic_class: Some(9),
+                ..IdOptions::default()
+            },
+            IdOptions {
+                ack_timeout: Some(timeout),
+                ..IdOptions::default()
+            },
+            IdOptions {
+                rnr_timer: Some(timer),
+                ..IdOptions::default()
+            },
+            IdOptions {
+                reuse_address: Some(true),
+                ..IdOptions::default()
+            },
+            IdOptions {
+                family_only: Some(true),
+                ..IdOptions::default()
+            },
+        ];
+        one_by_one.iter().for_each(|new| options.update(new));
+        let IdOptions {
+            traffic_class,
+            ack_timeout,
+            rnr_timer,
+            reuse_address,
+            family_only,
+        } = options;
+        assert_eq!(
+            (traffic_class, ack_timeout, rnr_timer),
+            (Some(9), Some(timeout), Some(timer))
+        );
+        assert_eq!((reuse_address, family_only), (Some(true), Some(true)));
+    }
+}

@@ -369,6 +369,27 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_packets_may_have_woken_is_notified_when_another_lane_takes_its_channel() {
+        for has_notification in [false, true] {
+            let packet = packet();
+            let mut wakeups = PacketWakeups::default();
+            let channel = notified_channel();
+            wakeups.offer(&channel, AtReadable::Notification, || {
+                PollSet::over([packet.as_fd()])
+            });
+            if has_notification {
+                channel.notify(7);
+            }
+            // Another thread has taken the packet.
+            packet.clear();
+            wakeups.leave(&channel);
+            assert!(!wakeups.are_used());
+            assert_eq!(channel.take(), Some(7), "{has_notification}");
+            assert_eq!(channel.take(), None, "once");
+        }
+    }
+
+    #[test]
     fn a_destroyed_queue_gets_no_extra_notification() {
         let packet = packet();
         let packets = || PollSet::over([packet.as_fd()]);

@@ -1,6 +1,6 @@
 //! The causes of a rejected request fit its operation.
 
-use explain::{Analysis, Role};
+use explain::{Analysis, Role, State};
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use wire::{Datagram, ICRC_LENGTH, Packet, Syndrome, icrc};
@@ -49,6 +49,16 @@ fn rejection(analysis: &Analysis) -> (&'static str, String) {
     let message = anomaly.message.expect("it is captured");
     let causes = anomaly.kind.explanation().causes.join("; ");
     (analysis[message].name(), causes)
+}
+
+#[test]
+fn a_fatal_nak_moves_both_queue_pairs_to_the_error_state() {
+    let analysis = analysis("gold-badrkey");
+    let states = analysis.queue_pairs.iter().map(|it| it.states.last());
+    let failed = states.flatten().filter(|last| last.state == State::Error);
+    let packets: Vec<_> = failed.map(|last| last.packet).collect();
+    assert_eq!(packets.len(), 2);
+    assert_eq!(packets[0], packets[1], "with the same packet");
 }
 
 #[test]

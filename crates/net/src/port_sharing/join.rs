@@ -351,8 +351,15 @@ mod tests {
             // In the parent it has no effect.
             member.disown_after_fork();
             assert!(!member.is_inherited() && !is_free(local));
-            sleep(Duration::from_millis(100));
             drop(member);
+            let begin = Instant::now();
+            // The child may not have run yet.
+            while expected && !is_free(local) {
+                assert!(
+                    begin.elapsed() < Duration::from_secs(8),
+                    "it holds the port"
+                );
+            }
             assert_eq!(is_free(local), expected);
             end(child);
             assert!(is_free(local));

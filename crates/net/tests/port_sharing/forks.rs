@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use net::port_sharing::Member;
 
@@ -40,7 +40,6 @@ fn a_socket_of_no_member_does_not_harm_the_members() {
     let grandchild = members[0].ask("keep");
     members[0].kill();
     members.remove(0);
-    let begin = Instant::now();
     let repaired = settle(&peer, &mut members);
     println!("with a socket of no member in the group: repaired after {repaired:?}");
     // The dead are noticed, and the last member does not find its place in the first round.
@@ -64,5 +63,4 @@ fn a_socket_of_no_member_does_not_harm_the_members() {
     kill(&grandchild);
     let repaired = settle(&peer, &mut members);
     println!("and after that socket is closed: {repaired:?}");
-    assert!(begin.elapsed() < Duration::from_secs(10));
 }

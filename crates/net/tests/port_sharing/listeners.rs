@@ -1,14 +1,14 @@
 //! Services: one owner each, and free when the owner dies.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use net::port_sharing::{Member, ServiceError};
 use wire::cm::{
     CommunicationId, ConnectRequest, Message, ReadyToUse, ServiceId, ServiceReply, ServiceRequest,
 };
 
-use crate::child::Process;
+use crate::child::{Process, TIMEOUT};
 use crate::one_process::taken;
 use crate::traffic::{Peer, Site};
 
@@ -42,7 +42,7 @@ fn a_service_has_one_owner_until_it_dies() {
     let killed = Instant::now();
     // A claim sees the change at once. A look-up may see the former owner for a moment.
     while ours.listeners().owner(second).unwrap().is_some() {
-        assert!(killed.elapsed() < Duration::from_secs(1));
+        assert!(killed.elapsed() < TIMEOUT);
     }
     ours.claimant().claim(second).unwrap();
 }

@@ -224,6 +224,16 @@ mod tests {
 
     use super::*;
 
+    /// An iWARP client gets no other answer.
+    #[test]
+    fn a_connection_that_is_established_answers_only_who_asked_for_it() {
+        let delivery = Delivery::default();
+        assert!(!delivery.is_answered_by_establishment() && !delivery.is_established());
+        delivery.set_client();
+        assert!(!delivery.is_established());
+        assert!(delivery.is_answered_by_establishment() && delivery.is_established());
+    }
+
     #[test]
     fn events_are_held_in_order_until_there_is_a_receiver() {
         let delivery = Delivery::default();

@@ -281,6 +281,8 @@ mod tests {
         assert_eq!(post(&requests, 4), second, "the place is free again");
         let ended = requests.end(first).expect("it is outstanding");
         assert_eq!((ended.id, ended.segments.len()), (1, 1));
+        let ended = requests.end(second).expect("it is outstanding");
+        assert_eq!((ended.id, ended.segments[0].address), (4, 4));
     }
 
     #[test]

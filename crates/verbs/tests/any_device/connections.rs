@@ -268,6 +268,32 @@ fn private_data_that_is_too_long_is_an_error() {
 }
 
 #[test]
+fn a_reply_with_too_much_private_data_is_an_error() {
+    let context = open();
+    let listener = listen(&context);
+    let server = listener.local_address();
+    let accepts = || {
+        let request = listener.wait_for(TIMEOUT).expect("a request");
+        let (domain, completions, _memory) = resources(request.context());
+        let prepared = request.prepare(domain.queue_pair_builder(&completions));
+        prepared.expect("a queue pair").accept(&[0; 197]).err()
+    };
+    thread::scope(|scope| {
+        let accepts = scope.spawn(accepts);
+        let answer = connect(&context, server, b"").err();
+        answer.expect("the server rejects it then");
+        let refused = accepts.join().expect("no panic");
+        assert!(
+            matches!(
+                refused,
+                Some(ConnectError::Cm(CmError::Call(CallError::PrivateData(_))))
+            ),
+            "{refused:?}"
+        );
+    });
+}
+
+#[test]
 fn a_queue_pair_of_another_context_is_an_error() {
     let (context, other) = (open(), open());
     let listener = listen(&context);

@@ -14,6 +14,7 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("send of read", send_of_read),
     ("receive into send", receive_into_send),
     ("two receives", two_receives),
+    ("two shared receives", two_shared_receives),
     ("two reads", two_reads),
     ("peer writes send", peer_writes_send),
     ("peer reads result", peer_reads_result),
@@ -137,6 +138,18 @@ fn two_receives(wrong: bool) {
         let room = pair.right.memory.slice(start..start + 100);
         pair.from_right.post_receive(0, [room]).expect("room");
     }
+}
+
+fn two_shared_receives(wrong: bool) {
+    let pair = pair();
+    let shared = pair.right.domain.create_shared_receive_queue(2, 1);
+    let shared = shared.expect("room");
+    for start in [0, if wrong { 50 } else { 100 }] {
+        let room = pair.right.memory.slice(start..start + 100);
+        shared.post_receive(0, [room]).expect("room");
+    }
+    // A call of the device ends what is observed before.
+    pair.right.context.create_completion_queue(1).expect("room");
 }
 
 fn two_reads(wrong: bool) {

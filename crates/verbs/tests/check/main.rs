@@ -164,6 +164,7 @@ finds! {
     a_send_of_memory_that_a_read_fills: "send of read" "overlapping-requests";
     a_message_into_a_buffer_that_is_sent: "receive into send" "overlapping-requests";
     two_receives_into_one_buffer: "two receives" "shared-target";
+    two_shared_receives_into_one_buffer: "two shared receives" "shared-target";
     two_reads_into_one_buffer: "two reads" "shared-target";
     two_writes_by_two_queue_pairs: "two writes" "remote-race";
     a_write_and_a_read_by_two_queue_pairs: "write and read" "remote-race";

@@ -109,15 +109,18 @@ fn a_run_that_does_not_end_is_stopped_at_its_limit() {
     let simulation = Simulation::with_seed(1).limit(Duration::from_secs(1));
     let simulation = simulation
         .service("server", no_receive)
-        .host("client", sends_two);
+        .host("client", sends_two)
+        .host("sleeper", |host| async move {
+            host.sleep(Duration::from_secs(3600)).await;
+        });
     let failure = simulation.try_run().expect_err("it does not end");
     assert!(matches!(failure.cause, Cause::TooLong { .. }), "{failure}");
-    assert!(
-        failure
-            .to_string()
-            .contains("host `client` waits for a completion"),
-        "{failure}"
-    );
+    for waits in [
+        "host `client` waits for a completion",
+        "host `sleeper` waits for the time ",
+    ] {
+        assert!(failure.to_string().contains(waits), "{failure}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod failures;
 mod lock_service;
 mod programs;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -112,6 +112,42 @@ fn time_passes_only_while_all_tasks_wait() {
     assert!(woken.get() >= Duration::from_secs(3600));
     assert!(report.elapsed < Duration::from_secs(3601), "{report:?}");
     assert_eq!(report.packets, 0);
+}
+
+#[test]
+fn random_numbers_differ_within_a_run_and_between_seeds() {
+    let drawn = Rc::new(RefCell::new(Vec::new()));
+    for seed in [1, 2, 1] {
+        let drawn = Rc::clone(&drawn);
+        let simulation = Simulation::with_seed(seed).host("only", move |host| {
+            let drawn = Rc::clone(&drawn);
+            async move { drawn.borrow_mut().push([host.random(), host.random()]) }
+        });
+        simulation.run();
+    }
+    let [first, other, again] = drawn.borrow()[..] else {
+        panic!("one host in each run");
+    };
+    assert_ne!(first[0], first[1]);
+    assert_ne!(first, other);
+    assert_eq!(first, again);
+}
+
+#[test]
+fn a_host_goes_on_after_the_end_of_a_task() {
+    let has_ended = Rc::new(Cell::new(false));
+    let ended = Rc::clone(&has_ended);
+    let simulation = Simulation::with_seed(1).host("only", move |host| {
+        let ended = Rc::clone(&ended);
+        async move {
+            let task = host.spawn(async {});
+            host.sleep(MILLISECOND).await;
+            task.await;
+            ended.set(true);
+        }
+    });
+    simulation.run();
+    assert!(has_ended.get());
 }
 
 #[test]

@@ -549,6 +549,25 @@ mod tests {
         assert!(!looks.is_worthwhile(), "that one found nothing");
     }
 
+    /// A queue that is armed for solicited completions stays armed when a look finds others.
+    #[test]
+    fn a_program_waits_at_its_descriptor_after_some_looks_that_brought_completions() {
+        let (here, there) = End::pair_with_rings(["127.58.91.48", "127.58.91.49"]);
+        let lane = there.driver.lane();
+        let queue = lane.lock().device_mut().completion_queue(there.completions);
+        let queue = queue.expect("it exists");
+        lane.lock().armed = Armed::Polled { looks: 0 };
+        for _ in 0..MAX_LOOKS_PER_ARMING {
+            assert!(lane.step(|state| state.may_look_before_wait()));
+            here.send_to(&there);
+            let begin = now() + Duration::from_secs(20);
+            let found = lane.look_before_wait(&queue, begin);
+            found.expect("the message arrives");
+            lane.step(|state| state.transmit(now()));
+        }
+        assert!(!lane.step(|state| state.may_look_before_wait()));
+    }
+
     #[test]
     fn a_poll_for_notifications_leaves_no_packet_in_the_rings() {
         leaves_no_packet_in_the_rings(["127.58.91.42", "127.58.91.43"], |state, _, awaited| {
@@ -619,13 +638,13 @@ mod tests {
     fn a_post_within_the_device_does_not_read_the_clock() {
         let (here, there) = ends_of_one_device("127.58.91.9", Shortcut::Always);
         let mut state = here.driver.lane().lock();
+        let before = state.device_mut().counters().delivered_to_self;
         let receive = ReceiveRequest::new(1, []);
         let posted = state.device_mut().post_receive(there.number, receive);
         posted.expect("room");
         let send = SendRequest::new(2, Work::Send);
         let posted = state.device_mut().post_send(here.number, send);
         posted.expect("room");
-        let before = state.device_mut().counters().delivered_to_self;
         let now = Now::read_by(now);
         state.transmit_at(&now);
         assert_eq!(now.known(), None);

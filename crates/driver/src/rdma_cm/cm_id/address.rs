@@ -213,3 +213,21 @@ fn why_unresolved(peer: SocketAddr, error: &CmError) -> (String, &'static Cause)
         _ => (error.to_string(), &cause::CANNOT_OPEN),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::rdma_cm::{EventChannel, PortSpace};
+
+    #[test]
+    fn an_id_that_is_bound_to_a_port_of_all_addresses_connects_from_this_port() {
+        let channel = EventChannel::new().expect("a descriptor");
+        let id = channel.create_id(PortSpace::Tcp);
+        let bound = id.bind("0.0.0.0:7181".parse().expect("an address"));
+        assert_eq!(bound.expect("a free port").port(), 7181);
+        let own = id.local_address().expect("it is bound");
+        let peer = (own.ip(), 7182).into();
+        let resolved = id.resolve_address(None, peer, std::time::Duration::from_secs(20));
+        resolved.expect("an own address");
+        assert_eq!(id.local_address().map(|own| own.port()), Some(7181));
+    }
+}
