@@ -619,13 +619,13 @@ mod tests {
     fn a_post_within_the_device_does_not_read_the_clock() {
         let (here, there) = ends_of_one_device("127.58.91.9", Shortcut::Always);
         let mut state = here.driver.lane().lock();
+        let before = state.device_mut().counters().delivered_to_self;
         let receive = ReceiveRequest::new(1, []);
         let posted = state.device_mut().post_receive(there.number, receive);
         posted.expect("room");
         let send = SendRequest::new(2, Work::Send);
         let posted = state.device_mut().post_send(here.number, send);
         posted.expect("room");
-        let before = state.device_mut().counters().delivered_to_self;
         let now = Now::read_by(now);
         state.transmit_at(&now);
         assert_eq!(now.known(), None);
