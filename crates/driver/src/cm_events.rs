@@ -12,9 +12,9 @@ use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
 use crate::diagnostics::{ConnectionFailure, Problem};
+use crate::fabric::Port;
 use crate::neighbours::Neighbours;
 use crate::rdma_cm::event_queue::{EventQueue, QueuedEvent};
-use crate::sockets::DeviceSockets;
 
 /// The subscriber to the events of an id.
 #[derive(Clone)]
@@ -208,7 +208,7 @@ impl CmEvents {
         &mut self,
         now: Instant,
         host: &mut Host,
-        sockets: &mut DeviceSockets,
+        sockets: &mut Port,
         hold: bool,
     ) -> Vec<Qpn> {
         let mut elsewhere = Vec::new();
@@ -236,11 +236,11 @@ impl CmEvents {
         now: Instant,
         instruction: &Instruction,
         manager: &mut Manager,
-        sockets: &mut DeviceSockets,
+        sockets: &mut Port,
     ) {
         match *instruction {
             // The caller knows the local address: that is how it found this device.
-            Instruction::ResolveAddress { id, source, .. } if sockets.simulated().is_some() => {
+            Instruction::ResolveAddress { id, source, .. } if !sockets.is_real() => {
                 manager.address_resolved(id, Ok(source.ip()));
             }
             Instruction::ResolveAddress {

@@ -21,13 +21,11 @@ use wire::Qpn;
 use crate::check::{CheckedDevice, DeviceCheck};
 use crate::clock::{earliest, now};
 use crate::diagnostics::Reporter;
+use crate::fabric::{Alarm, PollSources, Services};
 use crate::lane::effects::Effects;
 use crate::lane::siblings::Siblings;
 use crate::lane::state::{Found, Intent, LaneState};
 use crate::lanes::Common;
-use crate::service_reservations::Services;
-use crate::simulation::DeviceHandle;
-use crate::sockets::PollSources;
 use crate::statistics::MAX_PUBLISH_DELAY;
 use crate::turn::{LOOK, Look, Looks, STANDBY, SocketWait, Turn, Yielding};
 use crate::waiting::deferred_wakeups;
@@ -68,14 +66,16 @@ pub(crate) struct Lane {
     /// The fork generation in which the device was opened.
     pub(crate) generation: u32,
     /// Reservations, which may wait for other processes.
-    pub(crate) services: Mutex<Services>,
+    pub(crate) services: Mutex<Box<dyn Services>>,
     pub(crate) state: Mutex<LaneState>,
     /// Reports problems to the user, if explanations are enabled.
     pub(crate) reporter: Option<Reporter>,
     /// The device of a forked child. The copy of the parent's lock may be held forever.
     pub(crate) in_child: OnceLock<Mutex<Device>>,
     /// Wakes the thread for an earlier deadline or to stop it.
-    pub(crate) waker: Waker,
+    pub(crate) waker: Arc<Waker>,
+    /// Serves the lane while no thread of the program does.
+    pub(crate) alarm: Arc<dyn Alarm>,
     /// Wakes the thread when interfaces have changed. Without it, changes are not noticed.
     pub(crate) monitor: Option<Monitor>,
     /// Wakes the thread when a process that shares an address has ended.
@@ -97,8 +97,6 @@ pub(crate) struct Lane {
     pub(crate) relief: OnceLock<Box<dyn Relief>>,
     /// Whether a group should move.
     pub(crate) wants_relief: AtomicBool,
-    /// The device in its world, if it is simulated: it has no thread then.
-    pub(crate) simulated: Option<DeviceHandle>,
 }
 
 impl Lane {
@@ -114,7 +112,7 @@ impl Lane {
         Arc::clone(&poll_sources)
     }
 
-    pub(crate) fn services(&self) -> MutexGuard<'_, Services> {
+    pub(crate) fn services(&self) -> MutexGuard<'_, Box<dyn Services>> {
         self.services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -323,14 +321,11 @@ impl Lane {
         }
     }
 
-    /// Wakes the thread if it would sleep beyond `next`.
+    /// Wakes who serves the lane if he would sleep beyond `next`.
     pub(crate) fn wake_thread_before(&self, next: Option<Instant>) {
         let Some(next) = next else { return };
-        if let Some(device) = &self.simulated {
-            return device.serve_before(next);
-        }
         if self.turn.oversleeps(next) {
-            self.waker.wake();
+            self.alarm.wake_before(next);
         }
     }
 

@@ -19,8 +19,7 @@ use statistics::{
 use wire::{Gid, PathMtu};
 
 use crate::clock::now;
-use crate::simulation;
-use crate::sockets::DeviceSockets;
+use crate::fabric::{Port, here};
 
 /// How often the page is written while the device is used. Copying a hundred queue pairs takes some microseconds.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
@@ -51,10 +50,7 @@ pub(crate) struct Statistics {
 impl Statistics {
     /// For the lane of an open device that has this number in its process.
     pub(crate) fn new(device: &net::interface::Device, context: u32, lane: usize) -> Self {
-        // Simulated devices do not belong to this machine.
-        let simulated = simulation::now().is_some();
-        let first = device.gids.first().filter(|_| !simulated);
-        let page = first.and_then(|first| {
+        let page = device.gids.first().and_then(|first| {
             let gid: Gid = first.gid;
             let owner = PageOwner {
                 name: &device.name,
@@ -62,7 +58,7 @@ impl Statistics {
                 context,
                 lane: lane as u32,
             };
-            StatisticsPage::create(owner).ok()
+            here(|machine| machine.statistics_page(owner))
         });
         Self {
             page,
@@ -122,7 +118,7 @@ impl Statistics {
     }
 
     /// Writes the page.
-    pub(crate) fn publish(&mut self, now: Instant, host: &Host, sockets: &DeviceSockets) {
+    pub(crate) fn publish(&mut self, now: Instant, host: &Host, sockets: &Port) {
         let device = host.device();
         self.calls += u64::from(self.changed_without_lock.swap(false, Ordering::AcqRel));
         let activity = self.activity(device);
@@ -178,7 +174,7 @@ fn objects(host: &Host) -> ObjectCounts {
     ])
 }
 
-fn record(device: &Device, queue_pair: &QueuePair, sockets: &DeviceSockets) -> QueuePairRecord {
+fn record(device: &Device, queue_pair: &QueuePair, sockets: &Port) -> QueuePairRecord {
     let peer = queue_pair.peer();
     let mut counters = [0; _];
     for (place, (_, value)) in counters.iter_mut().zip(queue_pair.counters().iter()) {

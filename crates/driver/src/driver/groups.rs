@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use wire::Qpn;
 
 use super::{Driver, Opened};
+use crate::fabric::numbers_of;
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
 use crate::lane::{Lane, Relief};
-use crate::lanes::{FirstLane, numbers_of};
+use crate::lanes::FirstLane;
 use crate::options::{MAX_LANES, OpenError, OpenOptions};
 use crate::waiting::notifier::Notifier;
 
@@ -409,7 +410,7 @@ impl Opened {
             let mut thread = Some(thread);
             self.lane.step(|before| {
                 // Packets that are steered to the new lane from here on wait in its sockets until this step has ended.
-                if can_give(before) && state.begin_service().is_ok() {
+                if can_give(before) && state.port().begin_service().is_ok() {
                     state.adopt(before.give(part, &group.channels()));
                     self.lane.siblings.add(&lane);
                     let own = thread.take().map(|thread| OwnLane {
@@ -460,7 +461,8 @@ mod tests {
         let siblings = Arc::clone(&first.lane().siblings);
         let lane = Driver::create_lane(first.device(), &options, Some(&taken), siblings);
         let lane = lane.expect("room");
-        lane.step(LaneState::begin_service).expect("room");
+        lane.step(|state| state.port().begin_service())
+            .expect("room");
         let lane = Driver::over(lane, first.device().clone(), &options, None);
         End::of(&Arc::new(lane))
     }

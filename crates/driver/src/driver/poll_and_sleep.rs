@@ -8,9 +8,9 @@ use engine::{Completion, CompletionQueue, Id};
 
 use super::Driver;
 use crate::clock::now;
+use crate::fabric::here;
 use crate::lane::state::LaneState;
 use crate::lane::{Awaited, CLOSED_PAUSE, Lane, Polled};
-use crate::simulation;
 use crate::turn::{Next, STANDBY};
 
 /// How long a poll sleeps at most while other threads use the CPU. It is short because the program may have more to do than to poll
@@ -38,7 +38,7 @@ impl Driver {
     pub fn poll(&self, queue: &PolledQueue) -> Option<Completion> {
         let completion = self.poll_without_yield(queue);
         if completion.is_none() {
-            simulation::note_idle_poll();
+            here(|machine| machine.note_idle_poll());
             self.rest_after_empty_poll(queue.id());
         }
         completion
@@ -168,7 +168,7 @@ impl Driver {
             Some((lane, count, state.statistics_deadline(), again))
         });
         let Some((lane, mut count, next, again)) = polled.flatten() else {
-            simulation::note_idle_poll();
+            here(|machine| machine.note_idle_poll());
             self.rest_after_empty_poll(queue.id());
             return 0;
         };
@@ -226,7 +226,7 @@ impl Driver {
 
     /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
     pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
-        simulation::forbid_blocking();
+        here(|machine| machine.note_block());
         if self.is_inherited() {
             let until = until.expect(
                 "the device was opened before a fork and stays with the parent: open it again",

@@ -12,6 +12,7 @@ use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
 use crate::clock::{earliest, now};
+use crate::fabric::Served;
 use crate::lane::state::{Intent, LaneState};
 use crate::lane::{CLOSED_PAUSE, Lane};
 use crate::turn::{Duty, LONG, LOOK, PollBackoff, STANDBY, SocketWait};
@@ -103,7 +104,7 @@ fn serve(lane: &Lane) {
             check_interfaces(lane);
         }
         if woken.by_exits {
-            lane.step(LaneState::handle_exits);
+            lane.step(|state| state.port().handle_exits());
         }
     }
 }
@@ -252,10 +253,12 @@ fn make_progress<'s>(
     }
 }
 
-/// One round of the thread, for a device without one. Returns the next deadline.
-#[cfg(feature = "sim")]
-pub(crate) fn serve_once(lane: &Lane, now: Instant) -> Option<Instant> {
-    lane.step(|state| make_progress(lane, state, Duty::Everything, now).next)
+impl Served for Lane {
+    /// One round of the thread.
+    #[cfg(feature = "sim")]
+    fn serve(&self, now: Instant) -> Option<Instant> {
+        self.step(|state| make_progress(self, state, Duty::Everything, now).next)
+    }
 }
 
 /// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread

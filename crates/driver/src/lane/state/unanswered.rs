@@ -179,7 +179,8 @@ impl LaneState {
                 let request = UnansweredRequest { local, peer };
                 self.problems.push(Problem::Unanswered(request));
             }
-            if let (Some(local), Some(peer), None) = (local, peer, self.sockets.simulated())
+            if let (Some(local), Some(peer)) = (local, peer)
+                && self.sockets.is_real()
                 && retransmissions >= RETRANSMISSIONS_BEFORE_PROBE
             {
                 self.unanswered.note(now, id, local, peer);
