@@ -26,8 +26,9 @@ use crate::lane::effects::Effects;
 use crate::lane::siblings::Siblings;
 use crate::lane::state::{Found, Intent, LaneState};
 use crate::lanes::Common;
-use crate::statistics::MAX_PUBLISH_DELAY;
-use crate::turn::{LOOK, Look, Looks, STANDBY, SocketWait, Turn, Yielding};
+use crate::statistics::latest_publication;
+use crate::times::{LOOK, REPORT_INTERVAL, STANDBY};
+use crate::turn::{Look, Looks, SocketWait, Turn, Yielding};
 use crate::waiting::deferred_wakeups;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::{Sleeper, WaitSet};
@@ -38,14 +39,9 @@ const MAX_PUBLICATIONS: usize = 8;
 /// How many times slower a call is, at most, if the program is checked.
 pub(crate) const CHECKED_SLOWDOWN: u32 = 10;
 
-/// How long a thread looks for the rest of one message in all. The sender of a longer one needs acknowledgements to continue.
-const MAX_MESSAGE_LOOK: Duration = Duration::from_nanos(4 * LOOK.as_nanos() as u64);
-
-/// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
-pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
-
-/// How often the other threads check whether the program has closed the device's descriptors.
-const LOST_SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How many times the time of one look a thread looks for the rest of one message in all. The sender of a longer one needs
+/// acknowledgements to continue.
+const MAX_MESSAGE_LOOKS: u32 = 4;
 
 /// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
 const OWN_DELIVERY_YIELDS: usize = 32;
@@ -310,7 +306,7 @@ impl Lane {
     pub(crate) fn note_change_without_lock(&self) {
         if !self.changed_without_lock.load(Ordering::Relaxed) {
             self.changed_without_lock.store(true, Ordering::Release);
-            self.wake_thread_before(Some(now() + MAX_PUBLISH_DELAY));
+            self.wake_thread_before(Some(latest_publication(now())));
         }
     }
 
@@ -383,7 +379,8 @@ impl Lane {
         }
         if !serves_sockets {
             state.send_waiting(now);
-            return Prepared::Sleep(Some(now + LOST_SOCKET_CHECK_INTERVAL), None);
+            // It checks again whether the program has closed the device's descriptors.
+            return Prepared::Sleep(Some(now + 5 * REPORT_INTERVAL), None);
         }
         let next = state.before_sleep(now);
         Prepared::Sleep(next, Some(self.begin_socket_wait(state)))
@@ -568,7 +565,7 @@ impl MessageLook {
     fn is_over(&self, now: Instant) -> bool {
         self.pause
             .is_some_and(|pause| now > self.last_arrival + pause)
-            || now > self.begin + MAX_MESSAGE_LOOK
+            || now > self.begin + MAX_MESSAGE_LOOKS * LOOK
     }
 }
 

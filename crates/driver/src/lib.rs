@@ -35,6 +35,7 @@ mod service_reservations;
 mod shortcut;
 mod statistics;
 mod sync;
+mod times;
 #[cfg(feature = "tracing")]
 mod trace;
 mod turn;

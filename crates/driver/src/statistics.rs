@@ -1,12 +1,11 @@
 //! Publishes the counters of a lane, for other processes.
 //!
 //! Each lane has a statistics page. The thread that holds its lock copies the counters into the statistics page, at most every
-//! [`PUBLISH_INTERVAL`]. If no thread calls the device after a change, its thread does it at the latest after
-//! [`MAX_PUBLISH_DELAY`].
+//! 10 ms. If no thread calls the device after a change, its thread does it [later](latest_publication).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::{CompletionQueue, Device, Id, Now, QueuePair, QueuePairType};
 use host::Host;
@@ -20,12 +19,12 @@ use wire::{Gid, PathMtu};
 
 use crate::clock::now;
 use crate::fabric::{Port, here};
+use crate::times::{LONG, RECHECK};
 
-/// How often the page is written while the device is used. Copying a hundred queue pairs takes some microseconds.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
-
-/// After what time a change is published if the device is not used any more. It wakes the lane's thread.
-pub(crate) const MAX_PUBLISH_DELAY: Duration = Duration::from_millis(100);
+/// When a change must be published if the device is not used any more. It wakes the lane's thread.
+pub(crate) fn latest_publication(change: Instant) -> Instant {
+    change + 2 * RECHECK
+}
 
 /// What a lane publishes.
 pub(crate) struct Statistics {
@@ -107,13 +106,14 @@ impl Statistics {
         let changed = self.page.is_some() && self.activity(device) != self.published;
         self.published_at
             .filter(|_| changed)
-            .map(|at| at + MAX_PUBLISH_DELAY)
+            .map(latest_publication)
     }
 
     /// Whether the last writing is long enough ago, as far as the time is known. This is checked for each packet.
     #[inline]
     pub(crate) fn is_due(&self, now: &Now) -> bool {
-        let is_old = |at: Instant| now.known().is_some_and(|now| now >= at + PUBLISH_INTERVAL);
+        // Copying a hundred queue pairs takes some microseconds.
+        let is_old = |at: Instant| now.known().is_some_and(|now| now >= at + 10 * LONG);
         self.page.is_some() && self.published_at.is_none_or(is_old)
     }
 

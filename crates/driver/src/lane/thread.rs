@@ -13,9 +13,10 @@ use net::poll::{Interest, Ready, wait};
 
 use crate::clock::{earliest, now};
 use crate::fabric::Served;
+use crate::lane::Lane;
 use crate::lane::state::{Intent, LaneState};
-use crate::lane::{CLOSED_PAUSE, Lane};
-use crate::turn::{Duty, LONG, LOOK, PollBackoff, STANDBY, SocketWait};
+use crate::times::{LONG, LOOK, RECHECK, STANDBY};
+use crate::turn::{Duty, PollBackoff, SocketWait};
 
 /// The thread. Dropping this stops it.
 pub(crate) struct Thread {
@@ -133,7 +134,7 @@ struct Load {
 
 impl Load {
     /// Some hundred packets arrive in this time if the thread is busy.
-    const PERIOD: Duration = Duration::from_millis(5);
+    const PERIOD: Duration = LONG.saturating_mul(5);
 
     /// To open a lane takes about as long as these periods.
     const MIN_BUSY_PERIODS: u32 = 2;
@@ -330,7 +331,7 @@ fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken
 
 /// The program has closed the device's descriptors, so the thread can only wait for the end.
 fn pause() -> Ready {
-    std::thread::sleep(CLOSED_PAUSE);
+    std::thread::sleep(RECHECK);
     Ready::default()
 }
 

@@ -545,7 +545,7 @@ mod tests {
         there.driver.arm(there.completions, engine::Notify::Any);
         let begin = now();
         assert!(there.driver.poll_without_yield(&queue).is_none());
-        assert!(now() >= begin + crate::turn::LOOK);
+        assert!(now() >= begin + crate::times::LOOK);
         assert!(!looks.is_worthwhile(), "that one found nothing");
     }
 
