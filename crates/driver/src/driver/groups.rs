@@ -1,4 +1,20 @@
 //! Groups of queues that stay together, and the lane that serves each of them.
+//!
+//! The completion queues of a queue pair, or of a channel, and the queue pairs that use them form a group, with a part of the device's queue
+//! pair numbers; `ibv_create_cq` can name a group by the completion vector. A group moves to a lane of its own when it was used
+//! 64 times just after another thread had used another group, or, for groups whose program calls nothing, when the lane's thread
+//! has been awake for more than three quarters of 10 ms and this group got most packets. A thread of its own moves it, so no call of the program waits.
+//!
+//! - The new lane joins the addresses with the group's part of the numbers, and with a note in the registry that it gets no packets yet. If
+//!   opening it fails half way, no packet was sent there.
+//! - Then the mover holds the locks of both lanes, removes the note (`Fabric::begin_service`), hands the queue pairs over
+//!   (`engine::Device::give` and `adopt`), and lets the group's handles point to the new lane. A thread that waited for the first lane's
+//!   lock looks again whether it is the right one. The smallest block around a number tells its owner, so the kernel and other processes
+//!   send to the new lane from now on; packets that still arrive at the first lane are forwarded.
+//! - If a moved group has used up its numbers, further queue pairs of it are in the first lane.
+//! - Only reliable connections move, because packets may change their order meanwhile. A group with other queue pairs stays, and so do two
+//!   groups that a queue pair connects. If a lane can't be opened (no descriptors left, a container that forbids port sharing), the first
+//!   lane continues to serve the group.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
