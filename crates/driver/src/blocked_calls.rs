@@ -7,14 +7,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use net::fatal_signals;
 
 use crate::clock::now;
-
-/// The time between two looks at a call. If both find the same problem, it is reported.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+use crate::times::REPORT_INTERVAL;
 
 /// Whether calls are listed.
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -150,8 +148,8 @@ impl Call {
     /// When it is to be looked at.
     fn next_look(&self) -> Option<Instant> {
         match self.look {
-            Look::Never => Some(self.since + LOOK_INTERVAL),
-            Look::Once(at, _) => Some(at + LOOK_INTERVAL),
+            Look::Never => Some(self.since + REPORT_INTERVAL),
+            Look::Once(at, _) => Some(at + REPORT_INTERVAL),
             Look::Twice => None,
         }
     }
@@ -273,10 +271,10 @@ mod tests {
     fn a_problem_that_stays_is_reported_once_after_two_seconds() {
         let mut call = call();
         let (start, problem) = (call.since, situation("It is so.", Some("Do that.")));
-        assert_eq!(call.next_look(), Some(start + LOOK_INTERVAL));
-        assert_eq!(call.look(problem.clone(), start + LOOK_INTERVAL), None);
-        assert_eq!(call.next_look(), Some(start + 2 * LOOK_INTERVAL));
-        let said = call.look(problem, start + 2 * LOOK_INTERVAL);
+        assert_eq!(call.next_look(), Some(start + REPORT_INTERVAL));
+        assert_eq!(call.look(problem.clone(), start + REPORT_INTERVAL), None);
+        assert_eq!(call.next_look(), Some(start + 2 * REPORT_INTERVAL));
+        let said = call.look(problem, start + 2 * REPORT_INTERVAL);
         let expected = "ibv_destroy_cq has waited for 2 s. It is so. Do that.";
         assert_eq!(said.as_deref(), Some(expected));
         assert_eq!(call.next_look(), None);
@@ -295,7 +293,7 @@ mod tests {
             ],
         ] {
             let mut call = call();
-            let at = call.since + 2 * LOOK_INTERVAL;
+            let at = call.since + 2 * REPORT_INTERVAL;
             let said = situations.map(|it| call.look(it, at));
             assert_eq!(said, [None, None]);
         }

@@ -10,17 +10,16 @@ use std::time::Instant;
 use engine::transmit::packets;
 use engine::{AsyncEvent, Device, Event, Observation, Transmit};
 use host::Host;
+use net::Direction;
 use net::capture::{Capture, Record};
 use net::fault::{Action, DelayLine, FaultLog, Faults, Injected, Verdict};
 use net::socket::SendError;
-use net::{Direction, signal};
 use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
 use crate::clock::wall_time;
 use crate::diagnostics::work_name;
+use crate::fabric::{Port, here};
 use crate::options::{OpenError, OpenOptions};
-use crate::simulation;
-use crate::sockets::DeviceSockets;
 
 /// What a fault delays.
 enum Delayed {
@@ -53,7 +52,7 @@ impl CaptureAndFaults {
     pub(crate) fn new(options: &OpenOptions) -> Result<Option<Self>, OpenError> {
         let capture = match &options.capture {
             Some(path) => Some(Capture::shared(path, options.capture_limits)?),
-            None => simulation::capture(),
+            None => here(|machine| machine.capture()),
         };
         let faults = open_faults(options)?;
         if capture.is_none() && faults.is_none() {
@@ -137,7 +136,7 @@ impl CaptureAndFaults {
         transmit: &Transmit,
         buffer: &mut [u8],
         device: &Device,
-        sockets: &mut DeviceSockets,
+        sockets: &mut Port,
     ) -> Result<(), SendError> {
         let verdict = self.verdict(now, Direction::Transmit, buffer);
         for (index, packet) in packets(transmit, buffer).enumerate() {
@@ -210,7 +209,7 @@ impl CaptureAndFaults {
     }
 
     /// Passes on what is due. Packets that are due while the port is down are lost.
-    pub(crate) fn release(&mut self, now: Instant, host: &mut Host, sockets: &mut DeviceSockets) {
+    pub(crate) fn release(&mut self, now: Instant, host: &mut Host, sockets: &mut Port) {
         self.events_late_until = self.events_late_until.filter(|&until| until > now);
         while let Some(delayed) = self.delayed.poll_due(now) {
             match delayed {
@@ -232,7 +231,7 @@ impl CaptureAndFaults {
 
     /// Sends all packets that are held back, in the order of their times. A network would deliver them although
     /// their sender has exited.
-    pub(crate) fn send_delayed(&mut self, now: Instant, sockets: &mut DeviceSockets) {
+    pub(crate) fn send_delayed(&mut self, now: Instant, sockets: &mut Port) {
         while let Some(delayed) = self.delayed.pop() {
             match delayed {
                 Delayed::Outgoing(transmit, mut bytes) => {
@@ -304,11 +303,11 @@ impl CaptureAndFaults {
             self.flush();
             self.capture.iter().for_each(|capture| capture.drain());
         }
-        if injected.killed && !simulation::request_crash() {
-            signal::kill_process();
+        if injected.killed {
+            here(|machine| machine.kill());
         }
-        if injected.stopped && simulation::now().is_none() {
-            signal::stop_process();
+        if injected.stopped {
+            here(|machine| machine.stop());
         }
     }
 
@@ -339,7 +338,7 @@ impl CaptureAndFaults {
 fn open_faults(options: &OpenOptions) -> Result<Option<Faults>, OpenError> {
     let spec = options.faults.as_deref().map(str::parse).transpose()?;
     let Some(path) = &options.fault_log else {
-        let injector = |spec| simulation::faults(&spec).unwrap_or_else(|| Faults::new(spec));
+        let injector = |spec| here(|machine| machine.faults(spec));
         return Ok(spec.map(injector));
     };
     let log = FaultLog::open(path).map_err(|error| OpenError::FaultLog {

@@ -18,7 +18,7 @@ use net::record_log::RecordLog;
 pub use ::check::Profile;
 pub use options::CheckOptions;
 
-use crate::simulation;
+use crate::fabric::here;
 use call::Call;
 use options::Suppressions;
 use output::Output;
@@ -81,7 +81,7 @@ impl DeviceCheck {
     pub(crate) fn new(options: &CheckOptions) -> Self {
         // A simulated world is one process.
         let own = || Arc::new(ProcessCheck::new(options, None));
-        let process = simulation::check_process(own).unwrap_or_else(|| of_process(options));
+        let process = here(|machine| machine.checker(&own)).unwrap_or_else(|| of_process(options));
         let mut state = process.lock();
         let id = DeviceId(state.next_device);
         state.next_device += 1;
@@ -289,7 +289,7 @@ impl ProcessCheck {
             if !self.suppressions.cover(&finding) && self.lock().is_new(&finding) {
                 self.output().write(&finding);
                 if finding.rule.level() == Level::Error {
-                    simulation::note_finding(|| finding.paragraph());
+                    here(|machine| machine.note_finding(&|| finding.paragraph()));
                 }
             }
         }

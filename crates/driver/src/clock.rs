@@ -2,25 +2,26 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::simulation;
+use crate::fabric::here;
 
 /// The current time; in a simulation, that of its world.
+#[inline]
 pub fn now() -> Instant {
-    simulation::now().unwrap_or_else(Instant::now)
+    here(|machine| machine.now())
 }
 
 /// The deadline for polling before a thread sleeps, if it may poll for `longest`. In a simulation it is now: time does not
 /// pass while a thread polls.
 pub fn spin_until(longest: Duration) -> Instant {
-    match simulation::now() {
-        Some(now) => now,
-        None => now() + longest,
-    }
+    here(|machine| match machine.run() {
+        Some(_) => machine.now(),
+        None => machine.now() + longest,
+    })
 }
 
 /// The time of the day, for captures.
 pub(crate) fn wall_time() -> SystemTime {
-    simulation::wall_time().unwrap_or_else(SystemTime::now)
+    here(|machine| machine.wall_time())
 }
 
 /// The earlier of two times that may not exist.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cm::{EventKind, Failure, Instruction, Manager};
 use host::Host;
@@ -12,9 +12,10 @@ use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
 use crate::diagnostics::{ConnectionFailure, Problem};
+use crate::fabric::Port;
 use crate::neighbours::Neighbours;
 use crate::rdma_cm::event_queue::{EventQueue, QueuedEvent};
-use crate::sockets::DeviceSockets;
+use crate::times::LONG;
 
 /// The subscriber to the events of an id.
 #[derive(Clone)]
@@ -49,10 +50,6 @@ struct Held {
     queue: Arc<EventQueue>,
     event: QueuedEvent,
 }
-
-/// How long a disconnection waits until the completions before it are polled. An event-driven program is
-/// awake by then. A program that does not poll gets the event this much later.
-const DISCONNECT_HOLD_TIME: Duration = Duration::from_millis(1);
 
 impl CmEvents {
     pub(crate) fn new(device: &net::interface::Device, explain: bool) -> Self {
@@ -208,7 +205,7 @@ impl CmEvents {
         &mut self,
         now: Instant,
         host: &mut Host,
-        sockets: &mut DeviceSockets,
+        sockets: &mut Port,
         hold: bool,
     ) -> Vec<Qpn> {
         let mut elsewhere = Vec::new();
@@ -236,11 +233,11 @@ impl CmEvents {
         now: Instant,
         instruction: &Instruction,
         manager: &mut Manager,
-        sockets: &mut DeviceSockets,
+        sockets: &mut Port,
     ) {
         match *instruction {
             // The caller knows the local address: that is how it found this device.
-            Instruction::ResolveAddress { id, source, .. } if sockets.simulated().is_some() => {
+            Instruction::ResolveAddress { id, source, .. } if !sockets.is_real() => {
                 manager.address_resolved(id, Ok(source.ip()));
             }
             Instruction::ResolveAddress {
@@ -291,7 +288,8 @@ impl CmEvents {
             kind: event.kind,
         };
         let ahead = self.waits_until(&subscriber.queue);
-        let until = ahead.or((hold && ends).then(|| now + DISCONNECT_HOLD_TIME));
+        // An event-driven program is awake by then. One that does not poll gets the event this much later.
+        let until = ahead.or((hold && ends).then(|| now + LONG));
         let held = Held {
             id: event.id,
             until: until.unwrap_or(now),
@@ -381,11 +379,8 @@ mod tests {
         cm_events.deliver(start, &manager, disconnected(id), true);
         cm_events.release_due(start);
         assert!(queue.pop().is_none());
-        assert_eq!(
-            cm_events.next_deadline(),
-            Some(start + DISCONNECT_HOLD_TIME)
-        );
-        cm_events.release_due(start + DISCONNECT_HOLD_TIME);
+        assert_eq!(cm_events.next_deadline(), Some(start + LONG));
+        cm_events.release_due(start + LONG);
         assert!(queue.pop().is_some());
 
         cm_events.deliver(start, &manager, disconnected(id), true);
@@ -434,7 +429,7 @@ mod tests {
         assert!(queue.pop().is_none(), "nothing overtakes the disconnection");
         cm_events.deliver(start, &manager, passed(other), false);
         assert!(empty.pop().is_some(), "another queue does not wait");
-        cm_events.release_due(start + DISCONNECT_HOLD_TIME);
+        cm_events.release_due(start + LONG);
         let ids: Vec<_> = std::iter::from_fn(|| queue.pop())
             .map(|it| it.id.expect("an event of an id"))
             .collect();

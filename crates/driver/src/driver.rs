@@ -29,6 +29,7 @@ use crate::clock::now;
 use crate::cm_events::Subscriber;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
+use crate::fabric::{Alarm, Port, here};
 use crate::lane::calls;
 use crate::lane::siblings::Siblings;
 use crate::lane::state::{Intent, LaneState};
@@ -36,8 +37,6 @@ use crate::lane::thread::Thread;
 use crate::lane::{Awaited, CHECKED_SLOWDOWN, Lane};
 use crate::lanes::FirstLane;
 use crate::options::{OpenError, OpenOptions};
-use crate::simulation;
-use crate::sockets::DeviceSockets;
 use crate::turn::{Looks, Turn, Yielding};
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::AtReadable;
@@ -73,9 +72,9 @@ struct Opened {
     /// Whether this device is registered with the watcher; `None` if peers get no exit notices.
     exit_announced: Option<Once>,
     /// The run of the simulated host that opened it, if it is simulated.
-    place: Option<u64>,
+    run: Option<u64>,
     groups: Groups,
-    /// `None` in a simulation, which serves the device itself.
+    /// `None` if something else serves the first lane.
     _thread: Option<Thread>,
 }
 
@@ -96,22 +95,19 @@ impl Driver {
         device: net::interface::Device,
         options: &OpenOptions,
     ) -> Result<Arc<Self>, OpenError> {
-        let simulated = simulation::open_options(options);
-        let options = simulated.as_ref().unwrap_or(options);
+        let options = &*here(|machine| machine.adapt(options));
         let lane = Self::create_lane(&device, options, None, Arc::default())?;
         if let Some(check) = lane.step(|state| state.check().cloned()) {
             let device: Arc<dyn CheckedDevice> = Arc::clone(&lane) as _;
             check.set_device(Arc::downgrade(&device));
         }
-        if lane.simulated.is_none() && (options.explain || options.check.is_some()) {
-            blocked_calls::enable();
-        }
-        let thread = match &lane.simulated {
-            Some(device) => {
-                device.attach(&lane);
-                None
+        let thread = if lane.alarm.serves(Arc::downgrade(&lane) as _) {
+            None
+        } else {
+            if options.explain || options.check.is_some() {
+                blocked_calls::enable();
             }
-            None => Some(Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?),
+            Some(Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?)
         };
         OPENED.store(true, Ordering::Relaxed);
         Ok(Arc::new(Self::over(lane, device, options, thread)))
@@ -132,7 +128,7 @@ impl Driver {
                 gids: device.gids.iter().map(|entry| entry.gid).collect(),
                 device,
                 exit_announced: options.watcher.then(Once::new),
-                place: simulation::place(),
+                run: here(|machine| machine.run()),
                 options: options.clone(),
                 groups,
                 _thread: thread,
@@ -153,10 +149,12 @@ impl Driver {
         siblings: Arc<Siblings>,
     ) -> Result<Arc<Lane>, OpenError> {
         let part = first.map(|first| first.part);
-        let sockets = DeviceSockets::open(device, options.shortcut, part)?;
+        let sockets = Port::open(device, options.shortcut, part)?;
         let poll_sources = sockets.poll_sources().map_err(OpenError::of_system)?;
         let services = sockets.services();
-        let simulated = sockets.simulated();
+        let watches_interfaces = first.is_none() && sockets.is_real();
+        let waker = Arc::new(Waker::new().map_err(OpenError::of_system)?);
+        let alarm = sockets.alarm();
         let exits = sockets.exits();
         let mut state = LaneState::new(device, sockets, options, first)?;
         let common = Arc::clone(state.common());
@@ -171,13 +169,10 @@ impl Driver {
             poll_sources: Mutex::new(Arc::new(poll_sources)),
             generation: net::fork::generation(),
             in_child: OnceLock::new(),
-            waker: Waker::new().map_err(OpenError::of_system)?,
+            alarm: alarm.unwrap_or_else(|| Arc::clone(&waker) as Arc<dyn Alarm>),
+            waker,
             exits,
-            monitor: match (&simulated, first) {
-                (None, None) => Monitor::new().ok(),
-                _ => None,
-            },
-            simulated,
+            monitor: watches_interfaces.then(Monitor::new).and_then(Result::ok),
             turn: Turn::new(
                 now(),
                 options.check.as_ref().map_or(1, |_| CHECKED_SLOWDOWN),
@@ -205,14 +200,14 @@ impl Driver {
 
     /// Whether the device belongs to what this thread runs on: this machine, or one run of a simulated host.
     pub(crate) fn is_here(&self) -> bool {
-        self.opened.place == simulation::place()
+        self.opened.run == here(|machine| machine.run())
     }
 
     /// The virtual address for a region of `length` bytes at `address`: another one in a simulation, where it must be the
     /// same in every run.
     #[must_use]
     pub fn virtual_address(&self, address: u64, length: usize) -> u64 {
-        simulation::address_for(length).unwrap_or(address)
+        here(|machine| machine.virtual_address(address, length))
     }
 
     /// Reports that the program has looked at its memory, perhaps for data of a peer.
@@ -220,13 +215,13 @@ impl Driver {
     /// # Panics
     /// In a simulation, if the program does nothing else: the clock stands still meanwhile.
     pub fn note_memory_read(&self) {
-        simulation::note_idle_poll();
+        here(|machine| machine.note_idle_poll());
     }
 
     /// Reports what a task waits for: a simulation that hangs says so.
     #[cfg(feature = "async")]
-    pub fn note_wait(&self, what: impl FnOnce() -> String) {
-        simulation::note_wait(what);
+    pub fn note_wait(&self, what: impl Fn() -> String) {
+        here(|machine| machine.note_wait(&what));
     }
 
     /// The GID table; an all-zero entry is empty.
@@ -520,7 +515,7 @@ impl Driver {
     /// Joins a multicast group, for one more queue pair.
     pub fn join(&self, group: Gid) -> Result<(), SocketError> {
         self.step(|lane, state| {
-            state.join(group)?;
+            state.port().join(group)?;
             update_poll_sources(lane, state);
             Ok(())
         })
@@ -530,7 +525,7 @@ impl Driver {
     pub fn leave(&self, group: Gid) {
         if !self.is_inherited() {
             self.step(|lane, state| {
-                state.leave(group);
+                state.port().leave(group);
                 update_poll_sources(lane, state);
             });
         }
@@ -644,22 +639,22 @@ impl Driver {
 
     /// An unpredictable number.
     pub fn random(&self) -> u64 {
-        if let Some(number) = simulation::random() {
-            return number;
+        let mut number = [0; 8];
+        match here(|machine| machine.fill_random(&mut number)) {
+            Ok(()) => u64::from_le_bytes(number),
+            Err(_) => self.opened.lane.turn.since_open(now()).as_nanos() as u64,
         }
-        getrandom::u64()
-            .unwrap_or_else(|_| self.opened.lane.turn.since_open(now()).as_nanos() as u64)
     }
 }
 
 /// Replaces the poll sources if the set of sockets has changed, and wakes the lane's thread. Threads that sleep now use the old ones.
 fn update_poll_sources(lane: &Lane, state: &mut LaneState) {
-    if !state.poll_sources_changed() {
+    if !state.port().poll_sources_changed() {
         return;
     }
     state.renew_packet_wakeups();
     // If this fails, a new group is only polled together with other sockets.
-    if let Ok(poll_sources) = state.poll_sources() {
+    if let Ok(poll_sources) = state.port().poll_sources() {
         *lane
             .poll_sources
             .lock()

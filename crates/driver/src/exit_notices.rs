@@ -10,7 +10,7 @@ use net::socket::{Sender, reseal};
 use net::watcher::{Notice, Source, Watcher};
 use wire::{Deth, Opcode, PacketHead, Psn, Qpn, QueueKey, Route};
 
-use crate::sockets::DeviceSockets;
+use crate::fabric::Port;
 
 /// The exit notices of a device's connections.
 #[derive(Default)]
@@ -22,15 +22,15 @@ pub(crate) struct ExitNotices {
 
 impl ExitNotices {
     /// Registers the addresses with the watcher. An address that it cannot send from is left out.
-    pub(crate) fn start(&mut self, watcher: &Arc<Watcher>, sockets: &DeviceSockets) {
-        self.sources = sockets
-            .senders()
+    pub(crate) fn start(&mut self, watcher: &Arc<Watcher>, sockets: &Port) {
+        let senders = sockets.senders().into_iter();
+        self.sources = senders
             .filter_map(|sender| Some((sender.address(), watcher.source(sender).ok()?)))
             .collect();
     }
 
     /// Updates the watcher's exit notices with those of the manager.
-    pub(crate) fn update(&mut self, manager: &mut Manager, sockets: &DeviceSockets) {
+    pub(crate) fn update(&mut self, manager: &mut Manager, sockets: &Port) {
         while let Some(changed) = manager.poll_exit_notice() {
             match changed.transmit {
                 Some(message) => self.set(changed.id, &message, sockets),
@@ -39,8 +39,11 @@ impl ExitNotices {
         }
     }
 
-    fn set(&mut self, id: cm::Id, message: &cm::Transmit, sockets: &DeviceSockets) {
-        let sender = sockets.senders().find(|it| it.address() == message.source);
+    fn set(&mut self, id: cm::Id, message: &cm::Transmit, sockets: &Port) {
+        let sender = sockets
+            .senders()
+            .into_iter()
+            .find(|it| it.address() == message.source);
         let Some(sender) = sender else { return };
         let notice = match self.notices.entry(id) {
             Entry::Occupied(known) => known.into_mut(),

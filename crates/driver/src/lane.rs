@@ -21,15 +21,14 @@ use wire::Qpn;
 use crate::check::{CheckedDevice, DeviceCheck};
 use crate::clock::{earliest, now};
 use crate::diagnostics::Reporter;
+use crate::fabric::{Alarm, PollSources, Services};
 use crate::lane::effects::Effects;
 use crate::lane::siblings::Siblings;
 use crate::lane::state::{Found, Intent, LaneState};
 use crate::lanes::Common;
-use crate::service_reservations::Services;
-use crate::simulation::DeviceHandle;
-use crate::sockets::PollSources;
-use crate::statistics::MAX_PUBLISH_DELAY;
-use crate::turn::{LOOK, Look, Looks, STANDBY, SocketWait, Turn, Yielding};
+use crate::statistics::latest_publication;
+use crate::times::{LOOK, REPORT_INTERVAL, STANDBY};
+use crate::turn::{Look, Looks, SocketWait, Turn, Yielding};
 use crate::waiting::deferred_wakeups;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::{Sleeper, WaitSet};
@@ -40,14 +39,9 @@ const MAX_PUBLICATIONS: usize = 8;
 /// How many times slower a call is, at most, if the program is checked.
 pub(crate) const CHECKED_SLOWDOWN: u32 = 10;
 
-/// How long a thread looks for the rest of one message in all. The sender of a longer one needs acknowledgements to continue.
-const MAX_MESSAGE_LOOK: Duration = Duration::from_nanos(4 * LOOK.as_nanos() as u64);
-
-/// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
-pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
-
-/// How often the other threads check whether the program has closed the device's descriptors.
-const LOST_SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How many times the time of one look a thread looks for the rest of one message in all. The sender of a longer one needs
+/// acknowledgements to continue.
+const MAX_MESSAGE_LOOKS: u32 = 4;
 
 /// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
 const OWN_DELIVERY_YIELDS: usize = 32;
@@ -68,14 +62,16 @@ pub(crate) struct Lane {
     /// The fork generation in which the device was opened.
     pub(crate) generation: u32,
     /// Reservations, which may wait for other processes.
-    pub(crate) services: Mutex<Services>,
+    pub(crate) services: Mutex<Box<dyn Services>>,
     pub(crate) state: Mutex<LaneState>,
     /// Reports problems to the user, if explanations are enabled.
     pub(crate) reporter: Option<Reporter>,
     /// The device of a forked child. The copy of the parent's lock may be held forever.
     pub(crate) in_child: OnceLock<Mutex<Device>>,
     /// Wakes the thread for an earlier deadline or to stop it.
-    pub(crate) waker: Waker,
+    pub(crate) waker: Arc<Waker>,
+    /// Serves the lane while no thread of the program does.
+    pub(crate) alarm: Arc<dyn Alarm>,
     /// Wakes the thread when interfaces have changed. Without it, changes are not noticed.
     pub(crate) monitor: Option<Monitor>,
     /// Wakes the thread when a process that shares an address has ended.
@@ -97,8 +93,6 @@ pub(crate) struct Lane {
     pub(crate) relief: OnceLock<Box<dyn Relief>>,
     /// Whether a group should move.
     pub(crate) wants_relief: AtomicBool,
-    /// The device in its world, if it is simulated: it has no thread then.
-    pub(crate) simulated: Option<DeviceHandle>,
 }
 
 impl Lane {
@@ -114,7 +108,7 @@ impl Lane {
         Arc::clone(&poll_sources)
     }
 
-    pub(crate) fn services(&self) -> MutexGuard<'_, Services> {
+    pub(crate) fn services(&self) -> MutexGuard<'_, Box<dyn Services>> {
         self.services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -312,7 +306,7 @@ impl Lane {
     pub(crate) fn note_change_without_lock(&self) {
         if !self.changed_without_lock.load(Ordering::Relaxed) {
             self.changed_without_lock.store(true, Ordering::Release);
-            self.wake_thread_before(Some(now() + MAX_PUBLISH_DELAY));
+            self.wake_thread_before(Some(latest_publication(now())));
         }
     }
 
@@ -323,14 +317,11 @@ impl Lane {
         }
     }
 
-    /// Wakes the thread if it would sleep beyond `next`.
+    /// Wakes who serves the lane if he would sleep beyond `next`.
     pub(crate) fn wake_thread_before(&self, next: Option<Instant>) {
         let Some(next) = next else { return };
-        if let Some(device) = &self.simulated {
-            return device.serve_before(next);
-        }
         if self.turn.oversleeps(next) {
-            self.waker.wake();
+            self.alarm.wake_before(next);
         }
     }
 
@@ -388,7 +379,8 @@ impl Lane {
         }
         if !serves_sockets {
             state.send_waiting(now);
-            return Prepared::Sleep(Some(now + LOST_SOCKET_CHECK_INTERVAL), None);
+            // It checks again whether the program has closed the device's descriptors.
+            return Prepared::Sleep(Some(now + 5 * REPORT_INTERVAL), None);
         }
         let next = state.before_sleep(now);
         Prepared::Sleep(next, Some(self.begin_socket_wait(state)))
@@ -573,7 +565,7 @@ impl MessageLook {
     fn is_over(&self, now: Instant) -> bool {
         self.pause
             .is_some_and(|pause| now > self.last_arrival + pause)
-            || now > self.begin + MAX_MESSAGE_LOOK
+            || now > self.begin + MAX_MESSAGE_LOOKS * LOOK
     }
 }
 

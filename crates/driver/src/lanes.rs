@@ -14,11 +14,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use engine::{AsyncEvent, CompletionQueue, Device, Id, QpnRange, SharedObjects};
+use engine::{AsyncEvent, CompletionQueue, Device, Id, SharedObjects};
 use net::port_sharing::NumberBlock;
 use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
 
+use crate::fabric::numbers_of;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::WaitSet;
 
@@ -224,14 +225,6 @@ impl Uses {
         }
         self.alternations[group] += 1;
         self.alternations[group] == OWN_LANE_AFTER
-    }
-}
-
-/// The numbers of a block.
-pub(crate) fn numbers_of(block: NumberBlock) -> QpnRange {
-    QpnRange {
-        first: block.first(),
-        count: 1 << block.bits(),
     }
 }
 

@@ -24,6 +24,7 @@ mod devices;
 mod diagnostics;
 mod driver;
 mod exit_notices;
+mod fabric;
 mod lane;
 mod lanes;
 mod neighbours;
@@ -32,14 +33,9 @@ mod probe_datagram;
 pub mod rdma_cm;
 mod service_reservations;
 mod shortcut;
-#[cfg(feature = "sim")]
-pub mod simulation;
-#[cfg(not(feature = "sim"))]
-#[path = "no_simulation.rs"]
-mod simulation;
-mod sockets;
 mod statistics;
 mod sync;
+mod times;
 #[cfg(feature = "tracing")]
 mod trace;
 mod turn;
@@ -50,6 +46,8 @@ pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices, is_simulated};
 pub use diagnostics::{Misuse, enable_explanations};
 pub use driver::{Driver, PolledQueue, PostedQueue};
+#[cfg(feature = "sim")]
+pub use fabric::simulation;
 pub use lane::Awaited;
 pub use options::{DeviceChoice, OpenError, OpenOptions, system_error};
 pub use shortcut::Shortcut;

@@ -13,11 +13,11 @@ use cm::{Failure, Id, Manager, State};
 use net::interface::{Neighbour, neighbour};
 
 use crate::clock::earliest;
+use crate::times::LONG;
 
-/// How long to wait before the table is read again: a machine on a local network answers within a millisecond. The interval
-/// then doubles up to the longest, because a machine that has not answered for some time may not exist.
-const FIRST_INTERVAL: Duration = Duration::from_millis(1);
-const LONGEST_INTERVAL: Duration = Duration::from_millis(64);
+/// How many times the first interval passes at most before the table is read again. A machine on a local network answers within that one. It
+/// doubles, because a machine that has not answered for some time may not exist.
+const LONGEST_INTERVAL: u32 = 64;
 
 /// How many resolutions wait at a time. Others are resolved at once, and their requests time out.
 const MAX_WAITING: usize = 64;
@@ -92,8 +92,8 @@ impl Resolution {
             source,
             peer,
             probe,
-            interval: FIRST_INTERVAL,
-            next: now + FIRST_INTERVAL,
+            interval: LONG,
+            next: now + LONG,
         })
     }
 
@@ -108,7 +108,7 @@ impl Resolution {
         }
         match neighbour(self.source, self.peer) {
             Ok(Neighbour::Unresolved) => {
-                self.interval = LONGEST_INTERVAL.min(2 * self.interval);
+                self.interval = (LONGEST_INTERVAL * LONG).min(2 * self.interval);
                 self.next = now + self.interval;
                 None
             }

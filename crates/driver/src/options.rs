@@ -11,6 +11,7 @@ use net::interface::DeviceError;
 use net::port_sharing::JoinError;
 
 use crate::check::CheckOptions;
+use crate::fabric::here;
 use crate::shortcut::Shortcut;
 
 /// How many lanes, and groups of queues, a device has at most.
@@ -92,7 +93,7 @@ impl OpenOptions {
     /// In a simulation they are the default, because the environment must not change what happens.
     #[must_use]
     pub fn from_env() -> Self {
-        if crate::simulation::now().is_some() {
+        if here(|machine| machine.run().is_some()) {
             return Self::default();
         }
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());

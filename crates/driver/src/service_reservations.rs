@@ -5,52 +5,21 @@ use std::net::IpAddr;
 
 use net::port_sharing::{Claimant, ServiceError};
 
-use crate::simulation::DeviceHandle;
+use crate::fabric::Services;
 
 /// Reservations in the registries of the device's addresses. They have their own lock, because a registry may be locked
 /// by another process, and waiting for it must not stop the device.
-pub(crate) struct Services {
+pub(crate) struct Reservations {
     claimants: Vec<(IpAddr, Claimant)>,
     /// How many ids of this device use a service, by claimant.
     users: HashMap<(usize, u64), usize>,
-    /// The device, if it is simulated: it has no claimants then.
-    simulated: Option<DeviceHandle>,
 }
 
-impl Services {
-    pub(crate) fn new(claimants: Vec<(IpAddr, Claimant)>, simulated: Option<DeviceHandle>) -> Self {
+impl Reservations {
+    pub(crate) fn new(claimants: Vec<(IpAddr, Claimant)>) -> Self {
         Self {
             claimants,
             users: HashMap::new(),
-            simulated,
-        }
-    }
-
-    /// Reserves a service for this device at one address, or at all.
-    pub(crate) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
-        if let Some(device) = &self.simulated {
-            return device.claim(service);
-        }
-        for index in 0..self.claimants.len() {
-            if self.is_at(index, at)
-                && let Err(error) = self.claim_at(index, service)
-            {
-                for earlier in 0..index {
-                    self.release_at(earlier, at, service);
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Releases a service.
-    pub(crate) fn release(&mut self, at: Option<IpAddr>, service: u64) {
-        if let Some(device) = &self.simulated {
-            return device.release(service);
-        }
-        for index in 0..self.claimants.len() {
-            self.release_at(index, at, service);
         }
     }
 
@@ -84,17 +53,36 @@ impl Services {
     }
 }
 
+impl Services for Reservations {
+    fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
+        for index in 0..self.claimants.len() {
+            if self.is_at(index, at)
+                && let Err(error) = self.claim_at(index, service)
+            {
+                for earlier in 0..index {
+                    self.release_at(earlier, at, service);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, at: Option<IpAddr>, service: u64) {
+        for index in 0..self.claimants.len() {
+            self.release_at(index, at, service);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sockets::DeviceSockets;
+    use crate::fabric::Port;
 
     #[test]
     fn a_service_is_claimed_by_its_first_user_and_released_by_its_last() {
-        let (our_ports, their_ports) = (
-            DeviceSockets::at("127.58.92.2"),
-            DeviceSockets::at("127.58.92.2"),
-        );
+        let (our_ports, their_ports) = (Port::at("127.58.92.2"), Port::at("127.58.92.2"));
         let (mut ours, mut theirs) = (our_ports.services(), their_ports.services());
         let (service, at) = (7, Some(IpAddr::from([127, 58, 92, 2])));
         ours.claim(at, service).expect("nobody has it");

@@ -3,14 +3,12 @@
 //! Through sockets they pass the loopback interface. While a program captures or shapes packets there, it must see them, so
 //! they go through sockets.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::Now;
 use net::interface::loopback_use;
 
-/// How long the result of [`loopback_use`] is used before the next packet or poll repeats the check. A capture or a queueing discipline takes effect within twice
-/// this time.
-const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+use crate::times::RECHECK;
 
 /// When packets to queue pairs of this machine go through memory instead of sockets: within a process, and to
 /// other processes of this user that allow it, too. It is several times as fast.
@@ -90,7 +88,7 @@ impl Decision {
     }
 
     fn decide(&mut self, now: Instant) -> Option<bool> {
-        self.check_at = Some(now + CHECK_INTERVAL);
+        self.check_at = Some(now + RECHECK);
         let in_memory = self.shortcut == Shortcut::Always || loopback_use().is_none();
         let changed = in_memory != self.in_memory;
         self.in_memory = in_memory;
@@ -111,8 +109,8 @@ mod tests {
         decision.note_needed();
         assert!(decision.is_due(&start.into()));
         decision.decide(start);
-        assert!(!decision.is_due(&(start + CHECK_INTERVAL / 2).into()));
-        assert!(decision.is_due(&(start + CHECK_INTERVAL).into()));
+        assert!(!decision.is_due(&(start + RECHECK / 2).into()));
+        assert!(decision.is_due(&(start + RECHECK).into()));
     }
 
     #[test]
@@ -123,9 +121,9 @@ mod tests {
         decision.note_needed();
         assert!(decision.is_due(&unread()));
         decision.decide(start);
-        let expiry = start + CHECK_INTERVAL;
+        let expiry = start + RECHECK;
         assert_eq!(decision.deadline(), Some(expiry));
-        decision.expire(start + CHECK_INTERVAL / 2);
+        decision.expire(start + RECHECK / 2);
         assert!(!decision.is_due(&unread()));
         decision.expire(expiry);
         assert!(decision.is_due(&unread()));
@@ -146,7 +144,7 @@ mod tests {
         always.note_needed();
         assert!(always.is_due(&start.into()));
         assert_eq!(always.decide(start), Some(true));
-        assert!(!always.is_due(&(start + 2 * CHECK_INTERVAL).into()));
+        assert!(!always.is_due(&(start + 2 * RECHECK).into()));
     }
 
     #[test]

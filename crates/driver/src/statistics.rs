@@ -1,12 +1,11 @@
 //! Publishes the counters of a lane, for other processes.
 //!
 //! Each lane has a statistics page. The thread that holds its lock copies the counters into the statistics page, at most every
-//! [`PUBLISH_INTERVAL`]. If no thread calls the device after a change, its thread does it at the latest after
-//! [`MAX_PUBLISH_DELAY`].
+//! 10 ms. If no thread calls the device after a change, its thread does it [later](latest_publication).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::{CompletionQueue, Device, Id, Now, QueuePair, QueuePairType};
 use host::Host;
@@ -19,14 +18,13 @@ use statistics::{
 use wire::{Gid, PathMtu};
 
 use crate::clock::now;
-use crate::simulation;
-use crate::sockets::DeviceSockets;
+use crate::fabric::{Port, here};
+use crate::times::{LONG, RECHECK};
 
-/// How often the page is written while the device is used. Copying a hundred queue pairs takes some microseconds.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
-
-/// After what time a change is published if the device is not used any more. It wakes the lane's thread.
-pub(crate) const MAX_PUBLISH_DELAY: Duration = Duration::from_millis(100);
+/// When a change must be published if the device is not used any more. It wakes the lane's thread.
+pub(crate) fn latest_publication(change: Instant) -> Instant {
+    change + 2 * RECHECK
+}
 
 /// What a lane publishes.
 pub(crate) struct Statistics {
@@ -51,10 +49,7 @@ pub(crate) struct Statistics {
 impl Statistics {
     /// For the lane of an open device that has this number in its process.
     pub(crate) fn new(device: &net::interface::Device, context: u32, lane: usize) -> Self {
-        // Simulated devices do not belong to this machine.
-        let simulated = simulation::now().is_some();
-        let first = device.gids.first().filter(|_| !simulated);
-        let page = first.and_then(|first| {
+        let page = device.gids.first().and_then(|first| {
             let gid: Gid = first.gid;
             let owner = PageOwner {
                 name: &device.name,
@@ -62,7 +57,7 @@ impl Statistics {
                 context,
                 lane: lane as u32,
             };
-            StatisticsPage::create(owner).ok()
+            here(|machine| machine.statistics_page(owner))
         });
         Self {
             page,
@@ -111,18 +106,19 @@ impl Statistics {
         let changed = self.page.is_some() && self.activity(device) != self.published;
         self.published_at
             .filter(|_| changed)
-            .map(|at| at + MAX_PUBLISH_DELAY)
+            .map(latest_publication)
     }
 
     /// Whether the last writing is long enough ago, as far as the time is known. This is checked for each packet.
     #[inline]
     pub(crate) fn is_due(&self, now: &Now) -> bool {
-        let is_old = |at: Instant| now.known().is_some_and(|now| now >= at + PUBLISH_INTERVAL);
+        // Copying a hundred queue pairs takes some microseconds.
+        let is_old = |at: Instant| now.known().is_some_and(|now| now >= at + 10 * LONG);
         self.page.is_some() && self.published_at.is_none_or(is_old)
     }
 
     /// Writes the page.
-    pub(crate) fn publish(&mut self, now: Instant, host: &Host, sockets: &DeviceSockets) {
+    pub(crate) fn publish(&mut self, now: Instant, host: &Host, sockets: &Port) {
         let device = host.device();
         self.calls += u64::from(self.changed_without_lock.swap(false, Ordering::AcqRel));
         let activity = self.activity(device);
@@ -178,7 +174,7 @@ fn objects(host: &Host) -> ObjectCounts {
     ])
 }
 
-fn record(device: &Device, queue_pair: &QueuePair, sockets: &DeviceSockets) -> QueuePairRecord {
+fn record(device: &Device, queue_pair: &QueuePair, sockets: &Port) -> QueuePairRecord {
     let peer = queue_pair.peer();
     let mut counters = [0; _];
     for (place, (_, value)) in counters.iter_mut().zip(queue_pair.counters().iter()) {

@@ -14,7 +14,7 @@
 //! thread sleeps because of another, both first tell what they do, and then look what the other does, with a fence between the two. So
 //! at least one of them sees the other (`model_checks`).
 //!
-//! Who finds nothing looks again for [`LOOK`] before a sleep ([`Look`]), and a poller gives up the CPU from time to time ([`Yielding`]).
+//! Who finds nothing looks again for [`LOOK`](crate::times::LOOK) before a sleep ([`Look`]), and a poller gives up the CPU from time to time ([`Yielding`]).
 
 mod backoff;
 mod look;
@@ -25,17 +25,11 @@ mod poll_yield;
 use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::times::{LONG, LOOK, STANDBY};
 
 pub(crate) use backoff::PollBackoff;
-pub(crate) use look::{LOOK, Look, Looks};
+pub(crate) use look::{Look, Looks};
 pub(crate) use poll_yield::{Next, Yielding};
-
-/// How long the lane's thread leaves the sockets to a program that polled, at most. A program that polls again does so
-/// within microseconds, also after a message that it handles; one that does not poll again gets its packets this much later.
-pub(crate) const STANDBY: Duration = Duration::from_micros(200);
-
-/// What lasts this long does not wait for a thread that runs: it has other work, or the CPU.
-pub(crate) const LONG: Duration = Duration::from_millis(1);
 
 /// How many application threads sleep on the sockets of a lane at most. A packet wakes all of these. Strangers can make a
 /// server start threads that wait: one for each request that they do not confirm.
@@ -201,7 +195,7 @@ impl Turn {
             return Duty::Standby(until);
         }
         if woken_by_packets && !outside && self.is_polled(now) && backoff.should_probe() {
-            return Duty::Standby(now + PollBackoff::MIN);
+            return Duty::Standby(now + LOOK);
         }
         match self.sleepers.load(Ordering::Acquire) {
             0 => Duty::Everything,

@@ -3,19 +3,13 @@
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wire::ROCE_PORT;
 
 use crate::clock;
 use crate::probe_datagram::PROBE_DATAGRAM;
-
-/// How long to wait for an ICMP error. A local network delivers it within a few milliseconds.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// The shortest time between two probes. The thread that reports a problem waits for the probe, and it may be the
-/// device's thread. So probes take at most a twentieth of its time, however many peers fall silent.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+use crate::times::{ANSWER_TIMEOUT, REPORT_INTERVAL};
 
 /// What a probe says about a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +20,8 @@ pub(super) enum PortState {
     Unreachable(i32),
 }
 
-/// Probes ports for one lane of a device, one at a time and at most one per [`PROBE_INTERVAL`].
+/// Probes ports for one lane of a device, one at a time and at most one per [`REPORT_INTERVAL`]. The thread that reports a problem waits for the
+/// probe, and it may be the device's thread. So probes take at most a twentieth of its time, however many peers fall silent.
 #[derive(Debug, Default)]
 pub(super) struct PortProbe(Mutex<Option<LastProbe>>);
 
@@ -55,7 +50,7 @@ impl PortProbe {
     ) -> Option<PortState> {
         let mut last = self.lock();
         if let Some(last) = &*last
-            && now.saturating_duration_since(last.begun) < PROBE_INTERVAL
+            && now.saturating_duration_since(last.begun) < REPORT_INTERVAL
         {
             let is_same = (last.source, last.address) == (source, address);
             return last.state.filter(|_| is_same);
@@ -85,7 +80,7 @@ impl PortProbe {
 fn probe(source: IpAddr, address: IpAddr) -> Option<PortState> {
     let probed = UdpSocket::bind((source, 0)).and_then(|socket| {
         socket.connect((address, ROCE_PORT))?;
-        socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         socket.send(&PROBE_DATAGRAM)?;
         socket.recv(&mut [0])
     });
@@ -101,6 +96,8 @@ fn probe(source: IpAddr, address: IpAddr) -> Option<PortState> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

@@ -1,4 +1,20 @@
 //! Groups of queues that stay together, and the lane that serves each of them.
+//!
+//! The completion queues of a queue pair, or of a channel, and the queue pairs that use them form a group, with a part of the device's queue
+//! pair numbers; `ibv_create_cq` can name a group by the completion vector. A group moves to a lane of its own when it was used
+//! 64 times just after another thread had used another group, or, for groups whose program calls nothing, when the lane's thread
+//! has been awake for more than three quarters of 10 ms and this group got most packets. A thread of its own moves it, so no call of the program waits.
+//!
+//! - The new lane joins the addresses with the group's part of the numbers, and with a note in the registry that it gets no packets yet. If
+//!   opening it fails half way, no packet was sent there.
+//! - Then the mover holds the locks of both lanes, removes the note (`Fabric::begin_service`), hands the queue pairs over
+//!   (`engine::Device::give` and `adopt`), and lets the group's handles point to the new lane. A thread that waited for the first lane's
+//!   lock looks again whether it is the right one. The smallest block around a number tells its owner, so the kernel and other processes
+//!   send to the new lane from now on; packets that still arrive at the first lane are forwarded.
+//! - If a moved group has used up its numbers, further queue pairs of it are in the first lane.
+//! - Only reliable connections move, because packets may change their order meanwhile. A group with other queue pairs stays, and so do two
+//!   groups that a queue pair connects. If a lane can't be opened (no descriptors left, a container that forbids port sharing), the first
+//!   lane continues to serve the group.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -10,10 +26,11 @@ use parking_lot::Mutex;
 use wire::Qpn;
 
 use super::{Driver, Opened};
+use crate::fabric::numbers_of;
 use crate::lane::state::LaneState;
 use crate::lane::thread::Thread;
 use crate::lane::{Lane, Relief};
-use crate::lanes::{FirstLane, numbers_of};
+use crate::lanes::FirstLane;
 use crate::options::{MAX_LANES, OpenError, OpenOptions};
 use crate::waiting::notifier::Notifier;
 
@@ -409,7 +426,7 @@ impl Opened {
             let mut thread = Some(thread);
             self.lane.step(|before| {
                 // Packets that are steered to the new lane from here on wait in its sockets until this step has ended.
-                if can_give(before) && state.begin_service().is_ok() {
+                if can_give(before) && state.port().begin_service().is_ok() {
                     state.adopt(before.give(part, &group.channels()));
                     self.lane.siblings.add(&lane);
                     let own = thread.take().map(|thread| OwnLane {
@@ -460,7 +477,8 @@ mod tests {
         let siblings = Arc::clone(&first.lane().siblings);
         let lane = Driver::create_lane(first.device(), &options, Some(&taken), siblings);
         let lane = lane.expect("room");
-        lane.step(LaneState::begin_service).expect("room");
+        lane.step(|state| state.port().begin_service())
+            .expect("room");
         let lane = Driver::over(lane, first.device().clone(), &options, None);
         End::of(&Arc::new(lane))
     }

@@ -2,20 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::{Completion, CompletionQueue, Id};
 
 use super::Driver;
 use crate::clock::now;
+use crate::fabric::here;
 use crate::lane::state::LaneState;
-use crate::lane::{Awaited, CLOSED_PAUSE, Lane, Polled};
-use crate::simulation;
-use crate::turn::{Next, STANDBY};
-
-/// How long a poll sleeps at most while other threads use the CPU. It is short because the program may have more to do than to poll
-/// this queue, and not longer than the poll back-off, during which the lane's thread leaves the sockets to the poller.
-const MAX_POLL_SLEEP: Duration = STANDBY;
+use crate::lane::{Awaited, Lane, Polled};
+use crate::times::{RECHECK, STANDBY};
+use crate::turn::Next;
 
 /// A completion queue, for a thread that polls it.
 #[derive(Debug, Clone)]
@@ -38,7 +35,7 @@ impl Driver {
     pub fn poll(&self, queue: &PolledQueue) -> Option<Completion> {
         let completion = self.poll_without_yield(queue);
         if completion.is_none() {
-            simulation::note_idle_poll();
+            here(|machine| machine.note_idle_poll());
             self.rest_after_empty_poll(queue.id());
         }
         completion
@@ -55,9 +52,10 @@ impl Driver {
         }
     }
 
-    /// Sleeps until there is a completion, for at most [`MAX_POLL_SLEEP`].
+    /// Sleeps until there is a completion, or for as long as the lane's thread leaves the sockets to the poller. The program may have
+    /// more to do than to poll this queue.
     fn sleep_in_poll(&self, queue: Id<CompletionQueue>) {
-        let until = Some(now() + MAX_POLL_SLEEP);
+        let until = Some(now() + STANDBY);
         let waiting = if self.is_inherited() {
             None
         } else {
@@ -168,7 +166,7 @@ impl Driver {
             Some((lane, count, state.statistics_deadline(), again))
         });
         let Some((lane, mut count, next, again)) = polled.flatten() else {
-            simulation::note_idle_poll();
+            here(|machine| machine.note_idle_poll());
             self.rest_after_empty_poll(queue.id());
             return 0;
         };
@@ -219,14 +217,14 @@ impl Driver {
     /// In a forked child without a deadline, because nothing could end the sleep, and in a simulation.
     pub fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
         self.try_sleep(awaited, until).unwrap_or_else(|_| {
-            std::thread::sleep(CLOSED_PAUSE);
+            std::thread::sleep(RECHECK);
             false
         })
     }
 
     /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
     pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
-        simulation::forbid_blocking();
+        here(|machine| machine.note_block());
         if self.is_inherited() {
             let until = until.expect(
                 "the device was opened before a fork and stays with the parent: open it again",
@@ -251,6 +249,8 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::options::OpenOptions;
     use crate::turn::MAX_SOCKET_SLEEPERS;
@@ -268,7 +268,7 @@ mod tests {
         driver.lane().yielding.note_yield(hour, hour);
         let start = now();
         assert!((0..POLLS).all(|_| driver.poll(&queue).is_none()));
-        assert!(now() - start >= MAX_POLL_SLEEP);
+        assert!(now() - start >= STANDBY);
     }
 
     /// A packet wakes every thread that serves the sockets.

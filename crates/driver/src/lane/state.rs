@@ -6,7 +6,6 @@ mod progress;
 mod unanswered;
 
 use std::collections::VecDeque;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,9 +19,8 @@ use engine::{
 use host::{Host, Owner, is_management};
 use net::interface::{Interface, LinkState};
 use net::port_sharing::{NumberBlock, ReceivedPacket};
-use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
-use wire::{Gid, IcrcGenerator, PayloadBytes};
+use wire::{IcrcGenerator, PayloadBytes};
 
 use crate::capture_and_faults::CaptureAndFaults;
 use crate::check::{DeviceCheck, Finding, Recorded};
@@ -30,11 +28,10 @@ use crate::clock::now;
 use crate::cm_events::CmEvents;
 use crate::diagnostics::{Problem, Reported};
 use crate::exit_notices::ExitNotices;
-use crate::lanes::{Common, FirstLane, LaneMessage, Parts, Uses, numbers_of};
+use crate::fabric::{PollScope, Port, here, numbers_of};
+use crate::lanes::{Common, FirstLane, LaneMessage, Parts, Uses};
 use crate::options::{OpenError, OpenOptions};
 use crate::shortcut::Decision;
-use crate::simulation;
-use crate::sockets::{DeviceSockets, PollScope, PollSources};
 use crate::statistics::Statistics;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::{AtReadable, PacketWakeups};
@@ -42,10 +39,6 @@ use crate::waiting::task_timers::TaskTimers;
 use progress::{Armed, Message, OwnPackets, Responses, Sleep};
 pub(crate) use progress::{Found, Intent};
 use unanswered::UnansweredRequests;
-
-/// A receive of more packets than this is probably followed by more. A message and an acknowledgement
-/// often arrive together, so two do not count.
-const MAX_SPARSE: usize = 2;
 
 /// What a lane is among those of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +55,8 @@ pub(crate) struct LaneState {
     uses: Uses,
     parts: Parts,
     exit_notices: ExitNotices,
-    sockets: DeviceSockets,
+    sockets: Port,
     capture_and_faults: Option<CaptureAndFaults>,
-    inbox: Inbox,
-    /// For threads that poll continuously: the kernel polls once more for each slot that is left.
-    small_inbox: Inbox,
-    /// How many packets the last receive returned.
-    last_arrived: usize,
     message: Message,
     armed: Armed,
     sleep: Sleep,
@@ -108,7 +96,7 @@ pub(crate) struct LaneState {
 impl LaneState {
     pub(crate) fn new(
         device: &net::interface::Device,
-        sockets: DeviceSockets,
+        sockets: Port,
         options: &OpenOptions,
         first: Option<&FirstLane>,
     ) -> Result<Self, OpenError> {
@@ -120,7 +108,6 @@ impl LaneState {
             || capture_and_faults
                 .as_ref()
                 .is_some_and(CaptureAndFaults::needs_single_packets);
-        let simulated = sockets.simulated();
         let batch = if one_by_one {
             SINGLE
         } else {
@@ -158,12 +145,6 @@ impl LaneState {
             exit_notices: ExitNotices::default(),
             sockets,
             capture_and_faults,
-            inbox: match simulated {
-                Some(_) => Inbox::new(1),
-                None => Inbox::default(),
-            },
-            small_inbox: Inbox::new(1),
-            last_arrived: 0,
             message: Message::Whole,
             armed: Armed::Polled { looks: 0 },
             sleep: Sleep::Prepared,
@@ -250,11 +231,6 @@ impl LaneState {
         self.device_mut().give(numbers_of(part))
     }
 
-    /// See [`DeviceSockets::begin_service`].
-    pub(crate) fn begin_service(&mut self) -> Result<(), OpenError> {
-        self.sockets.begin_service()
-    }
-
     /// Takes over queue pairs of another lane.
     pub(crate) fn adopt(&mut self, moving: MovingQueuePairs) {
         self.note_call();
@@ -262,9 +238,9 @@ impl LaneState {
         self.transmit(now());
     }
 
-    /// The block of queue pair numbers, unless the device is simulated.
+    /// The block of queue pair numbers, if parts of it can be given to other lanes.
     pub(crate) fn block(&self) -> Option<NumberBlock> {
-        self.sockets.block()
+        self.sockets.block().filter(|_| self.sockets.is_real())
     }
 
     /// Notes that the program calls the device, which may change objects.
@@ -355,26 +331,9 @@ impl LaneState {
         self.exit_notices.start(watcher, &self.sockets);
     }
 
-    pub(crate) fn join(&mut self, group: Gid) -> Result<(), SocketError> {
-        self.sockets.join(group)
-    }
-
-    pub(crate) fn leave(&mut self, group: Gid) {
-        self.sockets.leave(group);
-    }
-
-    /// Whether the set of sockets has changed since the last call.
-    /// Repairs the port shares after a process that shares an address has ended.
-    pub(crate) fn handle_exits(&mut self) {
-        self.sockets.handle_exits();
-    }
-
-    pub(crate) fn poll_sources_changed(&mut self) -> bool {
-        self.sockets.poll_sources_changed()
-    }
-
-    pub(crate) fn poll_sources(&self) -> io::Result<PollSources> {
-        self.sockets.poll_sources()
+    /// Its way to its peers.
+    pub(crate) fn port(&mut self) -> &mut Port {
+        &mut self.sockets
     }
 
     /// Enables packet wake-ups for the program that waits on the descriptor of a channel.
@@ -397,17 +356,10 @@ impl LaneState {
             host,
             sockets,
             capture_and_faults,
-            inbox,
-            small_inbox,
-            last_arrived,
             message,
             ..
         } = self;
-        let inbox = match scope {
-            PollScope::LastActive if *last_arrived <= MAX_SPARSE => small_inbox,
-            PollScope::LastActive | PollScope::AllSockets => inbox,
-        };
-        let arrived = sockets.receive(now, scope, inbox, |it| {
+        let arrived = sockets.receive(now, scope, &mut |it| {
             if let Some(position) = wire::position(it.packet) {
                 // A message of one packet, or an acknowledgement, may arrive between the packets of a longer one.
                 if position.ends() && !position.starts() {
@@ -422,7 +374,6 @@ impl LaneState {
             }
             take(now, host, capture_and_faults.as_mut(), &it);
         });
-        *last_arrived = arrived;
         self.sleep = Sleep::Disturbed;
         self.arrivals += arrived as u64;
         self.find_owners(now);
@@ -431,11 +382,6 @@ impl LaneState {
         }
         self.sockets.maintain(now);
         arrived
-    }
-
-    /// Whether the last receive returned several packets. Then there are probably more, and one system call takes them all.
-    fn is_dense(&self) -> bool {
-        self.last_arrived > MAX_SPARSE
     }
 
     /// Forwards connection manager messages to the processes that own them, and handles this device's own.
@@ -749,13 +695,13 @@ impl Drop for LaneState {
 /// The configuration of the engine.
 fn device_config(
     device: &net::interface::Device,
-    sockets: &DeviceSockets,
+    sockets: &Port,
     options: &OpenOptions,
     batch: BatchLimits,
 ) -> Result<Config, OpenError> {
     let window = window_for(sockets.receive_buffer());
     Ok(Config {
-        gids: sockets.gids(),
+        gids: sockets.gids().to_vec(),
         active_mtu: device.active_mtu,
         numbers: sockets.numbers(),
         source_port: SourcePort::OfGid(sockets.source_ports()),
@@ -778,10 +724,7 @@ const SINGLE: BatchLimits = BatchLimits {
 
 fn random_seed() -> Result<[u8; 32], OpenError> {
     let mut seed = [0; 32];
-    if simulation::fill_random(&mut seed) {
-        return Ok(seed);
-    }
-    getrandom::fill(&mut seed).map_err(|error| OpenError::of_system(error.into()))?;
+    here(|machine| machine.fill_random(&mut seed)).map_err(OpenError::of_system)?;
     Ok(seed)
 }
 

@@ -12,9 +12,11 @@ use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
 use crate::clock::{earliest, now};
+use crate::fabric::Served;
+use crate::lane::Lane;
 use crate::lane::state::{Intent, LaneState};
-use crate::lane::{CLOSED_PAUSE, Lane};
-use crate::turn::{Duty, LONG, LOOK, PollBackoff, STANDBY, SocketWait};
+use crate::times::{LONG, LOOK, RECHECK, STANDBY};
+use crate::turn::{Duty, PollBackoff, SocketWait};
 
 /// The thread. Dropping this stops it.
 pub(crate) struct Thread {
@@ -103,7 +105,7 @@ fn serve(lane: &Lane) {
             check_interfaces(lane);
         }
         if woken.by_exits {
-            lane.step(LaneState::handle_exits);
+            lane.step(|state| state.port().handle_exits());
         }
     }
 }
@@ -132,7 +134,7 @@ struct Load {
 
 impl Load {
     /// Some hundred packets arrive in this time if the thread is busy.
-    const PERIOD: Duration = Duration::from_millis(5);
+    const PERIOD: Duration = LONG.saturating_mul(5);
 
     /// To open a lane takes about as long as these periods.
     const MIN_BUSY_PERIODS: u32 = 2;
@@ -252,10 +254,12 @@ fn make_progress<'s>(
     }
 }
 
-/// One round of the thread, for a device without one. Returns the next deadline.
-#[cfg(feature = "sim")]
-pub(crate) fn serve_once(lane: &Lane, now: Instant) -> Option<Instant> {
-    lane.step(|state| make_progress(lane, state, Duty::Everything, now).next)
+impl Served for Lane {
+    /// One round of the thread.
+    #[cfg(feature = "sim")]
+    fn serve(&self, now: Instant) -> Option<Instant> {
+        self.step(|state| make_progress(self, state, Duty::Everything, now).next)
+    }
 }
 
 /// Polls the rings for a short time after packets have arrived, because more of them often arrive before a thread
@@ -327,7 +331,7 @@ fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken
 
 /// The program has closed the device's descriptors, so the thread can only wait for the end.
 fn pause() -> Ready {
-    std::thread::sleep(CLOSED_PAUSE);
+    std::thread::sleep(RECHECK);
     Ready::default()
 }
 

@@ -18,8 +18,8 @@ use super::event_queue::{EventQueue, QueuedEvent};
 use crate::Driver;
 use crate::blocked_calls::{BlockedCall, Situation};
 use crate::clock::now;
+use crate::fabric::here;
 use crate::lane::Awaited;
-use crate::simulation;
 use crate::waiting::notifier::Notifier;
 #[cfg(feature = "async")]
 use crate::waiting::task_timers::TimerKey;
@@ -105,7 +105,7 @@ impl EventChannel {
         // A request whose device has been closed since then is not an event any more.
         let event = std::iter::from_fn(|| self.0.queue.pop()).find_map(|queued| self.event(queued));
         if event.is_none() {
-            simulation::note_idle_poll();
+            here(|machine| machine.note_idle_poll());
         }
         event
     }
@@ -177,7 +177,7 @@ impl EventChannel {
     /// If all ids are at a single device, the sleeping thread serves that device, which saves
     /// waking another thread.
     fn sleep(&self, deadline: Option<Instant>) -> bool {
-        simulation::forbid_blocking();
+        here(|machine| machine.note_block());
         let notifier = self.0.queue.notifier();
         if let [driver] = &self.drivers()[..] {
             let awaited = Awaited::Notification(notifier);
@@ -310,7 +310,8 @@ impl Future for NextEvent<'_> {
         match self.0.poll() {
             Some(event) => std::task::Poll::Ready(event),
             None => {
-                simulation::note_wait(|| "an event of the connection manager".to_owned());
+                let what = || "an event of the connection manager".to_owned();
+                here(|machine| machine.note_wait(&what));
                 std::task::Poll::Pending
             }
         }

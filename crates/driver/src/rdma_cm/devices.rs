@@ -8,9 +8,9 @@ use net::interface::Device;
 
 use super::CmError;
 use crate::Driver;
-use crate::devices::{devices as choosable, reachable, source_towards};
+use crate::devices::devices as choosable;
+use crate::fabric::here;
 use crate::options::OpenOptions;
-use crate::simulation;
 
 /// The devices of this process's ids, and those that were offered to them. A device closes when it is not used any more.
 static OPEN: Mutex<Vec<Weak<Driver>>> = Mutex::new(Vec::new());
@@ -46,7 +46,6 @@ pub(super) fn at(address: IpAddr) -> Result<Arc<Driver>, CmError> {
     }
     let device = match crate::devices::device_at(address)? {
         Some(device) => device,
-        None if simulation::place().is_some() => return Err(CmError::NoDevice(address)),
         None => unlisted(address).ok_or(CmError::NoDevice(address))?,
     };
     open(device)
@@ -63,7 +62,7 @@ fn unlisted(address: IpAddr) -> Option<Device> {
 
 /// All devices that peers can reach, including loopback, which peers on this machine use.
 pub(super) fn all() -> Result<Vec<Arc<Driver>>, CmError> {
-    open_each(reachable()?)
+    open_each(here(|machine| machine.reachable())?)
 }
 
 /// All devices that programs choose from.
@@ -88,7 +87,7 @@ fn open_each(devices: Vec<Device>) -> Result<Vec<Arc<Driver>>, CmError> {
 
 /// The device and the local address from which a peer can be reached.
 pub(super) fn towards(peer: SocketAddr) -> Result<(Arc<Driver>, IpAddr), CmError> {
-    let source = source_towards(peer).map_err(|source| {
+    let source = here(|machine| machine.source_towards(peer)).map_err(|source| {
         let peer = peer.ip();
         CmError::NoRoute { peer, source }
     })?;
@@ -152,7 +151,7 @@ fn open_one(wanted: impl Fn(&Device) -> bool) -> Option<Arc<Driver>> {
 }
 
 fn named_by(address: IpAddr) -> Option<Device> {
-    let named = net::interface::devices(Some(&address.to_string())).ok()?;
+    let named = here(|machine| machine.named(&address.to_string()));
     named.into_iter().next()
 }
 

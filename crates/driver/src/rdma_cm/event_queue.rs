@@ -2,22 +2,18 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use cm::EventKind;
 
 use crate::Driver;
+use crate::fabric::here;
 use crate::waiting::deferred_wakeups;
 use crate::waiting::notifier::Notifier;
 
 /// A token for an id, unique in this process or simulation.
 pub(crate) fn next_token() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    if let Some(token) = crate::simulation::token() {
-        return token;
-    }
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    here(|machine| machine.token())
 }
 
 /// An event of an id.

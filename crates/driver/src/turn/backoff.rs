@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::{LOOK, STANDBY};
+use crate::times::{LOOK, STANDBY};
 
 /// Poll back-off: how long the lane's thread leaves the sockets to an application that polled.
 ///
 /// While an application polls continuously, a second receiver only disturbs it. But some programs poll once
-/// and then watch their memory, where data appears only if this thread receives it. So the time adapts.
+/// and then watch their memory, where data appears only if this thread receives it. So the time adapts, between nothing or [`LOOK`], within which
+/// a continuous poller polls again, and [`STANDBY`].
 #[derive(Debug)]
 pub(crate) struct PollBackoff {
     time: Duration,
@@ -20,7 +21,7 @@ pub(crate) struct PollBackoff {
 impl Default for PollBackoff {
     fn default() -> Self {
         Self {
-            time: Self::MAX,
+            time: STANDBY,
             taken: 0,
             lock_misses: 0,
         }
@@ -28,11 +29,6 @@ impl Default for PollBackoff {
 }
 
 impl PollBackoff {
-    const MAX: Duration = STANDBY;
-
-    /// An application that polls continuously polls within this time.
-    pub(crate) const MIN: Duration = LOOK;
-
     /// After this many receives the thread probes whether an application would receive the packets.
     const PROBE_INTERVAL: u32 = 64;
 
@@ -67,7 +63,7 @@ impl PollBackoff {
         let probe = self.taken >= Self::PROBE_INTERVAL;
         if probe {
             self.taken = 0;
-            self.time = self.time.max(Self::MIN);
+            self.time = self.time.max(LOOK);
         }
         probe
     }
@@ -83,12 +79,12 @@ impl PollBackoff {
     }
 
     pub(crate) fn lengthen(&mut self) {
-        self.time = (self.time * 2).clamp(Self::MIN, Self::MAX);
+        self.time = (self.time * 2).clamp(LOOK, STANDBY);
     }
 
     fn shorten(&mut self) {
         self.time = match self.time / 2 {
-            half if half < Self::MIN => Duration::ZERO,
+            half if half < LOOK => Duration::ZERO,
             half => half,
         };
     }
@@ -110,11 +106,7 @@ mod tests {
         for _ in 0..8 {
             backoff.learn(true, 0);
         }
-        assert_eq!(
-            backoff.time,
-            PollBackoff::MAX,
-            "an application received them"
-        );
+        assert_eq!(backoff.time, STANDBY, "an application received them");
     }
 
     #[test]
@@ -137,6 +129,6 @@ mod tests {
         assert_eq!(backoff.time, Duration::ZERO);
         let probes = (0..2 * PollBackoff::PROBE_INTERVAL).filter(|_| backoff.should_probe());
         assert_eq!(probes.count(), 2);
-        assert_eq!(backoff.time, PollBackoff::MIN, "a probe waits this long");
+        assert_eq!(backoff.time, LOOK, "a probe waits this long");
     }
 }

@@ -3,9 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long to look for packets before a sleep. A reply of a process on this machine takes some 3 µs through shared memory and 7 µs through
-/// sockets, and to go to sleep and wake up takes longer than that.
-pub(crate) const LOOK: Duration = Duration::from_micros(12);
+use crate::times::LOOK;
 
 /// How many opportunities are left out at most before the next attempt.
 const MAX_SKIPPED: u32 = 32;

@@ -3,23 +3,20 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::LONG;
 use crate::clock::now;
+use crate::times::LONG;
 
 /// The number of empty polls after which a thread gives up the CPU. On a machine with fewer CPUs than pollers the
 /// peer may wait for this CPU.
 const INTERVAL: u32 = 32;
 
-/// A yield that takes this long gave the CPU to threads that compute. A peer that polls or waits gives it
-/// back sooner.
-const LONG_YIELD: Duration = LONG;
-
-/// For how long pollers sleep instead of yielding after the first long yield. Each further long yield doubles it.
-const MIN_BUSY_TIME: Duration = Duration::from_millis(100);
+/// For how many times the length of a long yield pollers sleep instead of yielding after the first one: so yields take one part in a
+/// hundred. Each further long yield doubles it.
+const MIN_BUSY_TIME: u32 = 100;
 
 /// The maximum of that time. A poller may notice this late that the other threads no longer compute. Until then each
 /// packet costs it a wake-up.
-const MAX_BUSY_TIME: Duration = Duration::from_secs(1);
+const MAX_BUSY_TIME: u32 = 10 * MIN_BUSY_TIME;
 
 /// How a poller gives up the CPU.
 ///
@@ -78,13 +75,14 @@ impl Yielding {
 
     /// Reports how long a yield took.
     pub(crate) fn note_yield(&self, took: Duration, since_open: Duration) {
-        if took < LONG_YIELD {
+        // A yield that takes this long gave the CPU to threads that compute. A peer that polls or waits gives it back sooner.
+        if took < LONG {
             self.busy_until.store(0, Ordering::Relaxed);
             self.busy_time.store(0, Ordering::Relaxed);
             return;
         }
         let former = Duration::from_nanos(self.busy_time.load(Ordering::Relaxed));
-        let time = (former * 2).clamp(MIN_BUSY_TIME, MAX_BUSY_TIME);
+        let time = (former * 2).clamp(MIN_BUSY_TIME * LONG, MAX_BUSY_TIME * LONG);
         let until = since_open + time;
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         self.busy_time.store(nanoseconds(time), Ordering::Relaxed);
@@ -110,14 +108,14 @@ mod tests {
         let yielding = Yielding::default();
         let start = Duration::from_secs(7);
         assert_eq!(after_empty_polls(&yielding, start), Next::Yield);
-        yielding.note_yield(LONG_YIELD / 2, start);
+        yielding.note_yield(LONG / 2, start);
         assert_eq!(after_empty_polls(&yielding, start), Next::Yield);
-        yielding.note_yield(LONG_YIELD, start);
-        let end = start + MIN_BUSY_TIME;
+        yielding.note_yield(LONG, start);
+        let end = start + MIN_BUSY_TIME * LONG;
         let before = end - Duration::from_nanos(1);
         assert_eq!(after_empty_polls(&yielding, before), Next::Sleep);
         assert_eq!(after_empty_polls(&yielding, end), Next::Yield);
-        yielding.note_yield(LONG_YIELD / 2, end);
+        yielding.note_yield(LONG / 2, end);
         assert_eq!(after_empty_polls(&yielding, before), Next::Yield);
     }
 
@@ -126,11 +124,15 @@ mod tests {
         let yielding = Yielding::default();
         let sleeps_at = |at| after_empty_polls(&yielding, at) == Next::Sleep;
         let start = Duration::from_secs(7);
-        yielding.note_yield(LONG_YIELD, start);
-        yielding.note_yield(LONG_YIELD, start);
-        assert!(sleeps_at(start + MIN_BUSY_TIME) && !sleeps_at(start + 2 * MIN_BUSY_TIME));
-        (0..8).for_each(|_| yielding.note_yield(LONG_YIELD, start));
-        assert!(sleeps_at(start + MAX_BUSY_TIME / 2) && !sleeps_at(start + MAX_BUSY_TIME));
+        yielding.note_yield(LONG, start);
+        yielding.note_yield(LONG, start);
+        assert!(
+            sleeps_at(start + MIN_BUSY_TIME * LONG) && !sleeps_at(start + 2 * MIN_BUSY_TIME * LONG)
+        );
+        (0..8).for_each(|_| yielding.note_yield(LONG, start));
+        assert!(
+            sleeps_at(start + MAX_BUSY_TIME / 2 * LONG) && !sleeps_at(start + MAX_BUSY_TIME * LONG)
+        );
     }
 
     #[test]

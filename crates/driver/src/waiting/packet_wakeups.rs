@@ -1,4 +1,18 @@
 //! Packet wake-ups: a packet directly wakes the program that waits on the descriptor of a channel.
+//!
+//! A program that takes notifications without sleeping in the library waits on the descriptor. Two wake-ups are needed then: the
+//! packet wakes the lane's thread, which wakes the program. One is enough if the sockets are part of the descriptor, and taking the
+//! notification receives the packet. There are two kinds of programs:
+//!
+//! - One accepts a readable descriptor without a notification. The documentation of the Rust API says that this may happen. A
+//!   C program shows that it accepts this by draining its non-blocking channel until EAGAIN.
+//! - A C program takes one event for each wake-up from a non-blocking channel, and may treat EAGAIN as an error. When packets
+//!   are received that may have woken it and bring no notification, by whichever thread, it gets an extra event for the queue of the
+//!   last one. Extra events without a completion are part of the verbs API (`ibv_get_cq_event(3)`): a completion that is polled before its
+//!   event is taken leaves one.
+//!
+//! A blocking channel never has the sockets. At most one channel of a lane has them, because each packet would wake the
+//! threads of all channels. After 64 wake-ups in a row without a notification the lane's thread serves the sockets again.
 
 use std::io;
 use std::sync::{Arc, Weak};

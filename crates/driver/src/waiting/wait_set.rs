@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use net::poll::Interest;
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, StaticMutex, StaticMutexGuard, Waker};
+use crate::times::LONG;
 use crate::waiting::deferred_wakeups::{self, Awaited, Wake};
 
 /// Threads and tasks that wait for the same object. All of them are woken, and each checks again.
@@ -190,8 +191,8 @@ impl Spares {
 }
 
 impl PollingSleepers {
-    /// How often each of a few such threads checks.
-    const SHORTEST_INTERVAL: Duration = Duration::from_millis(5);
+    /// How often each of a few such threads checks, in milliseconds ([`LONG`]).
+    const SHORTEST_INTERVAL: u32 = 5;
 
     /// How many threads may check that often. More of them check less often, so that all together check 1,600 times
     /// per second, as often as this many do.
@@ -225,7 +226,7 @@ impl PollingSleepers {
     /// threads, 250 ms with 400.
     fn interval(&self, generation: u32) -> Duration {
         let number = Self::number(self.0.load(Ordering::Relaxed), generation);
-        Self::SHORTEST_INTERVAL * number.max(Self::FEW) / Self::FEW
+        Self::SHORTEST_INTERVAL * LONG * number.max(Self::FEW) / Self::FEW
     }
 
     /// Those of an ancestor do not exist in this process.

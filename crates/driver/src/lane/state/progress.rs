@@ -7,8 +7,8 @@ use engine::{Completion, CompletionQueue};
 use super::LaneState;
 use crate::capture_and_faults::CaptureAndFaults;
 use crate::clock::earliest;
+use crate::fabric::PollScope;
 use crate::lane::Awaited;
-use crate::sockets::PollScope;
 use crate::waiting::deferred_wakeups::{self, Wake};
 
 /// How many steps one call makes. More would keep other threads waiting for the lock.
@@ -331,7 +331,7 @@ impl LaneState {
             return false;
         }
         self.armed = Armed::Polled { looks: 0 };
-        !self.is_dense()
+        !self.sockets.is_dense()
             && self.packet_wakeups.are_used()
             && queue.is_armed()
             && !self.sockets.has_shortcuts()
@@ -339,7 +339,7 @@ impl LaneState {
 
     /// Whether a program whose queue is empty waits at a descriptor next, and packets wake it there.
     pub(crate) fn waits_outside_next(&self, queue: &CompletionQueue) -> bool {
-        self.packet_wakeups.are_used() && queue.is_armed() && self.sockets.simulated().is_none()
+        self.packet_wakeups.are_used() && queue.is_armed() && self.sockets.is_real()
     }
 
     /// Whether to look for packets before a program waits at a descriptor. A program that has taken a message and posted
@@ -545,7 +545,7 @@ mod tests {
         there.driver.arm(there.completions, engine::Notify::Any);
         let begin = now();
         assert!(there.driver.poll_without_yield(&queue).is_none());
-        assert!(now() >= begin + crate::turn::LOOK);
+        assert!(now() >= begin + crate::times::LOOK);
         assert!(!looks.is_worthwhile(), "that one found nothing");
     }
 

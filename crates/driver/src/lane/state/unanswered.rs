@@ -15,17 +15,17 @@ use super::LaneState;
 use crate::clock::earliest;
 use crate::diagnostics::{Problem, Reported, UnansweredRequest};
 use crate::probe_datagram::PROBE_DATAGRAM;
+use crate::times::{ANSWER_TIMEOUT, LONG, REPORT_INTERVAL};
 
 /// How often a request is retransmitted before its peer's port is probed. So a server may start six seconds after its client.
 const RETRANSMISSIONS_BEFORE_PROBE: u8 = 3;
 
 /// How long after the request a probe follows. If no process receives the probe, none has received the request.
-const PROBE_DELAY: Duration = Duration::from_millis(20);
+const PROBE_DELAY: Duration = LONG.saturating_mul(20);
 
-/// How long to wait for the result, and for the next attempt: a machine reports one closed port each second to each peer, and a
-/// request may have used that up.
-const RESULT_DELAY: Duration = Duration::from_millis(50);
-const NEXT_ATTEMPT: Duration = Duration::from_millis(1200);
+/// How long to wait for the next attempt: a machine reports one closed port each second to each peer, and a request may have used
+/// that up.
+const NEXT_ATTEMPT: Duration = REPORT_INTERVAL.saturating_add(ANSWER_TIMEOUT.saturating_mul(4));
 
 /// How often a port is probed after one request. Without a result, the request is repeated until it times out. After so many
 /// probes that neither an answer nor an error followed, the peer is silent.
@@ -108,7 +108,7 @@ impl PortWatch {
                 // An error of an earlier probe would be reported instead of sending this one.
                 let _ = self.is_refused();
                 let _ = self.socket.send(&PROBE_DATAGRAM);
-                self.step = Step::LookAt(now + RESULT_DELAY, now);
+                self.step = Step::LookAt(now + ANSWER_TIMEOUT, now);
                 Found::Nothing
             }
             Step::LookAt(at, sent) if at <= now => self.look(now, sent),
@@ -179,7 +179,8 @@ impl LaneState {
                 let request = UnansweredRequest { local, peer };
                 self.problems.push(Problem::Unanswered(request));
             }
-            if let (Some(local), Some(peer), None) = (local, peer, self.sockets.simulated())
+            if let (Some(local), Some(peer)) = (local, peer)
+                && self.sockets.is_real()
                 && retransmissions >= RETRANSMISSIONS_BEFORE_PROBE
             {
                 self.unanswered.note(now, id, local, peer);
@@ -257,12 +258,12 @@ mod tests {
         assert_eq!(watch.deadline(), Some(probe));
         assert_eq!(watch.advance(probe), Found::Nothing);
         watch.note_request(probe, late);
-        let refused = watch.advance(probe + RESULT_DELAY);
+        let refused = watch.advance(probe + ANSWER_TIMEOUT);
         assert_eq!(refused, Found::Closed(vec![early]));
-        let again = probe + RESULT_DELAY + NEXT_ATTEMPT;
+        let again = probe + ANSWER_TIMEOUT + NEXT_ATTEMPT;
         assert_eq!(watch.deadline(), Some(again));
         assert_eq!(watch.advance(again), Found::Nothing);
-        let refused = watch.advance(again + RESULT_DELAY);
+        let refused = watch.advance(again + ANSWER_TIMEOUT);
         assert_eq!(refused, Found::Closed(vec![late]));
         assert_eq!(watch.deadline(), None);
     }

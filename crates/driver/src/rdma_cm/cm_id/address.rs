@@ -11,6 +11,7 @@ use super::bind_state::BindState;
 use super::{CmId, Inner};
 use crate::Driver;
 use crate::diagnostics;
+use crate::fabric::here;
 use crate::rdma_cm::id_on_device::IdOnDevice;
 use crate::rdma_cm::{CmError, devices};
 
@@ -178,7 +179,7 @@ fn local_address(device_id: &IdOnDevice) -> Option<SocketAddr> {
 
 /// Fails if packets from this address can't go to the peer: then no device fits.
 fn ensure_route(own: IpAddr, peer: SocketAddr) -> Result<(), CmError> {
-    if crate::devices::can_reach(own, peer) {
+    if here(|machine| machine.can_reach(own, peer)) {
         Ok(())
     } else {
         Err(CmError::NoDevice(peer.ip()))
@@ -189,7 +190,7 @@ fn ensure_route(own: IpAddr, peer: SocketAddr) -> Result<(), CmError> {
 fn own_address(driver: &Driver, peer: SocketAddr) -> Result<IpAddr, CmError> {
     let entries = &driver.device().gids;
     let own: Vec<IpAddr> = entries.iter().map(|entry| entry.address).collect();
-    let usual = crate::devices::source_towards(peer).ok();
+    let usual = here(|machine| machine.source_towards(peer)).ok();
     let same_family = || own.iter().find(|it| it.is_ipv4() == peer.is_ipv4());
     let found = own
         .iter()

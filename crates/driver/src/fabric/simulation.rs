@@ -1,7 +1,7 @@
 //! Simulated hosts: a driver without a thread, sockets and clock of its own.
 //!
 //! A [`World`] has hosts, a network between them and a clock. While a thread has [entered](World::enter) one of its hosts, the
-//! devices that it opens are those of the host. They are ordinary drivers, with four replacements:
+//! devices that it opens are those of the host. They are ordinary drivers above another [`Fabric`](super::Fabric) and [`Machine`](super::Machine):
 //!
 //! - the clock is that of the world, and stands still while a program runs;
 //! - the packets of a device go to the network of the world instead of sockets;
@@ -16,12 +16,7 @@ mod network;
 mod port;
 mod world;
 
+pub(crate) use current::place;
 pub use current::{Entered, note_wait};
-pub(crate) use current::{
-    address_for, capture, check_process, devices, faults, fill_random, forbid_blocking,
-    note_finding, note_idle_poll, now, open_options, own_address, place, random, request_crash,
-    token, wall_time,
-};
 pub use network::Latency;
-pub(crate) use port::{DeviceHandle, Port};
 pub use world::{HostId, World};

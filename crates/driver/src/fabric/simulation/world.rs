@@ -19,7 +19,7 @@ use super::network::{Flying, Latency, Network};
 use crate::check::{CheckOptions, ProcessCheck};
 use crate::clock;
 use crate::clock::earliest;
-use crate::lane::Lane;
+use crate::fabric::Served;
 
 /// The first virtual address of registered memory. No program has memory there, so a mistaken address is found.
 const FIRST_ADDRESS: u64 = 0x5100_0000_0000;
@@ -72,7 +72,8 @@ pub(super) struct Host {
 pub(super) struct OpenDevice {
     pub(super) host: HostId,
     pub(super) block: NumberBlock,
-    pub(super) lane: Weak<Lane>,
+    /// What the world serves, as soon as the device is open.
+    pub(super) lane: Option<Weak<dyn Served>>,
     pub(super) inbox: VecDeque<Flying>,
     pub(super) groups: Vec<Gid>,
     /// When the device must be served.
@@ -188,7 +189,7 @@ impl World {
             let next = {
                 let _entered = self.enter(Some(host));
                 let now = self.now();
-                crate::lane::thread::serve_once(&lane, now)
+                lane.serve(now)
             };
             self.serve_before(number, next);
             // Dropped without the lock: this may be the last reference to the device, which has a port in this world.
@@ -196,13 +197,13 @@ impl World {
         }
     }
 
-    fn next_to_serve(&self) -> Option<(u64, HostId, Arc<Lane>)> {
+    fn next_to_serve(&self) -> Option<(u64, HostId, Arc<dyn Served>)> {
         let mut state = self.lock();
         state.deliver();
         let now = state.now;
         state.devices.iter_mut().find_map(|(number, device)| {
             device.serve_at.take_if(|at| *at <= now)?;
-            Some((*number, device.host, device.lane.upgrade()?))
+            Some((*number, device.host, device.lane.as_ref()?.upgrade()?))
         })
     }
 
@@ -346,7 +347,7 @@ impl State {
         let device = OpenDevice {
             host,
             block,
-            lane: Weak::new(),
+            lane: None,
             inbox: VecDeque::new(),
             groups: Vec::new(),
             serve_at: None,

@@ -1,19 +1,21 @@
 //! The part of the simulated network that belongs to a device, in place of its sockets.
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use cm::{IdRange, Recipient};
+use cm::Recipient;
+use engine::Transmit;
 use engine::transmit::packets_to_handle;
-use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
 use net::port_sharing::{NumberBlock, ReceivedPacket, ServiceError};
+use net::socket::SocketError;
 use wire::{Gid, Qpn};
 
-use super::current::host_of_thread;
+use super::current::Place;
 use super::network::Flying;
 use super::world::{HostId, World};
-use crate::lane::Lane;
+use crate::fabric::{Alarm, Fabric, PollScope, Sent, Served, Services, Take};
 
 /// The size of each device's number block: the largest.
 const BLOCK_BITS: u32 = NumberBlock::MAX_BITS;
@@ -26,22 +28,22 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// A device in its world.
 #[derive(Clone, Debug)]
-pub(crate) struct DeviceHandle {
+struct DeviceHandle {
     world: World,
     host: HostId,
     number: u64,
 }
 
 /// What a simulated device has in place of sockets.
-pub(crate) struct Port {
+pub(super) struct SimulatedPort {
     device: DeviceHandle,
     block: NumberBlock,
 }
 
-impl Port {
-    /// The port of a new device at the host that this thread has entered; `None` outside of simulations.
-    pub(crate) fn open() -> Option<Self> {
-        let (world, host) = host_of_thread()?;
+impl SimulatedPort {
+    /// The port of a new device at the host that this thread has entered.
+    pub(super) fn open(place: &Place) -> Self {
+        let (world, host) = place.host().expect("a device belongs to a host");
         let mut state = world.lock();
         let used = |index: u32| {
             let of_host = state.devices.values().filter(|it| it.host == host);
@@ -59,55 +61,46 @@ impl Port {
         let block = NumberBlock::new(index << BLOCK_BITS, BLOCK_BITS).expect("within the space");
         let number = state.open(host, block);
         drop(state);
-        Some(Self {
-            device: DeviceHandle {
-                world,
-                host,
-                number,
-            },
-            block,
-        })
+        let device = DeviceHandle {
+            world: world.clone(),
+            host,
+            number,
+        };
+        Self { device, block }
     }
+}
 
-    pub(crate) fn device(&self) -> DeviceHandle {
-        self.device.clone()
-    }
-
-    pub(crate) fn numbers(&self) -> QpnRange {
-        QpnRange {
-            first: self.block.first(),
-            count: 1 << self.block.bits(),
-        }
-    }
-
-    pub(crate) fn owns(&self, number: Qpn) -> bool {
-        self.block.contains(number)
-    }
-
-    pub(crate) fn id_range(&self) -> Option<IdRange> {
-        let (bits, value) = self.block.prefix();
-        IdRange::new(bits, value)
-    }
-
-    /// The UDP source port of its packets.
-    pub(crate) fn source_port(&self) -> u16 {
-        0xc000 | (self.block.first() >> BLOCK_BITS) as u16
-    }
-
-    pub(crate) fn receive_buffer(&self) -> usize {
-        RECEIVE_BUFFER
+impl Fabric for SimulatedPort {
+    fn is_real(&self) -> bool {
+        false
     }
 
     /// Whether the host has crashed since the device was opened.
-    pub(crate) fn is_cut_off(&self) -> bool {
+    fn is_cut_off(&self) -> bool {
         let state = self.device.world.lock();
         !state.devices.contains_key(&self.device.number)
     }
 
-    pub(crate) fn send(&self, transmit: &Transmit, bytes: &[u8]) {
+    fn block(&self) -> Option<NumberBlock> {
+        Some(self.block)
+    }
+
+    fn owns(&self, number: Qpn) -> bool {
+        self.block.contains(number)
+    }
+
+    fn source_port(&self, _: usize) -> u16 {
+        0xc000 | (self.block.first() >> BLOCK_BITS) as u16
+    }
+
+    fn receive_buffer(&self) -> usize {
+        RECEIVE_BUFFER
+    }
+
+    fn send(&mut self, _: Instant, transmit: &Transmit, bytes: &mut [u8]) -> Sent {
         let mut state = self.device.world.lock();
         if !state.devices.contains_key(&self.device.number) {
-            return;
+            return Ok(());
         }
         let (now, elapsed) = (state.now, state.elapsed());
         let destinations = state.destinations(transmit.route.flow.destination);
@@ -122,10 +115,10 @@ impl Port {
                 (state.network).send(now, elapsed, self.device.host.0, *to, flying);
             }
         }
+        Ok(())
     }
 
-    /// Passes the packets that have arrived to `take`. Returns how many.
-    pub(crate) fn receive(&self, mut take: impl FnMut(ReceivedPacket<'_>)) -> usize {
+    fn receive(&mut self, _: Instant, _: PollScope, take: Take<'_>) -> usize {
         let mut state = self.device.world.lock();
         let device = state.devices.get_mut(&self.device.number);
         let arrived = device.map(|device| std::mem::take(&mut device.inbox));
@@ -143,8 +136,8 @@ impl Port {
         arrived.len()
     }
 
-    /// Forwards a message to the device of this host that owns it.
-    pub(crate) fn forward(&self, message: &Message) -> Owner {
+    /// To the device of this host that owns it.
+    fn forward(&mut self, message: &Message) -> Owner {
         let mut state = self.device.world.lock();
         let (now, own) = (state.now, self.device.number);
         let flying = Flying {
@@ -179,33 +172,31 @@ impl Port {
         Owner::Elsewhere
     }
 
-    pub(crate) fn join(&self, group: Gid) {
-        if let Some(device) = self
-            .device
-            .world
-            .lock()
-            .devices
-            .get_mut(&self.device.number)
-        {
+    fn join(&mut self, group: Gid, _: IpAddr) -> Result<(), SocketError> {
+        let mut state = self.device.world.lock();
+        if let Some(device) = state.devices.get_mut(&self.device.number) {
             device.groups.push(group);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: Gid) {
+        let mut state = self.device.world.lock();
+        if let Some(device) = state.devices.get_mut(&self.device.number) {
+            device.groups.retain(|it| *it != group);
         }
     }
 
-    pub(crate) fn leave(&self, group: Gid) {
-        if let Some(device) = self
-            .device
-            .world
-            .lock()
-            .devices
-            .get_mut(&self.device.number)
-            && let Some(index) = device.groups.iter().position(|it| *it == group)
-        {
-            device.groups.remove(index);
-        }
+    fn services(&self) -> Box<dyn Services> {
+        Box::new(self.device.clone())
+    }
+
+    fn alarm(&self) -> Option<Arc<dyn Alarm>> {
+        Some(Arc::new(self.device.clone()))
     }
 }
 
-impl Drop for Port {
+impl Drop for SimulatedPort {
     fn drop(&mut self) {
         let mut state = self.device.world.lock();
         if state.devices.remove(&self.device.number).is_some() {
@@ -215,20 +206,21 @@ impl Drop for Port {
     }
 }
 
-impl DeviceHandle {
-    pub(crate) fn attach(&self, lane: &Arc<Lane>) {
+impl Alarm for DeviceHandle {
+    fn serves(&self, lane: Weak<dyn Served>) -> bool {
         if let Some(device) = self.world.lock().devices.get_mut(&self.number) {
-            device.lane = Arc::downgrade(lane);
+            device.lane = Some(lane);
         }
+        true
     }
 
-    /// Lets the world serve the device at this time, unless it does so earlier.
-    pub(crate) fn serve_before(&self, next: Instant) {
+    fn wake_before(&self, next: Instant) {
         self.world.serve_before(self.number, Some(next));
     }
+}
 
-    /// Reserves a service for this device.
-    pub(crate) fn claim(&self, service: u64) -> Result<(), ServiceError> {
+impl Services for DeviceHandle {
+    fn claim(&mut self, _: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
         let mut state = self.world.lock();
         if !state.devices.contains_key(&self.number) {
             return Ok(());
@@ -243,8 +235,7 @@ impl DeviceHandle {
         Ok(())
     }
 
-    /// Releases a service.
-    pub(crate) fn release(&self, service: u64) {
+    fn release(&mut self, _: Option<IpAddr>, service: u64) {
         let mut state = self.world.lock();
         let services = &mut state.hosts[self.host.0].services;
         if let Some((owner, users)) = services.get_mut(&service)

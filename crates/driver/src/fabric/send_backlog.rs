@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::Transmit;
 use net::socket::SendError;
 
-/// How often full sockets and rings are tried again.
-const RETRY_INTERVAL: Duration = Duration::from_micros(50);
+use crate::times::LOOK;
 
 /// While this many bytes wait, the device builds no more packets.
 const MAX_BYTES: usize = 1 << 20;
@@ -47,7 +46,7 @@ impl SendBacklog {
     pub(crate) fn push(&mut self, now: Instant, transmit: &Transmit, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.waiting.push_back((*transmit, bytes.to_vec()));
-        self.retry_at.get_or_insert(now + RETRY_INTERVAL);
+        self.retry_at.get_or_insert(now + 4 * LOOK);
     }
 
     /// When to [retry](Self::retry); `None` if nothing waits.
@@ -110,7 +109,7 @@ mod tests {
         for (destination, bytes) in [(2, b"aa"), (3, b"bb"), (2, b"cc")] {
             backlog.push(start, &to(destination), bytes);
         }
-        assert_eq!(backlog.retry_at(), Some(start + RETRY_INTERVAL));
+        assert_eq!(backlog.retry_at(), Some(start + 4 * LOOK));
         assert!(backlog.blocks(&to(2)) && !backlog.blocks(&to(4)));
         let mut tried = Vec::new();
         backlog.retry(start, |transmit, bytes| {
