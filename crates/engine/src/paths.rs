@@ -119,6 +119,11 @@ impl Member {
         }
     }
 
+    /// All packets are sent again.
+    pub(crate) fn sent_again(&mut self) {
+        self.marks.sent_again();
+    }
+
     /// It has sent something. If it wants to send more, others have their turn first.
     pub(crate) fn use_turn(&mut self) {
         if self.has_turn() {

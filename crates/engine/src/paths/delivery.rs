@@ -23,6 +23,7 @@ struct Mark {
     /// When the packet was sent that was acknowledged last.
     acknowledged_sent_at: Instant,
     is_limited: bool,
+    is_sent_again: bool,
     /// How many packets others had delivered during repairs.
     late: u64,
 }
@@ -37,6 +38,8 @@ pub(super) struct Sample {
     pub(super) delivered_before: u64,
     /// Whether the program sent less than it could.
     pub(super) is_limited: bool,
+    /// Whether the packet was sent again, so that the round trip may be too long.
+    pub(super) is_sent_again: bool,
 }
 
 /// The packets of one queue pair that are measured.
@@ -45,6 +48,15 @@ pub(super) struct Marks {
     marks: VecDeque<Mark>,
     /// How many packets it has delivered during repairs.
     late: u64,
+}
+
+impl Marks {
+    /// All packets are sent again. It can't be known which copy an acknowledgement answers.
+    pub(super) fn sent_again(&mut self) {
+        for mark in &mut self.marks {
+            mark.is_sent_again = true;
+        }
+    }
 }
 
 /// What was delivered so far.
@@ -91,6 +103,7 @@ impl Delivery {
                 delivered_at,
                 acknowledged_sent_at,
                 is_limited: self.delivered < self.limited_until,
+                is_sent_again: false,
                 late: self.late - marks.late,
             });
         }
@@ -139,6 +152,7 @@ impl Delivery {
             round_trip: now - mark.sent_at,
             delivered_before: mark.delivered,
             is_limited: mark.is_limited,
+            is_sent_again: mark.is_sent_again,
         })
     }
 }
@@ -225,5 +239,20 @@ mod tests {
         let now = start + 10 * MILLISECOND;
         let sample = delivery.acknowledged(&mut ours, Psn::new(10), 10, false, now);
         assert_eq!(sample.expect("a measurement").rate, 1000.0);
+    }
+
+    // Karn's rule.
+    #[test]
+    fn round_trips_of_packets_that_were_sent_again_are_marked() {
+        let (mut delivery, mut marks, start) = (Delivery::default(), Marks::default(), start());
+        delivery.sent(&mut marks, Psn::ZERO, start);
+        marks.sent_again();
+        delivery.sent(&mut marks, Psn::ZERO + 1, start);
+        let samples = [1, 2].map(|number| {
+            let (oldest, now) = (Psn::new(number), start + MILLISECOND * number);
+            delivery.acknowledged(&mut marks, oldest, 1, false, now)
+        });
+        let are_sent_again = samples.map(|it| it.expect("a measurement").is_sent_again);
+        assert_eq!(are_sent_again, [true, false]);
     }
 }

@@ -167,7 +167,9 @@ impl Default for Cubic {
 impl CongestionControl for Cubic {
     fn acknowledged(&mut self, told: &Acknowledged) {
         if let Some(sample) = told.sample {
-            self.round_trip = Some(sample.round_trip);
+            if !sample.is_sent_again {
+                self.round_trip = Some(sample.round_trip);
+            }
             if sample.delivered_before >= self.round_end {
                 self.round_end = told.delivered;
                 self.notifications.end_round();

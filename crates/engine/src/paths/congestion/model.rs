@@ -294,7 +294,7 @@ impl CongestionControl for Model {
         if let Some(sample) = told.sample {
             self.note(&sample, told);
             // The round trip of a packet behind a gap is that of a repair.
-            if !told.is_repairing {
+            if !told.is_repairing && !sample.is_sent_again {
                 self.smooth(sample.round_trip);
             }
         }

@@ -115,6 +115,7 @@ impl Requester {
         self.response_due = None;
         self.repair = None;
         self.round_trip.sent_again();
+        self.window.sent_again();
         self.coalescing = Coalescing::Off;
     }
 }

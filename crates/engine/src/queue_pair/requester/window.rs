@@ -113,6 +113,13 @@ impl SendWindow {
         }
     }
 
+    /// All packets are sent again.
+    pub(super) fn sent_again(&mut self) {
+        if let Some(shared) = self.as_shared_mut() {
+            shared.member.sent_again();
+        }
+    }
+
     /// Packets are acknowledged to a queue pair with a window of its own.
     pub(super) fn acknowledged_here(&mut self, news: &News) {
         if let Self::Own(own) = self {
