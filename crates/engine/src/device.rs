@@ -8,6 +8,7 @@ mod pacing;
 mod peers;
 mod queue_pairs;
 mod timers;
+mod turns;
 
 pub use moves::MovingQueuePairs;
 pub use multicast::MulticastError;
@@ -32,10 +33,11 @@ use crate::limits::{Limits, MAX_RESPONDER_RESOURCES};
 use crate::now::Now;
 use crate::object_counts::ObjectCounts;
 use crate::observation::{Observation, Observations, ReceiveQueueId};
+use crate::paths::{Congestion, Paths, WindowLimits};
 use crate::peers::HeldLists;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::qpn_range::QpnRange;
-use crate::queue_pair::{Congestion, QueuePair, Settings, WindowLimits, network_header};
+use crate::queue_pair::{QueuePair, Settings, network_header};
 use crate::random::Random;
 use crate::receive_queue::{PostError, SharedReceiveQueue};
 use crate::shared_objects::{DeviceObjects, SharedObjects};
@@ -132,6 +134,8 @@ pub struct Device {
     timers: Timers,
     /// Queue pairs that may have packets to send, in round-robin order.
     ready: VecDeque<Qpn>,
+    /// Whether a queue pair that waited for its path is next, if there is one.
+    turn_is_next: bool,
     pacing: Pacing,
     /// Numbers of the range that belong to other devices which share the objects of this one.
     given: Vec<QpnRange>,
@@ -194,6 +198,7 @@ impl Device {
                 unread: Vec::new(),
                 uncompared: BTreeSet::new(),
                 counters: Counters::default(),
+                paths: Paths::default(),
                 held_lists: config.held_lists,
                 questions: VecDeque::new(),
                 planted: PlantedBug::default(),
@@ -205,6 +210,7 @@ impl Device {
             icrc_generator: IcrcGenerator::new(),
             timers: Timers::default(),
             ready: VecDeque::new(),
+            turn_is_next: false,
             pacing: Pacing::new(config.unreliable_burst),
             given: Vec::new(),
             keeps_numbers: false,
@@ -606,7 +612,7 @@ impl Device {
             Transport::Cnp => {
                 self.state.counters.congestion_notifications += 1;
                 if let Some(queue_pair) = self.queue_pairs.get_mut(packet.destination) {
-                    queue_pair.handle_notification(route);
+                    queue_pair.handle_notification(route, &mut self.state.paths);
                 }
             }
             Transport::Ud => {
@@ -698,13 +704,14 @@ impl Device {
     /// delivered enough to own queue pairs for one call.
     #[must_use]
     pub fn has_more_to_deliver(&self) -> bool {
-        self.own_delivery && !self.ready.is_empty()
+        self.own_delivery && (!self.ready.is_empty() || self.state.paths.has_turns())
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may return packets now.
     #[must_use]
     pub fn may_transmit(&self, now: &Now) -> bool {
-        !self.ready.is_empty() || self.pacing.next().is_some_and(|at| at <= now.get())
+        let has_ready = !self.ready.is_empty() || self.state.paths.has_turns();
+        has_ready || self.pacing.next().is_some_and(|at| at <= now.get())
     }
 
     /// Fills `buffer` with the packets of one send, if there is anything to send.
@@ -726,7 +733,7 @@ impl Device {
         while let Some(number) = self.delivered.pop() {
             if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
                 queue_pair.arm_timer_after_delivery(now);
-                self.schedule_timer(number);
+                self.settle(number);
             }
         }
         transmit
@@ -742,7 +749,7 @@ impl Device {
         self.ready.extend(self.pacing.take_due(now));
         let mut delivered = 0;
         while delivered < MAX_OWN_DELIVERY
-            && let Some(number) = self.ready.pop_front()
+            && let Some((number, is_turn)) = self.next_queue_pair(now)
         {
             let numbers = self.queue_pairs.space();
             let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
@@ -753,7 +760,7 @@ impl Device {
                 self.pacing.wait(number);
                 continue;
             }
-            queue_pair.queued = false;
+            queue_pair.queued &= is_turn;
             let own_delivery = self.own_delivery.then_some(OwnDelivery {
                 gids: &self.gids,
                 numbers,
@@ -771,6 +778,9 @@ impl Device {
             let (sent, bytes) = (batch.packets() as u64, batch.bytes());
             let to_self = batch.is_to_self();
             let transmit = batch.finish(number);
+            if is_turn {
+                queue_pair.end_turn(sent > 0, now, &mut self.state.paths);
+            }
             if let Some(transmit) = &transmit {
                 count_sent(&mut self.state.counters, transmit, sent, bytes);
                 queue_pair.counters.packets_sent += sent;
@@ -790,7 +800,7 @@ impl Device {
                 }
                 return transmit;
             }
-            self.schedule_timer(number);
+            self.settle(number);
             self.fail_users_of_overrun_queues();
         }
         None
@@ -799,8 +809,12 @@ impl Device {
     /// The latest time at which [`handle_timeout`](Self::handle_timeout) must be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let timer = self.timers.next();
-        timer.into_iter().chain(self.pacing.next()).min()
+        let timers = [
+            self.timers.next(),
+            self.pacing.next(),
+            self.state.paths.next_timer(),
+        ];
+        timers.into_iter().flatten().min()
     }
 
     /// Handles expired timers. An early or repeated call has no effect.
@@ -816,6 +830,7 @@ impl Device {
             queue_pair.handle_timeout(now, &mut self.state);
             self.reschedule(number);
         }
+        self.state.paths.handle_timeout(now);
     }
 
     /// Queues a changed queue pair for transmission if it has packets, and updates its timer.
@@ -827,18 +842,9 @@ impl Device {
             queue_pair.queued = true;
             self.ready.push_back(number);
         }
-        self.schedule_timer(number);
+        self.settle(number);
+        self.ask_for_turn(number);
         self.fail_users_of_overrun_queues();
-    }
-
-    fn schedule_timer(&mut self, number: Qpn) {
-        if let Some(queue_pair) = self.queue_pairs.get_mut(number)
-            && let Some(deadline) = queue_pair.deadline()
-            && queue_pair.scheduled.is_none_or(|at| deadline < at)
-        {
-            queue_pair.scheduled = Some(deadline);
-            self.timers.push(deadline, number);
-        }
     }
 
     /// Moves every queue pair of an overrun completion queue to the error state.
@@ -859,6 +865,7 @@ impl Device {
                     && queue_pair.completes_into(queue)
                 {
                     queue_pair.fail(&mut self.state);
+                    queue_pair.settle_path(&mut self.state.paths);
                 }
             }
         }

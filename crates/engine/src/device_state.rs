@@ -8,6 +8,7 @@ use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
 use crate::now::Now;
 use crate::observation::{Observation, Observations};
+use crate::paths::Paths;
 use crate::peers::{HeldLists, Question, Standing};
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::shared_objects::DeviceObjects;
@@ -24,6 +25,7 @@ pub(crate) struct DeviceState {
     /// Queue pairs with messages that have ended and are not compared with their checksums.
     pub(crate) uncompared: BTreeSet<Qpn>,
     pub(crate) counters: Counters,
+    pub(crate) paths: Paths,
     pub(crate) held_lists: HeldLists,
     /// Questions to peers, to be sent from queue pair 1.
     pub(crate) questions: VecDeque<Question>,

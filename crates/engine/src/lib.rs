@@ -27,6 +27,7 @@ mod now;
 mod object_counts;
 mod object_error;
 pub mod observation;
+mod paths;
 mod peers;
 #[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub))]
 mod planted_bug;
@@ -60,11 +61,12 @@ pub use now::Now;
 pub use object_counts::ObjectCounts;
 pub use object_error::ObjectError;
 pub use observation::Observation;
+pub use paths::{Congestion, WindowLimits};
 pub use peers::{HeldLists, Question};
 #[cfg(feature = "planted-bugs")]
 pub use planted_bug::Bug;
 pub use qpn_range::QpnRange;
-pub use queue_pair::{Congestion, QueuePair, QueuePairUsage, WindowLimits};
+pub use queue_pair::{QueuePair, QueuePairUsage};
 pub use queue_pair_init::QueuePairInit;
 pub use receive_queue::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 pub use shared_objects::SharedObjects;

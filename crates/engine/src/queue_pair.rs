@@ -30,7 +30,6 @@ mod usage;
 pub(crate) use datagram::network_header;
 pub(crate) use settings::Settings;
 
-pub use requester::{Congestion, WindowLimits};
 pub use usage::QueuePairUsage;
 
 use std::time::Instant;
@@ -43,6 +42,7 @@ use crate::counters::{Counters, QueuePairCounters};
 use crate::device_state::DeviceState;
 use crate::memory::{Access, Accessor};
 use crate::now::Now;
+use crate::paths::Paths;
 use crate::queue_pair_init::{AttachedQueues, QueuePairInit};
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::Id;
@@ -96,15 +96,6 @@ impl PeerRoute {
         let flow = &self.route.flow;
         flow.destination == route.flow.source && flow.source == route.flow.destination
     }
-
-    /// The control of congestion that suits the path.
-    fn congestion(&self, settings: &Settings) -> Congestion {
-        if self.is_within_host {
-            Congestion::Local
-        } else {
-            settings.congestion
-        }
-    }
 }
 
 /// The timers of a queue pair.
@@ -118,8 +109,6 @@ enum Timer {
     ReceiverNotReady,
     /// Requests waited to be coalesced, and no more were posted: send them now.
     Coalescing,
-    /// Requests waited to be spread over the round trip: send them now.
-    Pacing,
 }
 
 impl QueuePair {
@@ -269,7 +258,7 @@ impl QueuePair {
 
     fn has_sends_to_transmit(&self) -> bool {
         if self.init.kind.is_reliable() {
-            self.requester.may_transmit(&self.send)
+            self.requester.may_transmit(&self.send) && !self.requester.is_in_line()
         } else {
             !self.send.is_empty()
         }
@@ -322,10 +311,10 @@ impl QueuePair {
     }
 
     /// The peer has received a packet with a congestion mark, if it is this peer that tells so.
-    pub(crate) fn handle_notification(&mut self, route: &Route) {
+    pub(crate) fn handle_notification(&mut self, route: &Route, paths: &mut Paths) {
         let from_peer = |link: &PeerRoute| link.is_from_peer(route);
         if self.link.as_ref().is_some_and(from_peer) {
-            self.requester.notified_of_congestion();
+            self.notified_of_congestion(paths);
         }
     }
 
@@ -340,12 +329,11 @@ impl QueuePair {
             Some(Timer::ReceiverNotReady) => self.requester.end_rnr_wait(),
             Some(Timer::Acknowledgement) => {
                 self.note_timeout(now);
-                self.acknowledgement_timed_out(device);
+                self.acknowledgement_timed_out(now, device);
                 self.tell_retries(device);
             }
             Some(Timer::Response) => self.response_overdue(now),
             Some(Timer::Coalescing) => self.requester.end_coalescing(),
-            Some(Timer::Pacing) => self.end_pause(now),
             None => {}
         }
     }

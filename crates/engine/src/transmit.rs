@@ -203,6 +203,14 @@ impl<'b> Batch<'b> {
         }
     }
 
+    /// Whether no further packet like this one fits after it.
+    pub(crate) fn is_filled_by(&self, head: usize, payload: usize) -> bool {
+        let length = wire_length(head, payload);
+        let is_shorter = self.route.is_some() && length < self.segment_size;
+        let bytes = self.out.len() + self.reserved + 2 * length;
+        is_shorter || self.packets + 2 > self.limits.packets || bytes > self.limits.bytes
+    }
+
     fn admits_before_reserved(&self, length: usize) -> bool {
         let has_right_length = match self.route {
             None => length >= self.reserved,

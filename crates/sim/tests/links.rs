@@ -139,6 +139,43 @@ fn link_is_shared_with_a_tcp_connection() {
     assert!(ours + theirs > 0.95, "{ours} and {theirs}");
 }
 
+/// Jain's index: 1 if all have the same part of the link, and the inverse of their number if one has all.
+fn fairness(parts: &[f64]) -> f64 {
+    let sum: f64 = parts.iter().sum();
+    let squares: f64 = parts.iter().map(|part| part.powi(2)).sum();
+    sum.powi(2) / (squares * parts.len() as f64)
+}
+
+#[test]
+fn queue_pairs_to_one_peer_share_a_link_evenly() {
+    for queue_pairs in [8, 64, 1000] {
+        let setup = Setup {
+            queue_pairs,
+            ..alone(SHALLOW, 2 * SECOND)
+        };
+        let parts: Vec<f64> = setup.run().ours.iter().map(|it| it.of_link).collect();
+        let (sum, fairness) = (parts.iter().sum::<f64>(), fairness(&parts));
+        println!("{queue_pairs} queue pairs: {sum}, {fairness}");
+        assert!(sum > 0.95, "{queue_pairs}: {sum}");
+        assert!(fairness > 0.95, "{queue_pairs}: {fairness}");
+    }
+}
+
+#[test]
+fn many_queue_pairs_share_a_link_with_a_tcp_connection_as_one_does() {
+    let setup = Setup {
+        cubic: 1,
+        queue_pairs: 64,
+        ..alone(SHALLOW, 4 * SECOND)
+    };
+    let outcome = setup.run();
+    let ours: f64 = outcome.ours.iter().map(|it| it.of_link).sum();
+    let theirs = outcome.tcp[0].of_link;
+    println!("{ours} and {theirs}");
+    assert!((0.3..0.7).contains(&ours), "{ours} and {theirs}");
+    assert!(ours + theirs > 0.9, "{ours} and {theirs}");
+}
+
 #[test]
 fn congestion_notifications_shorten_the_queue() {
     let queue = |marks_from| {

@@ -417,10 +417,11 @@ impl Device {
 
     /// Destroys a queue pair. Outstanding requests and unpolled completions are discarded.
     pub fn destroy_queue_pair(&mut self, number: Qpn) -> Result<(), ObjectError> {
-        let queue_pair = self
+        let mut queue_pair = self
             .queue_pairs
             .remove(number)
             .ok_or(ObjectError::Unknown)?;
+        queue_pair.leave_path(&mut self.state.paths);
         let init = *queue_pair.init();
         queue_pair.observe_discard(Observation::QueuePairDestroyed, &mut self.state);
         self.groups.leave_all(number);

@@ -38,7 +38,11 @@ impl Device {
         self.given.push(numbers);
         let moving = self.queue_pairs.numbers();
         let moving: Vec<Qpn> = moving.filter(|it| numbers.contains(*it)).collect();
-        let queue_pairs = moving.iter().filter_map(|it| self.queue_pairs.take(*it));
+        let queue_pairs = moving.iter().filter_map(|it| {
+            let mut queue_pair = self.queue_pairs.take(*it)?;
+            queue_pair.leave_path(&mut self.state.paths);
+            Some(queue_pair)
+        });
         MovingQueuePairs {
             queue_pairs: queue_pairs.collect(),
             quarantined: self.queue_pairs.quarantined_in(numbers),
@@ -52,7 +56,7 @@ impl Device {
         }
         for mut queue_pair in moving.queue_pairs {
             let number = queue_pair.number();
-            queue_pair.enter_device(&self.gids);
+            queue_pair.enter_device(&self.gids, &mut self.state.paths);
             self.queue_pairs.put(queue_pair);
             self.reschedule(number);
         }

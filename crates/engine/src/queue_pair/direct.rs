@@ -266,7 +266,7 @@ impl QueuePair {
             device.complete(queue, completion, solicited);
         }
         self.requester.skip(request.packets);
-        self.note_progress(None, request.psn);
+        self.note_progress(request.psn);
         self.update_credits(&receiver.acknowledgement());
         let work = posted.work.kind();
         let is_signaled = self.send.is_signaled(posted);

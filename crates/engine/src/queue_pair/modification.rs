@@ -1,10 +1,13 @@
 //! Modification of a queue pair: all attributes are checked, then it enters the new state.
 
+use std::net::IpAddr;
+
 use super::{PeerRoute, QueuePair};
 use crate::address::GidTable;
 use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
 use crate::observation::{Discarded, Observation, Peer};
+use crate::paths::Paths;
 use crate::state::{self, Attribute, Attributes, ModifyError, State};
 
 impl QueuePair {
@@ -23,6 +26,7 @@ impl QueuePair {
             self.link
         };
         self.attributes = merged;
+        let peer_before = self.peer_host();
         self.link = link;
         if let (Some(_), Some(link)) = (attributes.path, link) {
             let peer = Peer {
@@ -42,7 +46,11 @@ impl QueuePair {
                 .observations
                 .note(|| Observation::ReadDepth(self.number, depth));
         }
+        let sends = self.state.transmits();
         self.enter(to, attributes, device);
+        if sends && self.state.transmits() && self.peer_host() != peer_before {
+            self.join_path(&mut device.paths);
+        }
         Ok(())
     }
 
@@ -80,13 +88,21 @@ impl QueuePair {
     }
 
     /// Enters another device. Packets leave from its sockets, which have other ports.
-    pub(crate) fn enter_device(&mut self, gids: &GidTable) {
+    pub(crate) fn enter_device(&mut self, gids: &GidTable, paths: &mut Paths) {
         (self.queued, self.scheduled) = (false, None);
         if self.link.is_some()
             && let Ok(link) = self.link_for(&self.attributes, gids)
         {
             self.link = Some(link);
         }
+        if self.state.transmits() {
+            self.join_path(paths);
+        }
+    }
+
+    /// The address of the peer.
+    fn peer_host(&self) -> Option<IpAddr> {
+        self.link.map(|link| link.route.flow.destination)
     }
 
     fn link_for(&self, attributes: &Attributes, gids: &GidTable) -> Result<PeerRoute, ModifyError> {
@@ -121,10 +137,7 @@ impl QueuePair {
             (State::ReadyToReceive, State::ReadyToSend) => {
                 self.requester
                     .start(attributes.send_psn.unwrap_or_default());
-                if let Some(link) = self.link {
-                    self.requester
-                        .start_window(link.congestion(&self.settings), link.mtu());
-                }
+                self.join_path(&mut device.paths);
             }
             (State::ReadyToSend, State::SendQueueDrain) => {
                 self.requester.announce_drain = attributes.drain_event.unwrap_or(false);
@@ -144,6 +157,7 @@ impl QueuePair {
     fn reset(&mut self, device: &mut DeviceState) {
         self.observe_discard(Observation::QueuePairReset, device);
         self.purge_completions();
+        self.leave_path(&mut device.paths);
         *self = Self {
             scheduled: self.scheduled,
             queued: self.queued,

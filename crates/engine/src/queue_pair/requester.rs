@@ -12,17 +12,16 @@
 //! ```
 
 mod coalescing;
-mod congestion;
 mod holes;
 mod listed;
-mod pacing;
+mod local;
 mod prolonged_retries;
 mod recovery;
 mod repair;
 mod response;
 mod round_trip;
-
-pub use congestion::{Congestion, WindowLimits};
+mod turns;
+mod window;
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -35,15 +34,16 @@ use super::{PeerRoute, QueuePair};
 use crate::completion::Status;
 use crate::device_state::DeviceState;
 use crate::now::Now;
+use crate::paths::WindowLimits;
 use crate::planted_bug::{Bug, PlantedBug};
 use crate::state::{Attributes, State};
 use crate::transmit::Batch;
 use crate::work_request::{SendFlags, Work};
 use coalescing::Coalescing;
-use congestion::SendWindow;
 use prolonged_retries::ProlongedRetries;
 use repair::Repair;
 use round_trip::RoundTrip;
+use window::SendWindow;
 
 /// The maximum number of packets between two acknowledgement requests in a long message.
 const MAX_PACKETS_PER_ACK_REQUEST: u32 = 64;
@@ -77,10 +77,6 @@ pub(super) struct Requester {
     repair: Option<Repair>,
     rnr_wait_until: Option<Instant>,
     coalescing: Coalescing,
-    /// Until when the next packets wait.
-    paused_until: Option<Instant>,
-    /// Until when what was sent lasts at the pace.
-    paced_until: Option<Instant>,
     /// The PSN at which a loss was last detected and retransmitted. One loss causes one
     /// retransmission.
     retransmitted_at: Option<Psn>,
@@ -101,6 +97,8 @@ enum Blocked {
     Idle,
     /// A timer or a response ends the wait.
     Waiting,
+    /// The window is full.
+    Window,
     /// The request can never be sent.
     Impossible(Status),
 }
@@ -126,24 +124,12 @@ impl Requester {
             repair: None,
             rnr_wait_until: None,
             coalescing: Coalescing::Off,
-            paused_until: None,
-            paced_until: None,
             retransmitted_at: None,
             peer_expects: None,
-            window: SendWindow::new(limits),
+            window: SendWindow::own(limits, 1),
             lasting_retries: None,
             announce_drain: false,
         }
-    }
-
-    /// The peer is known: packets have `mtu` bytes.
-    pub(super) fn start_window(&mut self, congestion: Congestion, mtu: usize) {
-        self.window.start(congestion, mtu);
-    }
-
-    /// The peer has received a packet with a congestion mark.
-    pub(super) fn notified_of_congestion(&mut self) {
-        self.window.notified();
     }
 
     pub(super) fn start(&mut self, first: Psn) {
@@ -160,6 +146,11 @@ impl Requester {
     /// A quick check that may return true although nothing can be sent.
     pub(super) fn may_transmit(&self, queue: &SendQueue) -> bool {
         self.rnr_wait_until.is_none() && self.position < queue.len()
+    }
+
+    /// Whether the next packets wait for the path.
+    pub(super) fn is_in_line(&self) -> bool {
+        self.window.is_in_line()
     }
 
     /// The PSN to send now.
@@ -211,7 +202,6 @@ impl Requester {
             && self.awaited.is_empty()
             && self.repair.is_none()
             && self.rnr_wait_until.is_none()
-            && self.paused_until.is_none()
             && self.coalescing == Coalescing::Off
     }
 
@@ -265,27 +255,23 @@ impl QueuePair {
         device: &mut DeviceState,
     ) {
         let Some(link) = self.link else { return };
-        if batch.is_empty()
-            && (self.is_paused(now) || self.waits_to_coalesce(now) || !self.window_is_open(&link))
-        {
+        let Some(most) = self.admitted_packets(now, &link, batch, device) else {
             return;
-        }
-        let sent = self.send_requests(now, &link, batch, device);
-        if !batch.is_to_self() {
-            self.pause_after(sent, now);
-        }
+        };
+        let sent = self.send_requests(now, &link, most, batch, device);
+        self.pause_after(sent, now, device);
     }
 
-    /// Fills the batch. Returns how many packets that takes, in both directions.
+    /// Fills the batch with at most so many packets. Returns how many that takes, in both directions.
     fn send_requests(
         &mut self,
         now: &Now,
         link: &PeerRoute,
+        most: u32,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
     ) -> u32 {
         let mut sent = 0;
-        let most = self.paced_packets();
         while sent < most {
             self.begin_requests(link, device);
             let piece = match self.next_piece(link, device.planted) {
@@ -294,8 +280,13 @@ impl QueuePair {
                     self.fail_current(status, device);
                     break;
                 }
-                Err(_) => {
-                    self.note_limit(link);
+                Err(Blocked::Window) => {
+                    let paths = &mut device.paths;
+                    self.requester.window.wait(self.number, now, paths);
+                    break;
+                }
+                Err(Blocked::Idle | Blocked::Waiting) => {
+                    self.note_limit(link, device);
                     break;
                 }
             };
@@ -305,9 +296,10 @@ impl QueuePair {
             }
             let (psn, is_new) = (self.requester.cursor, self.requester.sends_new());
             if sent == 0 {
-                self.end_wait_for_rest();
+                self.begin_sending();
             }
-            let requests_ack = match self.send_piece(&piece, link, batch, device) {
+            let is_last = self.ends_turn(sent + piece.span, most, &piece, batch);
+            let requests_ack = match self.send_piece(&piece, is_last, link, batch, device) {
                 Ok(requests_ack) => requests_ack,
                 Err(status) => {
                     self.fail_current(status, device);
@@ -319,7 +311,8 @@ impl QueuePair {
                 self.arm_acknowledgement_timer(now);
                 if is_new && requests_ack {
                     self.requester.round_trip.sent(psn, now.get());
-                    self.requester.window.sent(psn, now.get());
+                    let paths = &mut device.paths;
+                    self.requester.window.sent(psn, now.get(), paths);
                 }
             }
         }
@@ -327,10 +320,15 @@ impl QueuePair {
     }
 
     /// Nothing more is sent now. If the window would admit more, the program or its peer is the limit, not the path.
-    fn note_limit(&mut self, link: &PeerRoute) {
-        let in_flight = self.requester.in_flight();
-        if in_flight + in_flight / 4 < self.requester.admitted(link.mtu()) {
-            self.requester.window.is_limited_by_program(in_flight);
+    fn note_limit(&mut self, link: &PeerRoute, device: &mut DeviceState) {
+        let requester = &self.requester;
+        let quarter = requester.in_flight() / 4;
+        if let Some(shared) = requester.window.as_shared()
+            && !shared.allowance.others_wait
+            && requester.window_fits(quarter + 1, link)
+        {
+            let on_network = requester.on_network_with(0) + shared.allowance.of_others;
+            (device.paths).is_limited_by_program(&shared.member, on_network);
         }
     }
 
@@ -410,7 +408,10 @@ impl QueuePair {
         let index = requester.cursor.ahead_of(first);
         let transport = self.init.kind.transport();
         let piece = request.piece(transport, index, link.mtu(), piece);
-        if !self.window_admits(piece.span, link) || !self.credits_admit(request, sequence) {
+        if !self.window_admits(piece.span, link) {
+            return Err(Blocked::Window);
+        }
+        if !requester.peer_keeps(piece.span, link) || !self.credits_admit(request, sequence) {
             return Err(Blocked::Waiting);
         }
         Ok(piece)
@@ -429,21 +430,15 @@ impl QueuePair {
     /// quarter of the window is free, because one send of many packets costs little more than a
     /// send of one. An acknowledgement is then on its way, because every quarter requests one.
     fn window_is_open(&self, link: &PeerRoute) -> bool {
-        let window = self.requester.admitted(link.mtu());
-        let in_flight = self.requester.in_flight();
         let needed = match self.requester.holes() {
             Some(holes) if holes.lost() > 0 => 1,
-            _ => window / 4,
+            _ => self.requester.admitted(link.mtu()) / 4,
         };
-        in_flight == 0 || in_flight + needed <= window || self.requester.fills_first_hole()
+        self.window_admits(needed, link)
     }
 
     fn window_admits(&self, span: u32, link: &PeerRoute) -> bool {
-        let in_flight = self.requester.in_flight();
-        let fits = in_flight == 0
-            || in_flight + span <= self.requester.admitted(link.mtu())
-            || self.requester.fills_first_hole();
-        fits && self.requester.peer_keeps(span, link)
+        self.requester.window_fits(span, link) || self.requester.fills_first_hole()
     }
 
     /// C9-148: without a credit only one packet may be in flight, to learn of new credits.
@@ -468,12 +463,13 @@ impl QueuePair {
     fn send_piece(
         &mut self,
         piece: &Piece,
+        is_last: bool,
         link: &PeerRoute,
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
     ) -> Result<bool, Status> {
         let psn = self.requester.cursor;
-        let requests_ack = self.requests_acknowledgement(piece, link);
+        let requests_ack = is_last || self.requests_acknowledgement(piece, link);
         let request = self
             .send
             .at(self.requester.position)
@@ -496,8 +492,7 @@ impl QueuePair {
 
     fn requests_acknowledgement(&self, piece: &Piece, link: &PeerRoute) -> bool {
         let requester = &self.requester;
-        let window = requester.admitted(link.mtu());
-        let full = requester.in_flight() + piece.span >= window;
+        let full = !requester.window_fits(piece.span + 1, link);
         let interval = requester.packets_per_ack_request(link.mtu());
         let limited = requester.credit_limit.is_some() && requester.in_flight() == 0;
         piece.opcode.position().ends()

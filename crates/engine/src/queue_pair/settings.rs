@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wire::PathMtu;
 
-use super::{Congestion, WindowLimits};
+use crate::paths::{Congestion, WindowLimits};
 
 /// The settings that a device gives to every queue pair.
 #[derive(Debug, Clone, Copy)]

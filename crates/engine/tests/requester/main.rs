@@ -16,4 +16,5 @@ mod prolonged_retries;
 mod reads;
 mod rnr_nak;
 mod segmentation;
+mod sharing;
 mod timeout;

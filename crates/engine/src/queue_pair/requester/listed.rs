@@ -4,10 +4,10 @@ use wire::{HeldPackets, Psn};
 
 use super::super::QueuePair;
 use super::Requester;
-use super::congestion::Acknowledged;
 use super::holes::Holes;
 use crate::device_state::DeviceState;
 use crate::now::Now;
+use crate::paths::{News, Paths};
 
 impl Requester {
     /// Whether a list with this missing packet tells of packets in flight. During a timeout's repair all are sent again.
@@ -69,30 +69,35 @@ impl QueuePair {
         }
         let arrived = self.requester.known_to_have_arrived();
         let arrived = arrived.saturating_sub(arrived_before);
-        self.measure_list(missing, held, arrived, now);
+        self.measure_list(missing, held, arrived, now, &mut device.paths);
         let lost = self.requester.holes().map_or(0, Holes::lost);
-        self.count_lost(lost.saturating_sub(lost_before));
+        let lost = lost.saturating_sub(lost_before);
+        self.count_lost(lost, &mut device.paths);
         self.continue_holes();
         true
     }
 
     /// What the peer holds shows how long it takes to respond, even though it isn't acknowledged.
-    fn measure_list(&mut self, missing: Psn, held: &HeldPackets, arrived: u32, now: &Now) {
+    fn measure_list(
+        &mut self,
+        missing: Psn,
+        held: &HeldPackets,
+        arrived: u32,
+        now: &Now,
+        paths: &mut Paths,
+    ) {
         let end = held.ranges().last().map_or(0, |range| range.end);
         let requester = &mut self.requester;
-        let told = Acknowledged {
-            now: now.known(),
+        let news = News {
             oldest: missing + end,
             packets: arrived,
             outstanding: requester.in_flight() + arrived,
             is_repairing: true,
         };
-        requester.window.acknowledged(&told);
-        if let Some(at) = now.known()
-            && requester.round_trip.acknowledged(missing + end, at)
-            && let Some(shortest) = requester.round_trip.shortest()
-        {
-            requester.window.stretch(shortest);
+        requester.window.acknowledged_here(&news);
+        if let Some(at) = now.known() {
+            requester.window.acknowledged_there(at, &news, paths);
+            requester.measure(missing + end, at, paths);
         }
     }
 }

@@ -7,10 +7,11 @@ use wire::Psn;
 use super::super::{QueuePair, Timer};
 use super::Requester;
 use super::coalescing::Coalescing;
-use super::congestion::{Acknowledged, Loss};
+use super::repair::Loss;
 use crate::completion::Status;
 use crate::device_state::DeviceState;
 use crate::now::Now;
+use crate::paths::{News, Paths};
 use crate::planted_bug::Bug;
 
 /// How often the acknowledgement timeout doubles.
@@ -33,7 +34,6 @@ impl Requester {
             self.response_due,
             self.rnr_wait_until,
             self.coalescing_deadline(),
-            self.paused_until,
         ];
         timers.into_iter().flatten().min()
     }
@@ -56,10 +56,29 @@ impl Requester {
         if reached(self.response_due) {
             return Some(Timer::Response);
         }
-        if reached(self.coalescing_deadline()) {
-            return Some(Timer::Coalescing);
+        reached(self.coalescing_deadline()).then_some(Timer::Coalescing)
+    }
+
+    /// Packets before `oldest` have arrived, which may end a measurement.
+    pub(super) fn measure(&mut self, oldest: Psn, now: Instant, paths: &mut Paths) {
+        if let Some(sample) = self.round_trip.acknowledged(oldest, now) {
+            self.window.note_round_trip(sample, paths);
         }
-        reached(self.paused_until).then_some(Timer::Pacing)
+    }
+
+    /// What has been acknowledged since `before` and was not known to have arrived.
+    fn news_since(&self, before: Psn) -> News {
+        let (oldest, next) = (self.oldest, self.next);
+        let (packets, outstanding) = match self.holes() {
+            Some(holes) => (holes.news_before(oldest), holes.on_the_way(next)),
+            None => (oldest.ahead_of(before), next.ahead_of(before)),
+        };
+        News {
+            oldest,
+            packets,
+            outstanding: outstanding.max(packets),
+            is_repairing: self.is_repairing(),
+        }
     }
 
     pub(in crate::queue_pair) fn end_coalescing(&mut self) {
@@ -75,7 +94,6 @@ impl Requester {
         self.acknowledgement_due = None;
         self.response_due = None;
         self.repair = None;
-        self.paused_until = None;
         self.coalescing = Coalescing::Off;
         self.awaited.clear();
         self.position = 0;
@@ -97,6 +115,7 @@ impl Requester {
         self.response_due = None;
         self.repair = None;
         self.round_trip.sent_again();
+        self.window.sent_again();
         self.coalescing = Coalescing::Off;
     }
 }
@@ -119,7 +138,7 @@ impl QueuePair {
         if requester.timeouts > 0 {
             return None;
         }
-        let timeout = requester.round_trip.response_timeout()?;
+        let timeout = requester.window.response_timeout()?;
         Some(now.get() + timeout * (1 << requester.probes.min(MAX_PROBE_DOUBLINGS)))
     }
 
@@ -140,59 +159,52 @@ impl QueuePair {
     /// The first timeout is one interval, so that a loss is repaired soon. Later timeouts double,
     /// because a peer that does not answer at all probably waits for a processor.
     fn acknowledgement_deadline(&self, now: &Now) -> Option<Instant> {
-        let interval = self.attributes.ack_timeout?.interval()?;
-        let interval = interval.max(self.settings.min_ack_timeout);
+        let interval = self.acknowledgement_interval()?;
         let doubled = interval * (1 << self.requester.timeouts.min(MAX_DOUBLINGS));
         Some(now.get() + interval.max(doubled.min(MAX_DOUBLED_TIMEOUT)))
     }
 
+    /// The acknowledgement timeout of a queue pair, unless it has none.
+    fn acknowledgement_interval(&self) -> Option<Duration> {
+        let interval = self.attributes.ack_timeout?.interval()?;
+        Some(interval.max(self.settings.min_ack_timeout))
+    }
+
     /// Packets were acknowledged: renews retries and timer.
-    pub(in crate::queue_pair) fn made_progress(&mut self, now: &Now, before: Psn) {
-        self.note_progress(now.known(), before);
+    pub(in crate::queue_pair) fn made_progress(
+        &mut self,
+        now: &Now,
+        before: Psn,
+        device: &mut DeviceState,
+    ) {
+        let requester = &mut self.requester;
         // A response that was delivered within the device comes with no time. The end of that call starts the timer.
         if let Some(at) = now.known() {
-            let oldest = self.requester.oldest;
-            let requester = &mut self.requester;
-            if requester.round_trip.acknowledged(oldest, at)
-                && let Some(shortest) = requester.round_trip.shortest()
-            {
-                requester.window.stretch(shortest);
-            }
-            let waits_for_rest = self.requester.waits_for_rest() && self.is_paused(now);
-            if self.requester.awaits_response() && !waits_for_rest {
-                self.arm_acknowledgement_timer(now);
-            }
+            let news = requester.news_since(before);
+            let paths = &mut device.paths;
+            requester.window.acknowledged_there(at, &news, paths);
+            requester.measure(requester.oldest, at, paths);
+        }
+        self.note_progress(before);
+        self.advance_repair(&mut device.paths);
+        if now.known().is_some()
+            && self.requester.awaits_response()
+            && !self.requester.waits_for_rest()
+        {
+            self.arm_acknowledgement_timer(now);
         }
     }
 
-    /// The part of progress that depends on no time. It is `None` if the acknowledgement came from this device.
+    /// The part of progress that depends on no time.
     #[inline]
-    pub(in crate::queue_pair) fn note_progress(&mut self, now: Option<Instant>, before: Psn) {
-        self.tell_window(now, before);
+    pub(in crate::queue_pair) fn note_progress(&mut self, before: Psn) {
+        let news = self.requester.news_since(before);
+        self.requester.window.acknowledged_here(&news);
         self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
         self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
         self.requester.retransmitted_at = None;
         self.requester.lasting_retries = None;
         self.stop_timers();
-        self.advance_repair();
-    }
-
-    /// Tells the window of what was acknowledged and was not known to have arrived.
-    fn tell_window(&mut self, now: Option<Instant>, before: Psn) {
-        let requester = &mut self.requester;
-        let (oldest, next) = (requester.oldest, requester.next);
-        let (packets, outstanding) = match requester.holes() {
-            Some(holes) => (holes.news_before(oldest), holes.on_the_way(next)),
-            None => (oldest.ahead_of(before), next.ahead_of(before)),
-        };
-        let told = Acknowledged {
-            now,
-            oldest,
-            packets,
-            outstanding: outstanding.max(packets),
-            is_repairing: requester.is_repairing(),
-        };
-        requester.window.acknowledged(&told);
     }
 
     /// The peer has responded, so what is in flight is not overdue.
@@ -212,7 +224,10 @@ impl QueuePair {
     /// Sends all packets again that are not acknowledged.
     pub(super) fn recover_all(&mut self, device: &mut DeviceState) {
         if self.use_retry(device).is_ok() {
-            self.requester.window.lost(Loss::Timeout { is_first: true });
+            let again = self.requester.unacknowledged();
+            let in_repair = again;
+            let loss = Loss::Packets { again, in_repair };
+            self.requester.window.lost(loss, &mut device.paths);
             self.requester.go_back();
         }
     }
@@ -228,26 +243,31 @@ impl QueuePair {
         if self.use_retry(device).is_ok() {
             self.requester.retransmitted_at = Some(missing);
             if self.requester.awaited.is_empty() && !self.requester.goes_back() {
-                self.repair_loss();
+                self.repair_loss(&mut device.paths);
             } else {
                 // Responses behind a lost one are dropped, so all of them are requested again. Those that are to be requested
                 // again already are not awaited meanwhile.
-                self.requester.window.lost(Loss::Response);
+                let paths = &mut device.paths;
+                self.requester.window.lost(Loss::Response, paths);
                 self.requester.go_back();
             }
         }
     }
 
-    pub(in crate::queue_pair) fn acknowledgement_timed_out(&mut self, device: &mut DeviceState) {
+    pub(in crate::queue_pair) fn acknowledgement_timed_out(
+        &mut self,
+        now: Instant,
+        device: &mut DeviceState,
+    ) {
         device.counters.timeouts += 1;
         self.counters.timeouts += 1;
         self.requester.timeouts += 1;
         if self.use_retry(device).is_ok() {
-            let is_first = self.requester.timeouts == 1;
-            self.requester.window.lost(Loss::Timeout { is_first });
+            let interval = self.acknowledgement_interval().unwrap_or_default();
+            let since = now.checked_sub(interval).unwrap_or(now);
+            let loss = Loss::Timeout { since };
+            self.requester.window.lost(loss, &mut device.paths);
             self.requester.go_back();
-            // C9-140 limits how long a retry may take, so its packet is not paced.
-            self.requester.paused_until = None;
         }
         self.requester.retransmitted_at = None;
     }

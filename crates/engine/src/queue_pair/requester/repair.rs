@@ -7,13 +7,15 @@
 //!
 //! A peer that [lists what it holds](wire::held) needs no rounds: the [holes] are known, and each is sent again once.
 
+use std::time::Instant;
+
 use wire::Psn;
 
 use super::super::kept_packets::{MAX_KEPT_AHEAD, MAX_KEPT_BYTES};
 use super::super::{PeerRoute, QueuePair};
 use super::Requester;
-use super::congestion::Loss;
 use super::holes::Holes;
+use crate::paths::Paths;
 
 /// A round that is acknowledged together with this many times its packets has closed a gap between packets that the peer
 /// kept. With alternating losses, every second packet is kept.
@@ -21,6 +23,17 @@ const SPARSE: u32 = 4;
 
 /// The longest headers of a packet with data and its ICRC, which a peer keeps as well: BTH, RETH, immediate data.
 const MAX_HEADERS: usize = 40;
+
+/// What was lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Loss {
+    /// Packets are sent again: how many, and how many in all since the repair began.
+    Packets { again: u32, in_repair: u32 },
+    /// A response of a READ.
+    Response,
+    /// Nothing was acknowledged since then, so everything is sent again.
+    Timeout { since: Instant },
+}
 
 /// Losses that are being repaired.
 #[derive(Debug, Clone)]
@@ -101,8 +114,17 @@ impl Requester {
         }
     }
 
-    /// How many packets may be on the network. During a repair in rounds, as many as a window may wait at the peer for a missing
-    /// one, and are no longer on the network.
+    /// How many packets would be on the network after `more` new ones. During a repair in rounds, half of what is unacknowledged
+    /// waits at the peer for a missing packet.
+    pub(super) fn on_network_with(&self, more: u32) -> u32 {
+        let own = self.in_flight() + more;
+        match self.repair.as_ref().map(|repair| &repair.way) {
+            Some(Way::Rounds(_)) => own.div_ceil(2),
+            Some(Way::Holes(_)) | None => own,
+        }
+    }
+
+    /// How many packets of the queue pair may be unacknowledged, if it is alone.
     pub(super) fn admitted(&self, mtu: usize) -> u32 {
         let window = self.window.packets(mtu);
         match self.repair.as_ref().map(|repair| &repair.way) {
@@ -211,7 +233,7 @@ impl Requester {
 
 impl QueuePair {
     /// A loss was noticed: sends the oldest packet again, unless it is on its way.
-    pub(super) fn repair_loss(&mut self) {
+    pub(super) fn repair_loss(&mut self, paths: &mut Paths) {
         let requester = &mut self.requester;
         let oldest = requester.oldest;
         match requester.repair.as_mut().map(|repair| &mut repair.way) {
@@ -226,7 +248,7 @@ impl QueuePair {
         requester.begin_round();
         requester.acknowledgement_due = None;
         requester.response_due = None;
-        self.count_round();
+        self.count_round(paths);
     }
 
     /// No response came for long: sends the oldest packet again. If it, or its acknowledgement, was lost, the response shows what
@@ -252,7 +274,7 @@ impl QueuePair {
     }
 
     /// Packets were acknowledged.
-    pub(super) fn advance_repair(&mut self) {
+    pub(super) fn advance_repair(&mut self, paths: &mut Paths) {
         let requester = &mut self.requester;
         let oldest = requester.oldest;
         let Some(repair) = &mut requester.repair else {
@@ -262,10 +284,10 @@ impl QueuePair {
             holes.advance(oldest);
             return self.continue_holes();
         }
-        self.advance_rounds();
+        self.advance_rounds(paths);
     }
 
-    fn advance_rounds(&mut self) {
+    fn advance_rounds(&mut self, paths: &mut Paths) {
         let requester = &mut self.requester;
         let oldest = requester.oldest;
         let Some(Repair {
@@ -295,7 +317,7 @@ impl QueuePair {
         if oldest == rounds.until {
             // The peer has nothing behind the round, and what was sent before the round has arrived or is lost.
             requester.begin_round();
-            self.count_round();
+            self.count_round(paths);
         } else {
             rounds.start = rounds.until;
         }
@@ -326,24 +348,26 @@ impl QueuePair {
     }
 
     /// As many more packets are lost.
-    pub(super) fn count_lost(&mut self, packets: u32) {
+    pub(super) fn count_lost(&mut self, packets: u32, paths: &mut Paths) {
         let requester = &mut self.requester;
         if let Some(repair) = &mut requester.repair
             && packets > 0
         {
             repair.total += packets;
             let (again, in_repair) = (packets, repair.total);
-            requester.window.lost(Loss::Packets { again, in_repair });
+            let loss = Loss::Packets { again, in_repair };
+            requester.window.lost(loss, paths);
         }
     }
 
     /// Tells the window of the packets of a round, which were lost.
-    fn count_round(&mut self) {
+    fn count_round(&mut self, paths: &mut Paths) {
         let requester = &mut self.requester;
         if let Some(repair) = &mut requester.repair {
             let in_repair = repair.total;
             let again = repair.rounds_mut().map_or(0, |rounds| rounds.size);
-            requester.window.lost(Loss::Packets { again, in_repair });
+            let loss = Loss::Packets { again, in_repair };
+            requester.window.lost(loss, paths);
         }
     }
 }

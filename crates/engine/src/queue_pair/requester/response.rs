@@ -120,7 +120,7 @@ impl QueuePair {
             self.complete_oldest(Status::Success, device);
         }
         self.advance_cursor();
-        self.made_progress(now, before);
+        self.made_progress(now, before, device);
     }
 
     /// The oldest request, if it awaits the response `psn`, and the index of the response packet.
@@ -210,7 +210,7 @@ impl QueuePair {
         }
         self.advance_cursor();
         if self.requester.oldest != before {
-            self.made_progress(now, before);
+            self.made_progress(now, before, device);
         }
         outcome
     }

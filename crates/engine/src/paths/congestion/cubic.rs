@@ -2,11 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use wire::Psn;
-
-use super::delivery::Delivery;
 use super::notification::Notifications;
-use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, Loss};
+use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, PathLoss};
 
 /// How fast the window grows away from the last maximum, in packets per second³ (RFC 9438).
 const GROWTH: f64 = 0.4;
@@ -108,14 +105,11 @@ impl CubicWindow {
         self.phase = Phase::Reduced { maximum };
     }
 
-    /// The window was reduced for all losses of a repair when its first one is told.
-    pub(super) fn lost(&mut self, loss: Loss) {
+    /// The window is reduced for all losses of a round trip when the first one is told.
+    pub(super) fn lost(&mut self, loss: PathLoss) {
         match loss {
-            Loss::Packets { again, in_repair } if again < in_repair => {}
-            Loss::Timeout { is_first: false } => {}
-            Loss::Packets { .. } | Loss::Response | Loss::Timeout { .. } => {
-                self.reduce(self.manner.remainder);
-            }
+            PathLoss::Packets { is_new: false, .. } => {}
+            PathLoss::Packets { .. } | PathLoss::Silence => self.reduce(self.manner.remainder),
         }
     }
 
@@ -152,9 +146,8 @@ impl CubicWindow {
 }
 
 #[derive(Debug)]
-pub(super) struct Cubic {
+pub(in crate::paths) struct Cubic {
     window: CubicWindow,
-    delivery: Delivery,
     round_end: u64,
     round_trip: Option<Duration>,
     notifications: Notifications,
@@ -164,7 +157,6 @@ impl Default for Cubic {
     fn default() -> Self {
         Self {
             window: CubicWindow::new(&OF_TCP, f64::from(INITIAL_PACKETS)),
-            delivery: Delivery::default(),
             round_end: 0,
             round_trip: None,
             notifications: Notifications::default(),
@@ -173,27 +165,24 @@ impl Default for Cubic {
 }
 
 impl CongestionControl for Cubic {
-    fn sent(&mut self, psn: Psn, now: Instant) {
-        self.delivery.sent(psn, now);
-    }
-
     fn acknowledged(&mut self, told: &Acknowledged) {
-        let Some(now) = told.now else { return };
-        let sample = self.delivery.acknowledged(told.oldest, told.packets, now);
-        if let Some(sample) = sample {
-            self.round_trip = Some(sample.round_trip);
+        if let Some(sample) = told.sample {
+            if !sample.is_sent_again {
+                self.round_trip = Some(sample.round_trip);
+            }
             if sample.delivered_before >= self.round_end {
-                self.round_end = self.delivery.delivered();
+                self.round_end = told.delivered;
                 self.notifications.end_round();
             }
         }
         let is_needed = told.outstanding * 2 >= self.window();
         if let Some(round_trip) = self.round_trip.filter(|_| is_needed && !told.is_repairing) {
-            self.window.grow(now, round_trip, f64::from(told.packets));
+            let packets = f64::from(told.packets);
+            self.window.grow(told.now, round_trip, packets);
         }
     }
 
-    fn lost(&mut self, loss: Loss) {
+    fn lost(&mut self, loss: PathLoss) {
         self.window.lost(loss);
     }
 
@@ -228,9 +217,9 @@ mod tests {
         }
     }
 
-    const LOSS: Loss = Loss::Packets {
+    const LOSS: PathLoss = PathLoss::Packets {
         again: 1,
-        in_repair: 1,
+        is_new: true,
     };
 
     #[test]
@@ -243,12 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn all_losses_of_a_repair_reduce_it_once() {
+    fn all_losses_of_a_round_trip_reduce_it_once() {
         let mut window = CubicWindow::new(&OF_TCP, 100.0);
         window.lost(LOSS);
-        window.lost(Loss::Packets {
+        window.lost(PathLoss::Packets {
             again: 2,
-            in_repair: 3,
+            is_new: false,
         });
         assert!((window.packets() - 70.0).abs() < 0.1);
     }

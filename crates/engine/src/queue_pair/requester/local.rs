@@ -1,6 +1,7 @@
 //! The window to a peer on this host: no link is between, only the peer's buffer can overflow.
 
-use super::{Acknowledged, CongestionControl, Loss, WindowLimits};
+use super::repair::Loss;
+use crate::paths::{News, WindowLimits};
 
 /// After a loss the window grows by this part of what is acknowledged.
 const GROWTH: u32 = 32;
@@ -37,10 +38,8 @@ impl Local {
         self.is_starting = false;
         self.bytes = (self.bytes / 2).max(self.min);
     }
-}
 
-impl CongestionControl for Local {
-    fn acknowledged(&mut self, told: &Acknowledged) {
+    pub(super) fn acknowledged(&mut self, told: &News) {
         // A window that is not needed does not grow, nor one that was just reduced.
         let is_needed = told.outstanding * 2 >= self.window();
         if !is_needed || told.is_repairing && self.is_reduced {
@@ -55,7 +54,7 @@ impl CongestionControl for Local {
         self.bytes = self.bytes.saturating_add(growth).min(self.max);
     }
 
-    fn lost(&mut self, loss: Loss) {
+    pub(super) fn lost(&mut self, loss: Loss) {
         match loss {
             Loss::Response | Loss::Timeout { .. } => self.shrink(),
             Loss::Packets { again, in_repair } => {
@@ -68,7 +67,8 @@ impl CongestionControl for Local {
         }
     }
 
-    fn window(&self) -> u32 {
+    /// How many packets may be unacknowledged.
+    pub(super) fn window(&self) -> u32 {
         self.bytes / self.mtu
     }
 }
@@ -79,9 +79,8 @@ mod tests {
 
     use super::*;
 
-    fn acknowledged(packets: u32) -> Acknowledged {
-        Acknowledged {
-            now: None,
+    fn acknowledged(packets: u32) -> News {
+        News {
             oldest: Psn::ZERO,
             packets,
             outstanding: packets,
@@ -95,14 +94,14 @@ mod tests {
         assert_eq!(window.window(), 64);
         window.acknowledged(&acknowledged(1000));
         assert_eq!(window.window(), 256);
-        (0..20).for_each(|_| window.lost(Loss::Timeout { is_first: true }));
+        (0..20).for_each(|_| window.lost(Loss::Response));
         assert_eq!(window.window(), 8);
     }
 
     #[test]
     fn window_grows_slowly_after_a_loss() {
         let mut window = Local::new(WindowLimits::default(), 4096);
-        window.lost(Loss::Timeout { is_first: true });
+        window.lost(Loss::Response);
         assert_eq!(window.window(), 32);
         window.acknowledged(&acknowledged(32));
         assert_eq!(window.window(), 33);

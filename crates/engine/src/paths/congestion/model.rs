@@ -7,18 +7,20 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use wire::Psn;
-
+use super::super::delivery::Sample;
 use super::cubic::{BESIDE_TCP, CubicWindow, LEAST};
-use super::delivery::{Delivery, Sample};
 use super::notification::Notifications;
-use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, Loss, MIN_PACKETS};
+use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, MIN_PACKETS, PathLoss};
 
 /// 2 / ln 2: the least gain that doubles the rate each round trip.
 const STARTUP_GAIN: f64 = 2.885;
 
 /// The pace of successive round trips, in parts of the rate, as BBR has it.
 const GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+
+/// The slower pace lasts until no more is unacknowledged than fills the path, or for so many round trips. A rate that seemed higher
+/// than it is has made a queue that one round trip does not empty.
+const EMPTYING_ROUNDS: u32 = 4;
 
 /// How many times what fills the path may be unacknowledged: acknowledgements come late and in groups.
 const WINDOW_GAIN: f64 = 2.0;
@@ -58,9 +60,8 @@ enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct Model {
+pub(in crate::paths) struct Model {
     phase: Phase,
-    delivery: Delivery,
     round_end: u64,
     /// The highest rate of each of the last round trips, in packets per second.
     rates: VecDeque<f64>,
@@ -92,7 +93,6 @@ impl Default for Model {
                 rate: 0.0,
                 rounds: 0,
             },
-            delivery: Delivery::default(),
             round_end: 0,
             rates: VecDeque::from([0.0]),
             ceiling: None,
@@ -138,16 +138,17 @@ impl Model {
         self.shortest_lately > self.shortest().mul_f64(QUEUED)
     }
 
-    fn note(&mut self, sample: &Sample, now: Instant, outstanding: u32) {
+    fn note(&mut self, sample: &Sample, told: &Acknowledged) {
         let is_new_round = sample.delivered_before >= self.round_end;
         if is_new_round {
-            self.round_end = self.delivery.delivered();
+            self.round_end = told.delivered;
             self.notifications.end_round();
-            self.judge_losses();
+            self.judge_losses(told.delivered);
         }
         self.note_rate(sample, is_new_round);
-        self.note_round_trip(sample.round_trip, now);
-        self.advance(now, is_new_round && !sample.is_limited, outstanding);
+        self.note_round_trip(sample.round_trip, told.now);
+        let outstanding = told.outstanding.saturating_sub(told.packets);
+        self.advance(told.now, is_new_round && !sample.is_limited, outstanding);
     }
 
     /// A program that sends little shows only what the path takes at least.
@@ -178,8 +179,8 @@ impl Model {
     }
 
     /// A round trip is over: many losses lower the rate, few raise it.
-    fn judge_losses(&mut self) {
-        let delivered = self.delivery.delivered() - self.losses.delivered;
+    fn judge_losses(&mut self, total: u64) {
+        let delivered = total - self.losses.delivered;
         if delivered < JUDGED {
             return;
         }
@@ -190,7 +191,7 @@ impl Model {
         }
         self.losses = Losses {
             lost: 0,
-            delivered: self.delivery.delivered(),
+            delivered: total,
         };
     }
 
@@ -225,7 +226,11 @@ impl Model {
             }
             Phase::Drain if f64::from(outstanding) <= self.path() => self.cruise(2, now),
             Phase::Cruise { index, since } if now > since + self.shortest() => {
-                self.end_step(index, now);
+                let is_emptied = f64::from(outstanding) <= self.path();
+                let is_late = now > since + EMPTYING_ROUNDS * self.shortest();
+                if GAINS[index] >= 1.0 || is_emptied || is_late {
+                    self.end_step(index, now);
+                }
             }
             Phase::Empty { until } if now > until => self.end_emptying(now),
             Phase::Startup { .. } | Phase::Drain | Phase::Cruise { .. } | Phase::Empty { .. } => {}
@@ -285,39 +290,27 @@ impl Model {
 }
 
 impl CongestionControl for Model {
-    fn sent(&mut self, psn: Psn, now: Instant) {
-        self.delivery.sent(psn, now);
-    }
-
-    fn is_limited_by_program(&mut self, outstanding: u32) {
-        self.delivery.is_limited_by_program(outstanding);
-    }
-
     fn acknowledged(&mut self, told: &Acknowledged) {
-        let Some(now) = told.now else { return };
-        let sample = self.delivery.acknowledged(told.oldest, told.packets, now);
-        if let Some(sample) = sample {
-            self.note(&sample, now, told.outstanding - told.packets);
+        if let Some(sample) = told.sample {
+            self.note(&sample, told);
             // The round trip of a packet behind a gap is that of a repair.
-            if !told.is_repairing {
+            if !told.is_repairing && !sample.is_sent_again {
                 self.smooth(sample.round_trip);
             }
         }
         let (is_needed, round_trip) = (told.outstanding * 2 >= self.window(), self.smoothed());
         if let Some(rival) = self.rival.as_mut().filter(|_| is_needed) {
-            rival.grow(now, round_trip, f64::from(told.packets));
+            rival.grow(told.now, round_trip, f64::from(told.packets));
         }
     }
 
-    fn lost(&mut self, loss: Loss) {
+    fn lost(&mut self, loss: PathLoss) {
         if let Some(rival) = &mut self.rival {
             rival.lost(loss);
         }
         match loss {
-            Loss::Packets { again, .. } => self.losses.lost += u64::from(again),
-            Loss::Response => self.losses.lost += 1,
-            Loss::Timeout { is_first: true } => self.slow_down(0.5),
-            Loss::Timeout { is_first: false } => {}
+            PathLoss::Packets { again, .. } => self.losses.lost += u64::from(again),
+            PathLoss::Silence => self.slow_down(0.5),
         }
     }
 
@@ -358,12 +351,17 @@ impl CongestionControl for Model {
 
 #[cfg(test)]
 mod tests {
+    use wire::Psn;
+
+    use super::super::super::delivery::{Delivery, Marks};
     use super::super::start;
     use super::*;
 
     /// A path whose round trip takes ten milliseconds, and what it holds.
     struct Path {
         model: Model,
+        delivery: Delivery,
+        marks: Marks,
         now: Instant,
         sent: u32,
         acknowledged: u32,
@@ -381,6 +379,8 @@ mod tests {
         fn new(rate: u32) -> Self {
             Self {
                 model: Model::default(),
+                delivery: Delivery::default(),
+                marks: Marks::default(),
                 now: start(),
                 sent: 0,
                 acknowledged: 0,
@@ -402,7 +402,7 @@ mod tests {
                 let sent = room.min(paced.max(1));
                 if sent > 0 {
                     self.sent += sent;
-                    self.model.sent(Psn::new(self.sent - 1), self.now);
+                    self.marks_last();
                 }
                 self.queue += sent;
                 let leaves = self.queue.min(self.rate);
@@ -413,18 +413,27 @@ mod tests {
             }
         }
 
+        /// The latest packet is sent and requests an acknowledgement.
+        fn marks_last(&mut self) {
+            let psn = Psn::new(self.sent - 1);
+            self.delivery.sent(&mut self.marks, psn, self.now);
+        }
+
         fn acknowledges(&mut self, packets: u32) {
             if packets == 0 {
                 return;
             }
             let outstanding = self.sent - self.acknowledged;
             self.acknowledged += packets;
+            let (marks, oldest) = (&mut self.marks, Psn::new(self.acknowledged));
+            let sample = (self.delivery).acknowledged(marks, oldest, packets, false, self.now);
             self.model.acknowledged(&Acknowledged {
-                now: Some(self.now),
-                oldest: Psn::new(self.acknowledged),
+                now: self.now,
                 packets,
                 outstanding,
                 is_repairing: false,
+                delivered: self.delivery.delivered(),
+                sample,
             });
         }
     }
@@ -446,8 +455,8 @@ mod tests {
         path.passes(500);
         let before = path.model.rate();
         let lose = |path: &mut Path, again| {
-            let in_repair = again;
-            path.model.lost(Loss::Packets { again, in_repair });
+            let is_new = true;
+            path.model.lost(PathLoss::Packets { again, is_new });
             path.passes(30);
         };
         lose(&mut path, 1);
@@ -456,17 +465,6 @@ mod tests {
         assert!(path.model.ceiling.is_some_and(|it| it < before));
         path.passes(1000);
         assert!(path.model.ceiling.is_none(), "it recovers");
-    }
-
-    #[test]
-    fn further_timeouts_do_not_slow_it_down() {
-        let mut path = Path::new(50);
-        path.passes(500);
-        let before = path.model.rate();
-        for is_first in [true, false, false] {
-            path.model.lost(Loss::Timeout { is_first });
-            assert!(path.model.rate() > before * 0.49);
-        }
     }
 
     #[test]
@@ -495,7 +493,7 @@ mod tests {
         let mut path = Path::new(50);
         path.passes(500);
         for _ in 0..40 {
-            path.model.lost(Loss::Timeout { is_first: true });
+            path.model.lost(PathLoss::Silence);
             path.model.notifications.end_round();
             path.model.notified();
         }
@@ -507,10 +505,11 @@ mod tests {
     #[test]
     fn round_trip_that_takes_no_time_on_a_coarse_clock_is_of_no_harm() {
         let mut path = Path::new(50);
-        path.model.sent(Psn::ZERO, path.now);
+        path.sent = 1;
+        path.marks_last();
         path.now += MILLISECOND;
-        path.model.sent(Psn::new(1), path.now);
         path.sent = 2;
+        path.marks_last();
         path.acknowledges(2);
         path.passes(2000);
         assert!(path.model.rate().is_finite());
@@ -538,9 +537,9 @@ mod tests {
         path.passes(500);
         let before = path.model.rate();
         for _ in 0..50 {
-            path.model.is_limited_by_program(0);
+            path.delivery.is_limited_by_program(0);
             path.sent += 1;
-            path.model.sent(Psn::new(path.sent - 1), path.now);
+            path.marks_last();
             path.now += 10 * MILLISECOND;
             let rest = path.sent - path.acknowledged;
             path.acknowledges(rest);

@@ -1,0 +1,116 @@
+//! Queue pairs to one peer address share a window and a pace, and take turns.
+
+use engine::{Address, Config, Congestion, SendRequest, State, Status, Work};
+use wire::Qpn;
+
+use crate::conversation::*;
+
+/// The first window to another host, in packets.
+const FIRST_WINDOW: usize = 32;
+
+/// A device with as many queue pairs to the peer.
+fn with_queue_pairs(count: u32) -> (Conversation, Vec<Qpn>) {
+    let setup = Setup::default();
+    let config = Config {
+        congestion: Congestion::Model,
+        ..setup.config.clone()
+    };
+    let mut peer = Conversation::with(Setup { config, ..setup });
+    let init = *peer.queue_pair().init();
+    let numbers = (0..count).map(|other| {
+        let number = peer.device.create_queue_pair(init).expect("room");
+        connect(&mut peer, number, Qpn::new(0x1000 + other), |step| {
+            let address = Address::new(gid(PEER_ADDRESS), 0);
+            step.path = step.path.as_ref().map(|_| address);
+        });
+        number
+    });
+    let numbers = numbers.collect();
+    (peer, numbers)
+}
+
+fn post(peer: &mut Conversation, number: Qpn, id: u64) {
+    let request = SendRequest::new(id, Work::Send).inline(b"hello");
+    peer.device.post_send(number, request).expect("accepted");
+}
+
+/// How many packets each queue pair has sent.
+fn sent(peer: &Conversation, numbers: &[Qpn]) -> Vec<u64> {
+    let queue_pairs = numbers.iter().map(|it| peer.device.queue_pair(*it));
+    let counters = queue_pairs.map(|it| it.expect("it exists").counters().packets_sent);
+    counters.collect()
+}
+
+#[test]
+fn queue_pairs_to_one_peer_share_the_first_window() {
+    let (mut peer, numbers) = with_queue_pairs(5);
+    for number in &numbers {
+        (0..20).for_each(|id| post(&mut peer, *number, id));
+    }
+    assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+    // The window is free again, and more than before: those that have waited come first.
+    peer.sends_to(numbers[0], at(2), ack(PSN + 19));
+    peer.received(at(12));
+    let sent = sent(&peer, &numbers);
+    assert!(sent[1..].iter().all(|sent| *sent >= 5), "{sent:?}");
+}
+
+#[test]
+fn queue_pair_that_ends_leaves_the_window_to_others() {
+    for destroys in [false, true] {
+        let (mut peer, numbers) = with_queue_pairs(3);
+        for number in &numbers {
+            (0..40).for_each(|id| post(&mut peer, *number, id));
+        }
+        assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+        let [first, waits, lasts] = numbers[..] else {
+            unreachable!("there are three")
+        };
+        // One that waits ends first, so that its place is not that of another.
+        for number in [waits, first] {
+            let ended = if destroys {
+                peer.device.destroy_queue_pair(number).is_ok()
+            } else {
+                peer.device.move_to_error(number).is_ok()
+            };
+            assert!(ended);
+        }
+        peer.received(at(2));
+        assert_eq!(sent(&peer, &[lasts]), [FIRST_WINDOW as u64]);
+    }
+}
+
+#[test]
+fn every_queue_pair_learns_in_time_that_the_peer_is_gone() {
+    let (mut peer, numbers) = with_queue_pairs(100);
+    for number in &numbers {
+        post(&mut peer, *number, 1);
+    }
+    assert!(peer.received(at(1)).len() <= FIRST_WINDOW);
+    // A timeout of 67 ms, which doubles up to four times that: 67 + 134 + 268 + 268.
+    peer.received(at(69));
+    let sent = sent(&peer, &numbers);
+    assert!(sent.iter().all(|sent| *sent >= 1), "{sent:?}");
+    peer.received(at(69 + 740));
+    let completions = peer.completions();
+    assert_eq!(completions.len(), numbers.len());
+    let failed = |status: &Status| *status == Status::RetriesExhausted;
+    assert!(completions.iter().all(|it| failed(&it.status)));
+}
+
+#[test]
+fn queue_pairs_that_are_reset_and_connected_anew_send_again() {
+    let (mut peer, numbers) = with_queue_pairs(2);
+    (0..40).for_each(|id| post(&mut peer, numbers[0], id));
+    (0..40).for_each(|id| post(&mut peer, numbers[1], id));
+    assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+    for number in &numbers {
+        connect(&mut peer, *number, Qpn::new(0x1000), |step| {
+            let address = Address::new(gid(PEER_ADDRESS), 0);
+            step.path = step.path.as_ref().map(|_| address);
+        });
+    }
+    (0..40).for_each(|id| post(&mut peer, numbers[1], id));
+    assert_eq!(peer.received(at(2)).len(), FIRST_WINDOW);
+    assert_eq!(peer.state(), State::ReadyToSend);
+}
