@@ -707,6 +707,16 @@ impl Device {
         !self.ready.is_empty() || self.pacing.next().is_some_and(|at| at <= now.get())
     }
 
+    /// Whether there is nothing to send now or later, and no event: what was posted is executed.
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.ready.is_empty()
+            && self.pacing.next().is_none()
+            && self.state.events.is_empty()
+            && self.state.questions.is_empty()
+    }
+
     /// Fills `buffer` with the packets of one send, if there is anything to send.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {

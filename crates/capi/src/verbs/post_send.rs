@@ -21,7 +21,7 @@ entry! {
         list: Pointer<abi::ibv_send_wr>,
         bad: Pointer<*mut abi::ibv_send_wr>,
     ) -> c_int {
-        queue_pair.driver.call(|device| {
+        queue_pair.driver.post(|device| {
             let mut next = list.0;
             let mut limit = PostLimit::new(queue_pair.init.cap.max_send_wr);
             while let Some(wanted) = entry_of(next) {

@@ -101,7 +101,7 @@ impl Handle {
         let _span = post_span(number, &request).entered();
         match &self.object {
             Object::Software { driver, .. } => {
-                driver.call(|device| device.post_send(number, request))
+                driver.post(|device| device.post_send(number, request))
             }
             Object::System(queue_pair) => Ok(queue_pair.post_send(&request)?),
         }
@@ -126,7 +126,7 @@ impl Handle {
                 .first()
                 .map(|first| post_span(number, first).entered());
             match &self.object {
-                Object::Software { driver, .. } => driver.call(|device| {
+                Object::Software { driver, .. } => driver.post(|device| {
                     let mut batch = batch.into_iter();
                     batch.try_for_each(|request| device.post_send(number, request))
                 })?,

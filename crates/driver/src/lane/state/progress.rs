@@ -456,6 +456,7 @@ impl LaneState {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use engine::{Now, ReceiveRequest, SendRequest, Work};
@@ -607,7 +608,10 @@ mod tests {
             shortcut,
             ..OpenOptions::default()
         };
-        let driver = Driver::open(address, &options).expect("a loopback address");
+        ends_of(Driver::open(address, &options).expect("a loopback address"))
+    }
+
+    fn ends_of(driver: Arc<Driver>) -> (End, End) {
         let (here, there) = (End::of(Arc::clone(&driver)), End::of(driver));
         here.connect(&there);
         there.connect(&here);
@@ -623,15 +627,42 @@ mod tests {
         let receive = ReceiveRequest::new(1, []);
         let posted = state.device_mut().post_receive(there.number, receive);
         posted.expect("room");
+        let before = state.device_mut().counters().delivered_to_self;
         let send = SendRequest::new(2, Work::Send);
         let posted = state.device_mut().post_send(here.number, send);
         posted.expect("room");
-        let before = state.device_mut().counters().delivered_to_self;
         let now = Now::read_by(now);
         state.transmit_at(&now);
         assert_eq!(now.known(), None);
         let delivered = state.device_mut().counters().delivered_to_self - before;
         assert_eq!(delivered, 2, "the message and its acknowledgement");
+    }
+
+    /// Otherwise a capture that begins on loopback misses them.
+    #[test]
+    fn a_post_within_the_device_checks_who_uses_loopback_when_that_is_due() {
+        let (here, there) = ends_of(Driver::without_thread("127.58.91.14"));
+        let lane = here.driver.lane();
+        let is_due = || lane.lock().shortcut.is_due(&Now::read_by(now));
+        lane.lock().serve(now() + Duration::from_secs(1));
+        assert!(is_due());
+        lane.note_change_without_lock();
+        here.takes_wake_up();
+        here.send_to(&there);
+        assert!(!is_due());
+        assert!(here.takes_wake_up(), "the thread ends the decision in time");
+    }
+
+    #[test]
+    fn a_post_within_the_device_is_published_and_sends_deferred_responses() {
+        let (here, _there) = ends_of(Driver::without_thread("127.58.91.15"));
+        let lane = here.driver.lane();
+        lane.changed_without_lock.store(false, Ordering::Release);
+        here.write_nothing();
+        assert!(lane.changed_without_lock.load(Ordering::Acquire));
+        lane.lock().defer_responses();
+        here.write_nothing();
+        assert!(!lane.lock().has_unsent());
     }
 
     #[test]
