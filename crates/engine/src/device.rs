@@ -141,6 +141,8 @@ pub struct Device {
     icrc_left_out: bool,
     /// Whether packets to own queue pairs are handled at once instead of being sent.
     own_delivery: bool,
+    /// Whether requests to own queue pairs are executed without packets, where that is possible.
+    executes_directly: bool,
     /// The queue pairs between which this call has delivered packets at once. Their timers start at its end, if they are still
     /// needed.
     delivered: Vec<Qpn>,
@@ -210,6 +212,7 @@ impl Device {
             keeps_numbers: false,
             icrc_left_out: false,
             own_delivery: false,
+            executes_directly: false,
             delivered: Vec::new(),
             piece: Vec::new(),
             opened_before_fork: false,
@@ -229,6 +232,7 @@ impl Device {
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: Bug) {
         self.state.planted.plant(bug);
+        self.set_own_delivery(self.own_delivery);
     }
 
     /// The local GIDs by index.
@@ -327,10 +331,15 @@ impl Device {
     }
 
     /// Posts a request to the send queue of a queue pair. One between idle queue pairs of this device completes at once.
+    #[inline]
     pub fn post_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
-        if self.execute_directly(number, &request).is_some() {
-            return Ok(());
+        match self.execute_directly(number, &request) {
+            Some(_) => Ok(()),
+            None => self.queue_send(number, request),
         }
+    }
+
+    fn queue_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
         queue_pair.post_send(request, &self.gids, &mut self.state)?;
@@ -686,6 +695,12 @@ impl Device {
     /// that were sent before must have arrived, or they arrive out of order.
     pub fn set_own_delivery(&mut self, on: bool) {
         self.own_delivery = on;
+        let state = &self.state;
+        // These belong to packets.
+        let needs_packets = state.observations.are_recorded()
+            || state.incidents.are_recorded()
+            || state.planted.is_any();
+        self.executes_directly = on && !needs_packets;
     }
 
     /// Sets whether packets are built without ICRC, because the driver adds it to those that leave the machine's

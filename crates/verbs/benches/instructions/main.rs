@@ -11,6 +11,28 @@ use rocinante::{
 /// The longest message.
 const LARGE: usize = 64 << 10;
 
+/// What is counted.
+#[derive(Clone, Copy)]
+enum Operation {
+    Write,
+    Read,
+    Send,
+    /// A poll of an empty queue.
+    Poll,
+}
+
+impl Operation {
+    fn named(name: &str) -> Self {
+        match name {
+            "write" => Self::Write,
+            "read" => Self::Read,
+            "send" => Self::Send,
+            "poll" => Self::Poll,
+            _ => panic!("{name} is not write, read, send or poll"),
+        }
+    }
+}
+
 /// A connection of a device with itself.
 struct Loop {
     completions: CompletionQueue,
@@ -49,17 +71,17 @@ impl Loop {
     }
 
     /// Posts one request, and polls its completions.
-    fn run(&self, operation: &str, length: usize) {
+    fn run(&self, operation: Operation, length: usize) {
         let (remote, local) = (self.target.remote(0), self.source.slice(..length));
         let completions = match operation {
-            "write" => self.post(Request::write(remote).data(local)),
-            "read" => self.post(Request::read(remote).data(local)),
-            "send" => {
+            Operation::Write => self.post(Request::write(remote).data(local)),
+            Operation::Read => self.post(Request::read(remote).data(local)),
+            Operation::Send => {
                 let receive = self.right.post_receive(0, [self.target.slice(..length)]);
                 receive.expect("room");
                 self.post(Request::send().data(local)) + 1
             }
-            _ => panic!("{operation} is not write, read or send"),
+            Operation::Poll => return assert!(self.completions.poll().is_none()),
         };
         for _ in 0..completions {
             let done = std::iter::repeat_with(|| self.completions.poll()).find_map(|done| done);
@@ -83,6 +105,7 @@ fn main() {
     };
     let number = |text: &String| text.parse::<usize>().expect("a number");
     let (length, count) = (number(length), number(count));
+    let operation = Operation::named(operation);
     let ends = Loop::open();
     for _ in 0..count {
         ends.run(operation, length);

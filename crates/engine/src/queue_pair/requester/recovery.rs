@@ -166,15 +166,32 @@ impl QueuePair {
     }
 
     /// The part of progress that depends on no time. It is `None` if the acknowledgement came from this device.
-    #[inline]
-    pub(in crate::queue_pair) fn note_progress(&mut self, now: Option<Instant>, before: Psn) {
+    fn note_progress(&mut self, now: Option<Instant>, before: Psn) {
         self.tell_window(now, before);
-        self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
-        self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
+        self.end_retries();
+        self.advance_repair();
+    }
+
+    #[inline]
+    fn end_retries(&mut self) {
+        self.requester.renew_retries(&self.attributes);
         self.requester.retransmitted_at = None;
         self.requester.lasting_retries = None;
         self.stop_timers();
-        self.advance_repair();
+    }
+
+    /// Advances by the packets of a message, which this device acknowledged at once. Nothing was under way, and nothing is repaired.
+    #[inline]
+    pub(in crate::queue_pair) fn skip(&mut self, packets: u32) {
+        self.requester.skip(packets);
+        self.requester.window.acknowledged(&Acknowledged {
+            now: None,
+            oldest: self.requester.oldest,
+            packets,
+            outstanding: packets,
+            is_repairing: false,
+        });
+        self.end_retries();
     }
 
     /// Tells the window of what was acknowledged and was not known to have arrived.
