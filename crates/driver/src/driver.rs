@@ -309,7 +309,9 @@ impl Driver {
         }
         let (lane, result) = self.step(|lane, state| {
             let result = calls::run(|| work(state.device_mut()));
-            state.dispatch_events();
+            if state.device_mut().has_events() {
+                state.dispatch_events();
+            }
             (lane, result)
         });
         // No other call may follow.

@@ -12,6 +12,7 @@ mod timers;
 pub use moves::MovingQueuePairs;
 pub use multicast::MulticastError;
 
+use std::borrow::BorrowMut;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -331,11 +332,17 @@ impl Device {
     }
 
     /// Posts a request to the send queue of a queue pair. One between idle queue pairs of this device completes at once.
+    /// One that is passed by reference loses its data if it is queued.
     #[inline]
-    pub fn post_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
-        match self.execute_directly(number, &request) {
+    pub fn post_send(
+        &mut self,
+        number: Qpn,
+        mut request: impl BorrowMut<SendRequest>,
+    ) -> Result<(), PostError> {
+        let request = request.borrow_mut();
+        match self.execute_directly(number, request) {
             Some(_) => Ok(()),
-            None => self.queue_send(number, request),
+            None => self.queue_send(number, request.take()),
         }
     }
 
@@ -501,6 +508,13 @@ impl Device {
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.state.events.pop_front()
+    }
+
+    /// Whether there is an event.
+    #[inline]
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.state.events.is_empty()
     }
 
     /// Notes that the program took an asynchronous event, for the [observations](Config::observations).
@@ -728,7 +742,7 @@ impl Device {
     pub fn is_quiet(&self) -> bool {
         self.ready.is_empty()
             && self.pacing.next().is_none()
-            && self.state.events.is_empty()
+            && !self.has_events()
             && self.state.questions.is_empty()
     }
 

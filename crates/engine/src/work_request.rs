@@ -308,6 +308,14 @@ impl SendRequest {
         }
     }
 
+    /// The request, with the data that this one has no more.
+    pub(crate) fn take(&mut self) -> Self {
+        Self {
+            payload: std::mem::replace(&mut self.payload, Payload::empty()),
+            ..*self
+        }
+    }
+
     /// Sets the data: registered memory.
     #[must_use]
     #[inline]

@@ -28,7 +28,7 @@ entry! {
                 let posted = limit
                     .take()
                     .and_then(|()| request_of(&wanted, queue_pair))
-                    .and_then(|request| Ok(device.post_send(queue_pair.number, request)?));
+                    .and_then(|mut request| Ok(device.post_send(queue_pair.number, &mut request)?));
                 if let Err(errno) = posted {
                     set_bad(bad.0, next);
                     return Err(errno);

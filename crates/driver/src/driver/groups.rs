@@ -365,6 +365,7 @@ impl Driver {
         })
     }
 
+    #[inline]
     fn note_use(&self, lane: &Lane, state: &mut LaneState) {
         let groups = &self.opened.groups.groups;
         if groups.len() > 1

@@ -111,11 +111,13 @@ impl Driver {
         if !queue.direct || self.is_inherited() || self.opened.lane.common.has_unpolled() {
             return None;
         }
-        let completion = queue.queue.pop()?;
-        self.lane().note_change_without_lock();
-        #[cfg(feature = "tracing")]
-        crate::trace::completion(&completion);
-        Some(completion)
+        let completion = queue.queue.pop();
+        if completion.is_some() {
+            self.lane().note_change_without_lock();
+            #[cfg(feature = "tracing")]
+            completion.iter().for_each(crate::trace::completion);
+        }
+        completion
     }
 
     /// Runs a step for a poll, unless the queue is empty and another thread has the lock: that thread makes

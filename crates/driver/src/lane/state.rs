@@ -522,7 +522,7 @@ impl LaneState {
     }
 
     /// Whether the connection manager has messages to send or events to deliver.
-    fn has_cm_output(&mut self) -> bool {
+    pub(super) fn has_cm_output(&mut self) -> bool {
         self.cm_events.has_ended() || self.host.manager().has_output()
     }
 

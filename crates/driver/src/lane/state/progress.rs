@@ -171,8 +171,10 @@ impl LaneState {
             (Intent::Poll(queue) | Intent::PollAgain(queue), _) => {
                 // So that the next post need not.
                 self.update_shortcut(&now.into());
-                self.transmit(now);
-                found = self.find_completion(queue);
+                if self.has_output() {
+                    self.transmit(now);
+                    found = self.find_completion(queue);
+                }
             }
             _ => self.transmit(now),
         }
@@ -424,6 +426,14 @@ impl LaneState {
         }
     }
 
+    /// Whether [`transmit`](Self::transmit) may have something to do.
+    fn has_output(&mut self) -> bool {
+        !self.is_quiet()
+            || self.has_cm_output()
+            || self.sockets.retry_at().is_some()
+            || self.capture_and_faults.is_some()
+    }
+
     /// Whether responses are deferred.
     pub(crate) fn has_unsent(&self) -> bool {
         self.responses != Responses::Sent
@@ -663,6 +673,29 @@ mod tests {
         lane.lock().defer_responses();
         here.write_nothing();
         assert!(!lane.lock().has_unsent());
+    }
+
+    /// Such polls look for no packets, and leave them to the lane's thread.
+    #[test]
+    fn packets_arrive_while_each_poll_finds_a_completion_of_the_device_itself() {
+        let (left, right) = ends_of_one_device("127.58.91.16", Shortcut::Always);
+        let (target, peer) = (
+            End::of(Arc::clone(&left.driver)),
+            End::without_thread("127.58.91.17"),
+        );
+        target.connect(&peer);
+        peer.connect(&target);
+        let polled = |end: &End| end.driver.polled_queue(end.completions).expect("it exists");
+        let [own, others, sent] = [&left, &right, &peer].map(polled);
+        while left.driver.poll(&own).is_some() || right.driver.poll(&others).is_some() {}
+        peer.send_to(&target);
+        let timeout = now() + Duration::from_secs(20);
+        while peer.driver.poll_without_yield(&sent).is_none() {
+            assert!(now() < timeout, "the message is not acknowledged");
+            left.send_to(&right);
+            assert!(left.driver.poll(&own).is_some());
+            assert!(right.driver.poll(&others).is_some());
+        }
     }
 
     #[test]
