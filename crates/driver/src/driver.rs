@@ -236,29 +236,46 @@ impl Driver {
     /// If `work` uses a device otherwise than by its argument. The lock is held meanwhile, and is not given twice.
     pub fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
-            let mut device = self.opened.lane.lock_in_child();
-            return calls::run(|| work(&mut device));
+            return self.call_in_child(work);
         }
         let now = Now::read_by(now);
-        let (lane, result, mut next, has_sent_to_self) = self.step(|lane, state| {
-            // Other calls wait for the packets that they sent to this device.
-            state.stop_delivery_to_self();
-            state.note_call();
+        let (lane, result, after) = self.step(|lane, state| {
+            state.begin_call();
             let result = calls::run(|| work(state.device_mut()));
-            state.transmit_at(&now);
-            (
-                lane,
-                result,
-                state.next_deadline(),
-                state.has_sent_to_self(),
-            )
+            (lane, result, state.end_call(&now))
         });
-        if has_sent_to_self {
-            lane.deliver_to_self(now.get());
-            next = lane.step(|state| state.next_deadline());
-        }
-        lane.wake_thread_before(next);
+        lane.finish_call(&now, after);
         result
+    }
+
+    /// As [`call`](Self::call), for work that only posts to send queues. Usually it is executed within the device, and nothing is left to
+    /// do.
+    #[inline]
+    pub fn post<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        if self.is_inherited() {
+            return self.call_in_child(work);
+        }
+        let now = Now::read_by(now);
+        let (lane, result, after) = self.step(|lane, state| {
+            state.begin_call();
+            // What is executed within the device is not transmitted, where this is decided otherwise.
+            state.update_shortcut(&now);
+            let result = calls::run(|| work(state.device_mut()));
+            let is_done = now.known().is_none() && state.is_quiet();
+            (lane, result, (!is_done).then(|| state.end_call(&now)))
+        });
+        match after {
+            Some(after) => lane.finish_call(&now, after),
+            // No deadline has changed: only what depends on the time sets one.
+            None => lane.note_change_without_lock(),
+        }
+        result
+    }
+
+    #[cold]
+    fn call_in_child<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        let mut device = self.opened.lane.lock_in_child();
+        calls::run(|| work(&mut device))
     }
 
     /// Calls the engine to modify or destroy a queue pair. Deferred acknowledgements are sent first, because
@@ -283,17 +300,17 @@ impl Driver {
     /// Responses stay deferred, because a receive is usually followed by a reply.
     pub fn call_without_transmit<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
-            let mut device = self.opened.lane.lock_in_child();
-            return calls::run(|| work(&mut device));
+            return self.call_in_child(work);
         }
-        let (lane, result, next) = self.step(|lane, state| {
-            state.note_call();
+        let (lane, result) = self.step(|lane, state| {
             let result = calls::run(|| work(state.device_mut()));
-            state.dispatch_events();
-            // So that the lane's thread publishes a change in the statistics page: no other call may follow.
-            (lane, result, state.statistics_deadline())
+            if state.device_mut().has_events() {
+                state.dispatch_events();
+            }
+            (lane, result)
         });
-        lane.wake_thread_before(next);
+        // No other call may follow.
+        lane.note_change_without_lock();
         result
     }
 

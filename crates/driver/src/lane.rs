@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use engine::{Completion, CompletionQueue, Device, Id, SharedObjects};
+use engine::{Completion, CompletionQueue, Device, Id, Now, SharedObjects};
 use net::interface::Monitor;
 use net::poll::{Ready, Waker, closed_error, wait};
 use net::port_sharing::ExitWatch;
@@ -121,24 +121,46 @@ impl Lane {
     }
 
     /// Runs one step with the lane's state, and carries out its effects when the lock is free.
+    #[inline]
     pub(crate) fn step<R>(&self, work: impl FnOnce(&mut LaneState) -> R) -> R {
-        calls::assert_none_runs();
-        // A panic in the engine is a bug. Other threads still continue with the state it left.
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.step_with(state, Effects::of, work)
+        self.step_locked(self.lock_for_step(), work)
     }
 
     /// As [`step`](Self::step), unless another thread has the lock.
     pub(crate) fn try_step<R>(&self, work: impl FnOnce(&mut LaneState) -> R) -> Option<R> {
-        calls::assert_none_runs();
-        let state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(self.step_with(state, Effects::of, work))
+        let state = self.try_lock_for_step()?;
+        Some(self.step_locked(state, work))
     }
 
+    /// Takes the lock for [`step_locked`](Self::step_locked).
+    #[inline]
+    pub(crate) fn lock_for_step(&self) -> MutexGuard<'_, LaneState> {
+        calls::assert_none_runs();
+        // A panic in the engine is a bug. Other threads still continue with the state it left.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`lock_for_step`](Self::lock_for_step), unless another thread has the lock.
+    pub(crate) fn try_lock_for_step(&self) -> Option<MutexGuard<'_, LaneState>> {
+        calls::assert_none_runs();
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// As [`step`](Self::step), for a caller that has taken the lock.
+    #[inline]
+    pub(crate) fn step_locked<R>(
+        &self,
+        state: MutexGuard<'_, LaneState>,
+        work: impl FnOnce(&mut LaneState) -> R,
+    ) -> R {
+        self.step_with(state, Effects::of, work)
+    }
+
+    #[inline]
     fn step_with<R>(
         &self,
         mut state: MutexGuard<'_, LaneState>,
@@ -236,6 +258,16 @@ impl Lane {
             self.wake_thread_before(Some(now + STANDBY));
         }
         self.wake_thread_before(state.next_release());
+    }
+
+    /// Carries out what a call of the engine has left to do.
+    pub(crate) fn finish_call(&self, now: &Now, after: AfterCall) {
+        let mut next = after.next;
+        if after.has_sent_to_self {
+            self.deliver_to_self(now.get());
+            next = self.step(|state| state.next_deadline());
+        }
+        self.wake_thread_before(next);
     }
 
     /// Receives packets that the device sent to itself. Usually the kernel has delivered them when the send
@@ -524,6 +556,14 @@ fn prepare_descriptor(state: &mut LaneState, queue: &CompletionQueue) -> Found {
         return Found::Nothing;
     }
     state.prepare_descriptor(now(), Intent::Poll(queue))
+}
+
+/// What a call of the engine leaves to do when the lock is free.
+pub(crate) struct AfterCall {
+    /// When the lane's thread must be awake.
+    pub(crate) next: Option<Instant>,
+    /// Whether the call waits for packets to this device.
+    pub(crate) has_sent_to_self: bool,
 }
 
 /// What a poll that made progress has found.

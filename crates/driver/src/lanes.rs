@@ -211,8 +211,13 @@ pub(crate) struct Uses {
 
 impl Uses {
     /// Notes that this thread uses a group. Returns whether the group should get a lane of its own.
+    #[inline]
     pub(crate) fn note(&mut self, group: usize) -> bool {
         let thread = thread_number();
+        self.last != Some((thread, group)) && self.note_other(thread, group)
+    }
+
+    fn note_other(&mut self, thread: u64, group: usize) -> bool {
         let alternates = self.last.is_some_and(|(other_thread, other_group)| {
             other_thread != thread && other_group != group
         });

@@ -62,11 +62,13 @@ impl Decision {
     }
 
     /// Makes the decision again if it is due: whether packets go through memory from now on; `None` if nothing changes.
+    #[inline]
     pub(crate) fn decide_if_due(&mut self, now: &Now) -> Option<bool> {
         self.is_due(now).then(|| self.decide(now.get())).flatten()
     }
 
     /// Whether the decision must be made again, as far as the time is known.
+    #[inline]
     pub(crate) fn is_due(&self, now: &Now) -> bool {
         let is_old = |at| now.known().is_some_and(|now| at <= now);
         self.is_needed
@@ -87,6 +89,7 @@ impl Decision {
         self.check_at = self.check_at.filter(|at| *at > now);
     }
 
+    #[cold]
     fn decide(&mut self, now: Instant) -> Option<bool> {
         self.check_at = Some(now + RECHECK);
         let in_memory = self.shortcut == Shortcut::Always || loopback_use().is_none();

@@ -350,9 +350,8 @@ impl CompletionQueue {
         }
         self.change(|entries| {
             entries.end_sent();
-            entries.ring.pop_front()
+            entries.ring.pop_front().map(|entry| entry.completion)
         })
-        .map(|entry| entry.completion)
     }
 
     /// Swaps the two newest completions.
@@ -411,6 +410,7 @@ impl CompletionQueue {
 }
 
 impl Entries {
+    #[inline]
     fn push(&mut self, completion: Completion, solicited: bool) -> Pushed {
         let outcome = self.add(completion, solicited);
         Pushed {
@@ -419,6 +419,7 @@ impl Entries {
         }
     }
 
+    #[inline]
     fn add(&mut self, completion: Completion, solicited: bool) -> PushOutcome {
         if self.overrun {
             return PushOutcome::AlreadyOverrun;

@@ -13,6 +13,7 @@ mod turns;
 pub use moves::MovingQueuePairs;
 pub use multicast::MulticastError;
 
+use std::borrow::BorrowMut;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -145,6 +146,8 @@ pub struct Device {
     icrc_left_out: bool,
     /// Whether packets to own queue pairs are handled at once instead of being sent.
     own_delivery: bool,
+    /// Whether requests to own queue pairs are executed without packets, where that is possible.
+    executes_directly: bool,
     /// The queue pairs between which this call has delivered packets at once. Their timers start at its end, if they are still
     /// needed.
     delivered: Vec<Qpn>,
@@ -216,6 +219,7 @@ impl Device {
             keeps_numbers: false,
             icrc_left_out: false,
             own_delivery: false,
+            executes_directly: false,
             delivered: Vec::new(),
             piece: Vec::new(),
             opened_before_fork: false,
@@ -235,6 +239,7 @@ impl Device {
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: Bug) {
         self.state.planted.plant(bug);
+        self.set_own_delivery(self.own_delivery);
     }
 
     /// The local GIDs by index.
@@ -333,10 +338,21 @@ impl Device {
     }
 
     /// Posts a request to the send queue of a queue pair. One between idle queue pairs of this device completes at once.
-    pub fn post_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
-        if self.execute_directly(number, &request).is_some() {
-            return Ok(());
+    /// One that is passed by reference loses its data if it is queued.
+    #[inline]
+    pub fn post_send(
+        &mut self,
+        number: Qpn,
+        mut request: impl BorrowMut<SendRequest>,
+    ) -> Result<(), PostError> {
+        let request = request.borrow_mut();
+        match self.execute_directly(number, request) {
+            Some(_) => Ok(()),
+            None => self.queue_send(number, request.take()),
         }
+    }
+
+    fn queue_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
         queue_pair.post_send(request, &self.gids, &mut self.state)?;
@@ -498,6 +514,13 @@ impl Device {
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.state.events.pop_front()
+    }
+
+    /// Whether there is an event.
+    #[inline]
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.state.events.is_empty()
     }
 
     /// Notes that the program took an asynchronous event, for the [observations](Config::observations).
@@ -692,6 +715,12 @@ impl Device {
     /// that were sent before must have arrived, or they arrive out of order.
     pub fn set_own_delivery(&mut self, on: bool) {
         self.own_delivery = on;
+        let state = &self.state;
+        // These belong to packets.
+        let needs_packets = state.observations.are_recorded()
+            || state.incidents.are_recorded()
+            || state.planted.is_any();
+        self.executes_directly = on && !needs_packets;
     }
 
     /// Sets whether packets are built without ICRC, because the driver adds it to those that leave the machine's
@@ -712,6 +741,16 @@ impl Device {
     pub fn may_transmit(&self, now: &Now) -> bool {
         let has_ready = !self.ready.is_empty() || self.state.paths.has_turns();
         has_ready || self.pacing.next().is_some_and(|at| at <= now.get())
+    }
+
+    /// Whether there is nothing to send now or later, and no event: what was posted is executed.
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.ready.is_empty()
+            && self.pacing.next().is_none()
+            && !self.has_events()
+            && self.state.questions.is_empty()
     }
 
     /// Fills `buffer` with the packets of one send, if there is anything to send.

@@ -77,16 +77,28 @@ impl DeviceState {
     ) {
         self.observations
             .note(|| Observation::Completed(queue.id(), completion));
-        let queue_pair = completion.queue_pair;
-        let pushed = queue.push(completion, solicited);
-        if pushed != Pushed::UNNOTICED {
-            self.announce(queue, queue_pair, pushed);
-        }
+        self.add_completion(queue, completion, solicited);
         if self.planted.is(Bug::CompletionOutOfOrder) {
             queue.swap_newest();
         }
     }
 
+    /// As [`complete`](Self::complete), where nothing is observed.
+    #[inline]
+    pub(crate) fn add_completion(
+        &mut self,
+        queue: &CompletionQueue,
+        completion: Completion,
+        solicited: bool,
+    ) {
+        let queue_pair = completion.queue_pair;
+        let pushed = queue.push(completion, solicited);
+        if pushed != Pushed::UNNOTICED {
+            self.announce(queue, queue_pair, pushed);
+        }
+    }
+
+    #[cold]
     fn announce(&mut self, queue: &CompletionQueue, queue_pair: Qpn, pushed: Pushed) {
         let id = queue.id();
         if pushed.watched {

@@ -240,6 +240,21 @@ impl Payload {
     }
 }
 
+/// The segments of a request. Most requests have one, which needs no loop.
+#[inline]
+fn collect_segments(segments: impl IntoIterator<Item = Segment>) -> Segments {
+    let mut segments = segments.into_iter();
+    let Some(first) = segments.next() else {
+        return Segments::new();
+    };
+    let mut all = Segments::from_buf([first]);
+    if let Some(second) = segments.next() {
+        all.push(second);
+        all.extend(segments);
+    }
+    all
+}
+
 /// How many bytes the segments have. Most requests have one.
 #[inline]
 fn length_of(segments: &[Segment]) -> u64 {
@@ -281,6 +296,7 @@ pub struct SendRequest {
 impl SendRequest {
     /// A signaled request without data.
     #[must_use]
+    #[inline]
     pub fn new(id: u64, work: Work) -> Self {
         Self {
             id,
@@ -292,10 +308,19 @@ impl SendRequest {
         }
     }
 
+    /// The request, with the data that this one has no more.
+    pub(crate) fn take(&mut self) -> Self {
+        Self {
+            payload: std::mem::replace(&mut self.payload, Payload::empty()),
+            ..*self
+        }
+    }
+
     /// Sets the data: registered memory.
     #[must_use]
+    #[inline]
     pub fn with(mut self, segments: impl IntoIterator<Item = Segment>) -> Self {
-        self.payload = Payload::Segments(segments.into_iter().collect());
+        self.payload = Payload::Segments(collect_segments(segments));
         self
     }
 
@@ -332,10 +357,11 @@ pub struct ReceiveRequest {
 
 impl ReceiveRequest {
     /// A receive into these segments.
+    #[inline]
     pub fn new(id: u64, segments: impl IntoIterator<Item = Segment>) -> Self {
         Self {
             id,
-            segments: segments.into_iter().collect(),
+            segments: collect_segments(segments),
         }
     }
 

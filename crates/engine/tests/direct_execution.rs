@@ -8,7 +8,7 @@ mod conversation;
 use conversation::*;
 use engine::{
     Access, Attributes, Id, QueuePairInit, QueuePairType, ReceiveRequest, RemoteMemory,
-    SendRequest, SharedReceiveInit, SharedReceiveQueue, Work,
+    SendRequest, SharedReceiveInit, SharedReceiveQueue, WindowLimits, Work,
 };
 use proptest::prelude::*;
 use wire::{Key, PathMtu, Qpn};
@@ -58,6 +58,8 @@ enum Connection {
     NoResources,
     /// The left end sends no READ.
     NoDepth,
+    /// The send windows are so small that one packet lets them grow.
+    NarrowWindow,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +87,13 @@ impl Pair {
     fn new(builds_packets: bool, connection: Connection) -> Self {
         let mut setup = Setup::default();
         setup.config.incidents = builds_packets;
+        if connection == Connection::NarrowWindow {
+            setup.config.window = WindowLimits {
+                min: 1024,
+                initial: 2048,
+                max: 1 << 16,
+            };
+        }
         let mut peer = Conversation::with(setup);
         let mut init = QueuePairInit::new(QueuePairType::Rc, peer.domain, peer.completion_queue);
         let third = peer.device.create_queue_pair(init).expect("room");
@@ -146,8 +155,12 @@ impl Pair {
             }
             Step::Send(end, request) => {
                 let number = self.number(end);
-                let request = self.request(id, end, request);
-                let _ = self.peer.device.post_send(number, request);
+                let mut request = self.request(id, end, request);
+                let _ = if id.is_multiple_of(2) {
+                    self.peer.device.post_send(number, &mut request)
+                } else {
+                    self.peer.device.post_send(number, request)
+                };
             }
             Step::Transmit => while device.poll_transmit(at(0), &mut Vec::new()).is_some() {},
         }
@@ -300,6 +313,7 @@ fn connection() -> impl Strategy<Value = Connection> {
         1 => Just(Connection::Elsewhere),
         1 => Just(Connection::NoResources),
         1 => Just(Connection::NoDepth),
+        1 => Just(Connection::NarrowWindow),
     ]
 }
 
@@ -307,7 +321,7 @@ impl Connection {
     /// Whether a program may take this step. Where a request may fail, one end sends: requests of two ends have no order.
     fn admits(self, step: Step) -> bool {
         match self {
-            Self::Usual | Self::SharedReceives => true,
+            Self::Usual | Self::SharedReceives | Self::NarrowWindow => true,
             _ => !matches!(step, Step::Send(End::Right, _)),
         }
     }
@@ -349,16 +363,17 @@ proptest! {
     /// One request of one packet at a time: then each has its own acknowledgement.
     #[test]
     fn the_same_packets_are_counted(
+        connection in prop_oneof![Just(Connection::Usual), Just(Connection::NarrowWindow)],
         requests in prop::collection::vec(request(0_u32..=1024), 1..20)
     ) {
         let receives = Step::Receive(End::Right, 8000);
         let steps = |it| [receives, Step::Send(End::Left, it), Step::Transmit];
         let steps: Vec<_> = requests.into_iter().flat_map(steps).collect();
-        let [packets, direct] = run(&steps);
+        let [packets, direct] = run_on(pairs(connection), &steps);
         let counters = |pair: &Pair| {
             let own = pair.numbers.map(|number| {
-                let queue_pair = pair.peer.device.queue_pair(number);
-                *queue_pair.expect("it exists").counters()
+                let queue_pair = pair.peer.device.queue_pair(number).expect("it exists");
+                (*queue_pair.counters(), queue_pair.usage())
             });
             (*pair.peer.device.counters(), own)
         };

@@ -308,7 +308,7 @@ impl Connection {
 
     pub(super) fn post(&self, request: SendRequest) -> Result<(), Errno> {
         let number = self.number;
-        let posted = self.driver.call(|device| device.post_send(number, request));
+        let posted = self.driver.post(|device| device.post_send(number, request));
         Ok(posted?)
     }
 

@@ -92,7 +92,7 @@ impl DatagramQueuePair {
         let request = SendRequest::new(SENT, Work::Send).inline(message).to(to);
         let number = self.number;
         let driver = &self.driver;
-        match driver.call(|device| device.post_send(number, request)) {
+        match driver.post(|device| device.post_send(number, request)) {
             Err(PostError::QueueFull) => Ok(()),
             posted => Ok(posted?),
         }

@@ -73,7 +73,7 @@ entry! {
         request.flags = SendFlags::from_bits_truncate(bind.send_flags);
         queue_pair
             .driver
-            .call(|device| device.post_send(queue_pair.number, request))?;
+            .post(|device| device.post_send(queue_pair.number, request))?;
         let next = window.read().rkey.wrapping_add(1);
         window.note_bound(next);
         Ok(0)

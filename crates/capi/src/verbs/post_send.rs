@@ -21,14 +21,14 @@ entry! {
         list: Pointer<abi::ibv_send_wr>,
         bad: Pointer<*mut abi::ibv_send_wr>,
     ) -> c_int {
-        queue_pair.driver.call(|device| {
+        queue_pair.driver.post(|device| {
             let mut next = list.0;
             let mut limit = PostLimit::new(queue_pair.init.cap.max_send_wr);
             while let Some(wanted) = entry_of(next) {
                 let posted = limit
                     .take()
                     .and_then(|()| request_of(&wanted, queue_pair))
-                    .and_then(|request| Ok(device.post_send(queue_pair.number, request)?));
+                    .and_then(|mut request| Ok(device.post_send(queue_pair.number, &mut request)?));
                 if let Err(errno) = posted {
                     set_bad(bad.0, next);
                     return Err(errno);

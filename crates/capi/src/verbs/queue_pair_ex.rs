@@ -45,7 +45,7 @@ entry! {
             None => {
                 let number = queue_pair.number;
                 let list = &mut requests.list;
-                let posted = queue_pair.driver.call(|device| device.post_sends(number, list));
+                let posted = queue_pair.driver.post(|device| device.post_sends(number, list));
                 posted.map_err(rejection)?;
                 requests.binds.drain(..).for_each(|(window, key)| note_bound(window, key));
                 Ok(())

@@ -119,7 +119,7 @@ impl End {
         peer.driver.call_without_transmit(posted).expect("room");
         let send = SendRequest::new(2, Work::Send);
         let posted = |device: &mut Device| device.post_send(self.number, send);
-        self.driver.call(posted).expect("room");
+        self.driver.post(posted).expect("room");
     }
 
     /// Posts a write without data, which completes nothing at either end.
@@ -131,7 +131,7 @@ impl End {
         let mut write = SendRequest::new(2, Work::Write(target));
         write.flags = SendFlags::empty();
         let posted = |device: &mut Device| device.post_send(self.number, write);
-        self.driver.call(posted).expect("room");
+        self.driver.post(posted).expect("room");
     }
 
     /// An end with a thread and one without, connected through sockets.

@@ -348,18 +348,23 @@ impl Driver {
     }
 
     /// Runs a step of the program in the lane that serves this.
+    #[inline]
     pub(super) fn step<'s, R>(
         &'s self,
         work: impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R,
     ) -> R {
-        let mut work = Some(work);
-        loop {
+        let (lane, state) = loop {
             let lane = self.lane();
-            let done = lane.step(|state| self.run_if_served_by(lane, state, &mut work));
-            if let Some(result) = done {
-                return result;
+            let state = lane.lock_for_step();
+            // Under the lock, it does not move.
+            if Arc::ptr_eq(lane, self.lane()) {
+                break (lane, state);
             }
-        }
+        };
+        lane.step_locked(state, |state| {
+            self.note_use(lane, state);
+            work(lane, state)
+        })
     }
 
     /// As [`step`](Self::step), unless another thread has the lock.
@@ -367,25 +372,17 @@ impl Driver {
         &'s self,
         work: impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R,
     ) -> Option<R> {
-        let mut work = Some(work);
         let lane = self.lane();
-        lane.try_step(|state| self.run_if_served_by(lane, state, &mut work))?
+        let state = lane.try_lock_for_step()?;
+        Arc::ptr_eq(lane, self.lane()).then(|| {
+            lane.step_locked(state, |state| {
+                self.note_use(lane, state);
+                work(lane, state)
+            })
+        })
     }
 
-    /// Runs the work unless this has moved to another lane. Under the lock, it does not move.
-    fn run_if_served_by<'s, R>(
-        &'s self,
-        lane: &'s Arc<Lane>,
-        state: &mut LaneState,
-        work: &mut Option<impl FnOnce(&'s Arc<Lane>, &mut LaneState) -> R>,
-    ) -> Option<R> {
-        if !Arc::ptr_eq(lane, self.lane()) {
-            return None;
-        }
-        self.note_use(lane, state);
-        work.take().map(|work| work(lane, state))
-    }
-
+    #[inline]
     fn note_use(&self, lane: &Lane, state: &mut LaneState) {
         let groups = &self.opened.groups.groups;
         if groups.len() > 1

@@ -32,8 +32,17 @@ impl PolledQueue {
 impl Driver {
     /// The oldest completion. If there is none, receives packets first. If there is still none, gives up the CPU from
     /// time to time.
+    #[inline]
     pub fn poll(&self, queue: &PolledQueue) -> Option<Completion> {
-        let completion = self.poll_without_yield(queue);
+        match self.take_directly(queue) {
+            None => self.poll_empty(queue),
+            found => found,
+        }
+    }
+
+    /// Polls a queue that was empty.
+    fn poll_empty(&self, queue: &PolledQueue) -> Option<Completion> {
+        let completion = self.poll_lane(queue);
         if completion.is_none() {
             here(|machine| machine.note_idle_poll());
             self.rest_after_empty_poll(queue.id());
@@ -72,9 +81,14 @@ impl Driver {
 
     /// As [`poll`](Self::poll), for a thread that sleeps next if there is no completion.
     pub fn poll_without_yield(&self, queue: &PolledQueue) -> Option<Completion> {
-        if let Some(completion) = self.take_directly(queue) {
-            return Some(completion);
+        match self.take_directly(queue) {
+            None => self.poll_lane(queue),
+            found => found,
         }
+    }
+
+    /// Takes the oldest completion in a step of the lane, which receives packets if there is none.
+    fn poll_lane(&self, queue: &PolledQueue) -> Option<Completion> {
         let (lane, next, polled) = self.step_to_poll(queue, |lane, state| {
             state.note_polled(queue.id());
             match state.poll_completion(&queue.queue) {
@@ -90,15 +104,18 @@ impl Driver {
     }
 
     /// Takes the oldest completion without the lane's lock, if that is possible.
+    #[inline]
     fn take_directly(&self, queue: &PolledQueue) -> Option<Completion> {
         if !queue.direct || self.is_inherited() || self.opened.lane.common.has_unpolled() {
             return None;
         }
-        let completion = queue.queue.pop()?;
-        self.lane().note_change_without_lock();
-        #[cfg(feature = "tracing")]
-        crate::trace::completion(&completion);
-        Some(completion)
+        let completion = queue.queue.pop();
+        if completion.is_some() {
+            self.lane().note_change_without_lock();
+            #[cfg(feature = "tracing")]
+            completion.iter().for_each(crate::trace::completion);
+        }
+        completion
     }
 
     /// Runs a step for a poll, unless the queue is empty and another thread has the lock: that thread makes

@@ -29,6 +29,7 @@ use crate::cm_events::CmEvents;
 use crate::diagnostics::{Problem, Reported};
 use crate::exit_notices::ExitNotices;
 use crate::fabric::{PollScope, Port, here, numbers_of};
+use crate::lane::AfterCall;
 use crate::lanes::{Common, FirstLane, LaneMessage, Parts, Uses};
 use crate::options::{OpenError, OpenOptions};
 use crate::shortcut::Decision;
@@ -248,6 +249,30 @@ impl LaneState {
         self.statistics.note_call();
     }
 
+    /// Begins a call of the program that posts, or changes objects.
+    #[inline]
+    pub(crate) fn begin_call(&mut self) {
+        // Other calls wait for the packets that they sent to this device.
+        self.stop_delivery_to_self();
+        self.note_call();
+    }
+
+    /// Transmits what a call has caused.
+    pub(crate) fn end_call(&mut self, now: &Now) -> AfterCall {
+        self.transmit_at(now);
+        AfterCall {
+            next: self.next_deadline(),
+            has_sent_to_self: self.has_sent_to_self(),
+        }
+    }
+
+    /// Whether nothing is left to do after a post: it is executed, and no response waits for it. What else waits has a deadline, which
+    /// the lane's thread keeps.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.has_unsent() && self.host.device().is_quiet()
+    }
+
     /// Publishes the counters if that is due.
     pub(crate) fn publish_statistics(&mut self, now: &Now) {
         if self.statistics.is_due(now) {
@@ -443,7 +468,7 @@ impl LaneState {
     }
 
     /// Whether the connection manager has messages to send or events to deliver.
-    fn has_cm_output(&mut self) -> bool {
+    pub(super) fn has_cm_output(&mut self) -> bool {
         self.cm_events.has_ended() || self.host.manager().has_output()
     }
 
@@ -487,10 +512,15 @@ impl LaneState {
 
     /// Decides how packets to queue pairs of this machine travel. Before own ones overtake packets in the sockets,
     /// those are received. Captures and faults need every packet, with its ICRC.
-    pub(super) fn update_shortcut(&mut self, now: &Now) {
-        let Some(in_memory) = self.shortcut.decide_if_due(now) else {
-            return;
-        };
+    #[inline]
+    pub(crate) fn update_shortcut(&mut self, now: &Now) {
+        if let Some(in_memory) = self.shortcut.decide_if_due(now) {
+            self.use_memory(now, in_memory);
+        }
+    }
+
+    #[cold]
+    fn use_memory(&mut self, now: &Now, in_memory: bool) {
         self.sockets.enable_shortcuts(in_memory);
         if self.capture_and_faults.is_some() {
             return;

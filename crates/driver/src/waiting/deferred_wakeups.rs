@@ -67,15 +67,21 @@ impl Drop for Held {
 
 /// Runs `work`, which takes and releases a lock that a woken thread or task may need, and then wakes what `work` wanted to
 /// wake, unless this thread still holds another such lock.
+#[inline]
 pub(crate) fn deliver_after<R>(work: impl FnOnce() -> R) -> R {
     let held = Held::begin();
     let result = work();
     drop(held);
-    if HELD.get() == 0 {
-        let wakeups = WAKEUPS.with(|wakeups| wakeups.take());
-        wakeups.into_iter().for_each(Wake::deliver);
+    if HELD.get() == 0 && WAKEUPS.with(|wakeups| !wakeups.borrow().is_empty()) {
+        deliver_all();
     }
     result
+}
+
+#[cold]
+fn deliver_all() {
+    let wakeups = WAKEUPS.with(|wakeups| wakeups.take());
+    wakeups.into_iter().for_each(Wake::deliver);
 }
 
 /// Wakes now, or when this thread holds no such lock any more.

@@ -8,17 +8,11 @@ use crate::work_request::SendRequest;
 impl Device {
     /// Executes a request without packets, if it is for this device and both ends are idle. Returns how many bytes it has; `None`
     /// if it must be queued for packets.
-    ///
-    /// Observations, incidents and planted bugs belong to packets.
     pub(super) fn execute_directly(&mut self, number: Qpn, request: &SendRequest) -> Option<usize> {
-        let state = &mut self.state;
-        if !self.own_delivery
-            || state.observations.are_recorded()
-            || state.incidents.are_recorded()
-            || state.planted.is_any()
-        {
+        if !self.executes_directly {
             return None;
         }
+        let state = &mut self.state;
         let [sender, receiver] = self.queue_pairs.with_peer(number)?;
         let direct = sender.direct_request(request)?;
         if !receiver.expects(&direct, sender) {

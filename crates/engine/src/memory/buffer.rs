@@ -319,7 +319,8 @@ impl Buffer {
         if !(offset | length).is_multiple_of(WORD) {
             return None;
         }
-        self.words().get(offset / WORD..)?.get(..length / WORD)
+        let first = offset / WORD;
+        self.words().get(first..first + length / WORD)
     }
 
     #[inline]

@@ -1,8 +1,6 @@
 //! Memory keys: random numbers, so that a guessed or stale key is invalid.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::{Entry, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::random::Random;
 use wire::Key;
@@ -26,9 +24,20 @@ struct Slot<T> {
     object: Option<T>,
 }
 
+/// How many places there are for each index in use, at least. So few draws meet a place that is taken.
+const SPARSENESS: usize = 8;
+
+const MIN_PLACES: usize = 1 << 8;
+
 /// Objects by key. A look-up takes constant time.
+///
+/// The low bits of an index are its place. The device draws indexes, and draws again if the place is taken, so no two indexes have
+/// the same place, nor have they when the number of places doubles.
 pub(super) struct Keys<T> {
-    slots: HashMap<u32, Slot<T>, BuildHasherDefault<IndexHasher>>,
+    /// For each place, the position of its slot plus one; 0 if it is free.
+    places: Vec<u32>,
+    slots: Vec<Option<Slot<T>>>,
+    free_slots: Vec<u32>,
     /// Quarantined indexes, oldest first.
     quarantined: VecDeque<u32>,
     random: Random,
@@ -37,77 +46,127 @@ pub(super) struct Keys<T> {
 impl<T> Keys<T> {
     pub(super) fn new(random: Random) -> Self {
         Self {
-            slots: HashMap::default(),
+            places: vec![0; MIN_PLACES],
+            slots: Vec::new(),
+            free_slots: Vec::new(),
             quarantined: VecDeque::new(),
             random,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.quarantined.len()
+        self.used() - self.quarantined.len()
+    }
+
+    /// How many indexes are in use or quarantined.
+    fn used(&self) -> usize {
+        self.slots.len() - self.free_slots.len()
     }
 
     pub(super) fn insert(&mut self, object: T) -> Option<Key> {
         if self.len() >= MAX_KEYS {
             return None;
         }
+        self.make_places();
         loop {
             let index = self.random.bits(INDEX_BITS);
             let low = self.random.bits(CHOSEN_BITS);
+            let place = self.place(index);
             // Programs use key 0 for "no key".
-            if index == 0 {
+            if index == 0 || self.places[place] != 0 {
                 continue;
             }
-            if let Entry::Vacant(vacant) = self.slots.entry(index) {
-                let key = Key::new(index << CHOSEN_BITS | low);
-                vacant.insert(Slot {
-                    key,
-                    object: Some(object),
-                });
-                return Some(key);
+            let key = Key::new(index << CHOSEN_BITS | low);
+            let slot = self.free_slots.pop().unwrap_or_else(|| {
+                self.slots.push(None);
+                self.slots.len() as u32 - 1
+            });
+            self.places[place] = slot + 1;
+            self.slots[slot as usize] = Some(Slot {
+                key,
+                object: Some(object),
+            });
+            return Some(key);
+        }
+    }
+
+    /// Doubles the number of places if too many are taken.
+    fn make_places(&mut self) {
+        let most = 1 << INDEX_BITS;
+        if self.places.len() == most || (self.used() + 1) * SPARSENESS <= self.places.len() {
+            return;
+        }
+        self.places = vec![0; self.places.len() * 2];
+        for (position, slot) in (1..).zip(&self.slots) {
+            if let Some(slot) = slot {
+                let place = index(slot.key) as usize & (self.places.len() - 1);
+                self.places[place] = position;
             }
         }
     }
 
     #[inline]
+    fn place(&self, index: u32) -> usize {
+        index as usize & (self.places.len() - 1)
+    }
+
+    #[inline]
+    fn slot(&self, key: Key) -> Option<&Slot<T>> {
+        let position = self.places.get(self.place(index(key)))?;
+        let slot = self.slots.get((*position as usize).wrapping_sub(1))?;
+        slot.as_ref()
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
+        let position = self.places.get(self.place(index(key)))?;
+        let slot = self.slots.get_mut((*position as usize).wrapping_sub(1))?;
+        slot.as_mut()
+    }
+
+    #[inline]
     pub(super) fn get(&self, key: Key) -> Option<&T> {
-        let slot = self.slots.get(&index(key))?;
-        if slot.key != key {
-            return None;
-        }
+        let slot = self.slot(key).filter(|slot| slot.key == key)?;
         slot.object.as_ref()
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let slot = self.slots.get_mut(&index(key))?;
-        if slot.key != key {
-            return None;
-        }
+        let slot = self.slot_mut(key).filter(|slot| slot.key == key)?;
         slot.object.as_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.slots
-            .values()
-            .filter_map(|slot| Some((slot.key, slot.object.as_ref()?)))
+        let slots = self.slots.iter().flatten();
+        slots.filter_map(|slot| Some((slot.key, slot.object.as_ref()?)))
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
-        let object = self.slots.get_mut(&index(key))?.object.take();
+        let object = self.slot_mut(key)?.object.take();
         self.quarantined.push_back(index(key));
         if self.quarantined.len() > MAX_QUARANTINED
             && let Some(released) = self.quarantined.pop_front()
         {
-            self.slots.remove(&released);
+            self.release(released);
         }
         object
     }
 
+    fn release(&mut self, index: u32) {
+        let place = self.place(index);
+        let position = std::mem::take(&mut self.places[place]);
+        if let Some(slot) = position.checked_sub(1) {
+            self.slots[slot as usize] = None;
+            self.free_slots.push(slot);
+        }
+    }
+
     /// The current key of the object that `key`, perhaps with other low bits, named.
     pub(super) fn current(&self, key: Key) -> Option<Key> {
-        let slot = self.slots.get(&index(key))?;
+        let slot = self
+            .slot(key)
+            .filter(|slot| index(slot.key) == index(key))?;
         slot.object.as_ref()?;
         Some(slot.key)
     }
@@ -124,7 +183,7 @@ impl<T> Keys<T> {
     /// Replaces the low bits of `key` with those of `chosen`. Returns the resulting key.
     pub(super) fn retag(&mut self, key: Key, chosen: u32) -> Key {
         let retagged = Key::new(key.value() & !CHOSEN_MASK | chosen & CHOSEN_MASK);
-        if let Some(slot) = self.slots.get_mut(&index(key))
+        if let Some(slot) = self.slot_mut(key)
             && slot.key == key
         {
             slot.key = retagged;
@@ -136,26 +195,6 @@ impl<T> Keys<T> {
 #[inline]
 fn index(key: Key) -> u32 {
     key.value() >> CHOSEN_BITS
-}
-
-/// Spreads an index over the 64 bits of a hash. The indexes are random numbers of the device, so no
-/// peer can choose them to collide.
-#[derive(Default)]
-struct IndexHasher(u64);
-
-impl Hasher for IndexHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    #[inline]
-    fn write_u32(&mut self, index: u32) {
-        self.0 = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("an index is hashed as a u32");
-    }
 }
 
 #[cfg(test)]
@@ -191,11 +230,37 @@ mod tests {
             .collect();
         let distinct: HashSet<u32> = removed.iter().map(|key| index(*key)).collect();
         assert_eq!(distinct.len(), MAX_QUARANTINED + 1);
-        assert!(
-            !keys.slots.contains_key(&index(removed[0])),
-            "the oldest index leaves quarantine"
-        );
-        assert_eq!(keys.slots.len(), MAX_QUARANTINED);
+        let oldest = keys.place(index(removed[0]));
+        assert_eq!(keys.places[oldest], 0, "the oldest index leaves quarantine");
+        assert_eq!(keys.used(), MAX_QUARANTINED);
+    }
+
+    #[test]
+    fn keys_stay_valid_while_there_are_more_and_more() {
+        let mut keys = Keys::new(Random::new([7; 32]));
+        let all: Vec<Key> = (0..10 * MIN_PLACES)
+            .map(|number| keys.insert(number).expect("room"))
+            .collect();
+        for (number, key) in all.iter().enumerate() {
+            assert_eq!(keys.get(*key), Some(&number));
+            assert_eq!(keys.current(Key::new(key.value() ^ 1)), Some(*key));
+        }
+        let places = keys.places.len();
+        assert!(all.len() * SPARSENESS <= places && places <= all.len() * SPARSENESS * 2);
+    }
+
+    /// The place of a key may be that of another one.
+    #[test]
+    fn a_key_with_another_index_of_the_same_place_is_invalid() {
+        let mut keys = keys();
+        let key = keys.insert("one").expect("room");
+        let places = (keys.places.len() as u32) << CHOSEN_BITS;
+        let other = Key::new(key.value().wrapping_add(places));
+        assert_eq!(keys.get(other), None);
+        assert_eq!(keys.get_mut(other), None);
+        assert_eq!(keys.current(other), None);
+        keys.retag(other, 3);
+        assert_eq!(keys.get(key), Some(&"one"));
     }
 
     #[test]

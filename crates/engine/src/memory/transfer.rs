@@ -55,8 +55,9 @@ impl Memory {
         length: u64,
         piece: &mut Vec<u8>,
     ) -> Result<(), AccessError> {
-        if let Some(source) = self.few_words(from, length, SOURCE)
-            && let Some(target) = self.few_words(to, length, TARGET)
+        if length <= (FEW * size_of::<u64>()) as u64
+            && let Some(source) = self.whole_words(from, length, SOURCE)
+            && let Some(target) = self.whole_words(to, length, TARGET)
         {
             copy_few(target, source);
             return Ok(());
@@ -98,12 +99,9 @@ impl Memory {
         self.store(&to, 0, message)
     }
 
-    /// The memory of a place, if it is a few whole words of a buffer. `None` also stands for what must not be accessed.
+    /// The memory of a place, if it is whole words of a buffer. `None` also stands for what must not be accessed.
     #[inline]
-    fn few_words(&self, place: Place<'_>, length: u64, needs: Needs) -> Option<&[AtomicU64]> {
-        if length > (FEW * size_of::<u64>()) as u64 {
-            return None;
-        }
+    fn whole_words(&self, place: Place<'_>, length: u64, needs: Needs) -> Option<&[AtomicU64]> {
         let (domain, key, address, size, requirement) = match place {
             Place::Segments(domain, [segment]) => {
                 let size = u64::from(segment.length);

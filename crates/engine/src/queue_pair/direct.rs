@@ -5,7 +5,7 @@
 //! to the state that the packets would leave them in. If anything is different, or a check fails, nothing is changed, and the
 //! request is queued for packets: they are the only ones that report errors.
 
-use wire::{Opcode, Psn, Qpn};
+use wire::{Opcode, Psn, Qpn, Syndrome};
 
 use super::QueuePair;
 use super::send_queue::in_packets;
@@ -51,6 +51,14 @@ impl Kind {
         }
     }
 
+    const fn work(self) -> CompletedWork {
+        match self {
+            Self::Send(_) => CompletedWork::Send,
+            Self::Write(_) => CompletedWork::Write,
+            Self::Read(_) => CompletedWork::Read,
+        }
+    }
+
     /// The right that the queue pair of the receiver must grant.
     const fn needed_right(self) -> Access {
         match self {
@@ -71,28 +79,24 @@ impl DirectRequest<'_> {
     /// What the sender and the receiver would send.
     #[inline]
     fn traffic(&self) -> [Traffic; 2] {
-        let acknowledgement = bare(Opcode::RcAcknowledge);
         match self.kind {
-            Kind::Send(None) => [self.message(SEND), acknowledgement],
-            Kind::Send(Some(_)) => [self.message(SEND_IMMEDIATE), acknowledgement],
-            Kind::Write(_) => [self.message(WRITE), acknowledgement],
-            Kind::Read(_) => [bare(Opcode::RcReadRequest), self.message(READ_RESPONSE)],
+            Kind::Send(None) => [self.message(&SEND), ACKNOWLEDGEMENT],
+            Kind::Send(Some(_)) => [self.message(&SEND_IMMEDIATE), ACKNOWLEDGEMENT],
+            Kind::Write(_) => [self.message(&WRITE), ACKNOWLEDGEMENT],
+            Kind::Read(_) => [READ_REQUEST, self.message(&READ_RESPONSE)],
         }
     }
 
     /// The packets of the whole message. The last one is as long as the rest.
     #[inline]
-    fn message(&self, [only, first, middle, last]: [Opcode; 4]) -> Traffic {
+    fn message(&self, heads: &Heads) -> Traffic {
         let length = self.length();
         let bytes = match self.packets as usize {
-            1 => wire_length(only.header_length(), length),
+            1 => wire_length(heads.only, length),
             packets => {
                 let full = wire_length(0, self.mtu) * (packets - 1);
                 let rest = length - self.mtu * (packets - 1);
-                first.header_length()
-                    + middle.header_length() * (packets - 2)
-                    + full
-                    + wire_length(last.header_length(), rest)
+                heads.first + heads.middle * (packets - 2) + full + wire_length(heads.last, rest)
             }
         };
         Traffic {
@@ -102,38 +106,59 @@ impl DirectRequest<'_> {
     }
 }
 
-/// The opcodes of a message: of its only packet, or of its first, middle and last one.
-const SEND: [Opcode; 4] = [
+/// The lengths of the headers of a message: of its only packet, or of its first, middle and last one.
+struct Heads {
+    only: usize,
+    first: usize,
+    middle: usize,
+    last: usize,
+}
+
+impl Heads {
+    const fn of([only, first, middle, last]: [Opcode; 4]) -> Self {
+        Self {
+            only: only.header_length(),
+            first: first.header_length(),
+            middle: middle.header_length(),
+            last: last.header_length(),
+        }
+    }
+}
+
+const SEND: Heads = Heads::of([
     Opcode::RcSendOnly,
     Opcode::RcSendFirst,
     Opcode::RcSendMiddle,
     Opcode::RcSendLast,
-];
-const SEND_IMMEDIATE: [Opcode; 4] = [
+]);
+const SEND_IMMEDIATE: Heads = Heads::of([
     Opcode::RcSendOnlyImmediate,
     Opcode::RcSendFirst,
     Opcode::RcSendMiddle,
     Opcode::RcSendLastImmediate,
-];
-const WRITE: [Opcode; 4] = [
+]);
+const WRITE: Heads = Heads::of([
     Opcode::RcWriteOnly,
     Opcode::RcWriteFirst,
     Opcode::RcWriteMiddle,
     Opcode::RcWriteLast,
-];
-const READ_RESPONSE: [Opcode; 4] = [
+]);
+const READ_RESPONSE: Heads = Heads::of([
     Opcode::RcReadResponseOnly,
     Opcode::RcReadResponseFirst,
     Opcode::RcReadResponseMiddle,
     Opcode::RcReadResponseLast,
-];
+]);
 
-/// A packet without payload.
-#[inline]
-fn bare(opcode: Opcode) -> Traffic {
-    Traffic {
-        packets: 1,
-        bytes: wire_length(opcode.header_length(), 0) as u64,
+const ACKNOWLEDGEMENT: Traffic = Traffic::without_payload(Opcode::RcAcknowledge);
+const READ_REQUEST: Traffic = Traffic::without_payload(Opcode::RcReadRequest);
+
+impl Traffic {
+    const fn without_payload(opcode: Opcode) -> Self {
+        Self {
+            packets: 1,
+            bytes: wire_length(opcode.header_length(), 0) as u64,
+        }
     }
 }
 
@@ -263,21 +288,21 @@ impl QueuePair {
             };
             let solicited = posted.flags.contains(SendFlags::SOLICITED);
             let queue = &receiver.attached.receive_completions;
-            device.complete(queue, completion, solicited);
+            device.add_completion(queue, completion, solicited);
         }
-        self.requester.skip(request.packets);
-        self.note_progress(request.psn);
-        self.update_credits(&receiver.acknowledgement());
-        let work = posted.work.kind();
-        let is_signaled = self.send.is_signaled(posted);
-        self.report_send(
-            Status::Success,
-            (posted.id, work),
-            request.length,
-            is_signaled,
-            device,
-        );
+        self.skip(request.packets);
+        let credits = receiver.own_credits().map(Syndrome::reported_credits);
+        self.set_credits(credits, receiver.responder.completed());
+        self.counters.messages_sent += 1;
+        let work = request.kind.work();
+        device.counters.sends_completed += u64::from(work == CompletedWork::Send);
+        if self.send.is_signaled(posted) {
+            let completion =
+                self.send_completion(Status::Success, (posted.id, work), request.length);
+            device.add_completion(&self.attached.send_completions, completion, false);
+        }
     }
+
     #[inline]
     fn count_directly(&mut self, sent: Traffic, received: Traffic) {
         let counters = &mut self.counters;

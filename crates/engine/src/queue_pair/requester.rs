@@ -211,7 +211,8 @@ impl Requester {
     }
 
     /// Advances by the packets of one message, which were sent and acknowledged at once.
-    pub(super) fn skip(&mut self, packets: u32) {
+    #[inline]
+    fn skip(&mut self, packets: u32) {
         self.start(self.cursor + packets);
         self.sequence = (self.sequence + 1) & 0xff_ffff;
         self.packets_since_ack_request = 0;

@@ -117,6 +117,7 @@ impl Responder {
     }
 
     /// Whether it expects this PSN, and nothing is under way. The first packet of the peer has arrived.
+    #[inline]
     pub(super) fn is_idle_at(&self, psn: Psn) -> bool {
         self.expected == psn
             && self.established

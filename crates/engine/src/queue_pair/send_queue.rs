@@ -214,6 +214,7 @@ impl SendQueue {
         self.requests.iter_mut().rev()
     }
 
+    #[inline]
     pub(super) fn is_signaled(&self, request: &SendRequest) -> bool {
         self.signal_all || request.flags.contains(SendFlags::SIGNALED)
     }
@@ -231,18 +232,6 @@ impl QueuePair {
             let completes = status != Status::Success || is_signaled;
             self.observe_end(ended, status, completes, device);
         }
-        self.report_send(status, (id, work), length, is_signaled, device);
-    }
-
-    /// Counts the end of a send request, and adds its completion.
-    pub(super) fn report_send(
-        &mut self,
-        status: Status,
-        (id, work): (u64, CompletedWork),
-        length: u32,
-        is_signaled: bool,
-        device: &mut DeviceState,
-    ) {
         if status == Status::Success {
             self.counters.messages_sent += 1;
             device.counters.sends_completed += u64::from(work == CompletedWork::Send);
@@ -251,7 +240,19 @@ impl QueuePair {
         if status == Status::Success && !is_signaled {
             return;
         }
-        let completion = Completion {
+        let completion = self.send_completion(status, (id, work), length);
+        device.complete(&self.attached.send_completions, completion, false);
+    }
+
+    /// The completion of a send request.
+    #[inline]
+    pub(super) fn send_completion(
+        &self,
+        status: Status,
+        (id, work): (u64, CompletedWork),
+        length: u32,
+    ) -> Completion {
+        Completion {
             id,
             status,
             work,
@@ -260,8 +261,7 @@ impl QueuePair {
             immediate: None,
             invalidated: None,
             source: None,
-        };
-        device.complete(&self.attached.send_completions, completion, false);
+        }
     }
 
     /// Records the end of a request, and whether a transmission found its message changed. If not, the message is compared

@@ -96,12 +96,12 @@ impl Handle {
 
     #[inline]
     pub(crate) fn post_send(&self, request: Request) -> Result<(), PostError> {
-        let (number, request) = (self.number, request.into_engine());
+        let (number, mut request) = (self.number, request.into_engine());
         #[cfg(feature = "tracing")]
         let _span = post_span(number, &request).entered();
         match &self.object {
             Object::Software { driver, .. } => {
-                driver.call(|device| device.post_send(number, request))
+                driver.post(|device| device.post_send(number, &mut request))
             }
             Object::System(queue_pair) => Ok(queue_pair.post_send(&request)?),
         }
@@ -126,7 +126,7 @@ impl Handle {
                 .first()
                 .map(|first| post_span(number, first).entered());
             match &self.object {
-                Object::Software { driver, .. } => driver.call(|device| {
+                Object::Software { driver, .. } => driver.post(|device| {
                     let mut batch = batch.into_iter();
                     batch.try_for_each(|request| device.post_send(number, request))
                 })?,

@@ -66,6 +66,17 @@ impl Syndrome {
         }
     }
 
+    /// What a peer reads of a credit count: it is rounded down to one that has a code.
+    #[inline]
+    #[must_use]
+    pub fn reported_credits(count: u32) -> u32 {
+        match count {
+            // These codes are the numbers themselves.
+            0..=4 => count,
+            _ => Self::CREDITS[usize::from(Self::credit_code(count))],
+        }
+    }
+
     /// The codes are numbers with two significant bits: the position of the higher one, and the lower one.
     #[inline]
     fn credit_code(count: u32) -> u8 {
@@ -132,6 +143,7 @@ mod tests {
                 Syndrome::Acknowledge { credits: expected },
                 "{count}"
             );
+            assert_eq!(Some(Syndrome::reported_credits(count)), expected, "{count}");
         }
     }
 

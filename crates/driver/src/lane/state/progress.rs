@@ -171,8 +171,10 @@ impl LaneState {
             (Intent::Poll(queue) | Intent::PollAgain(queue), _) => {
                 // So that the next post need not.
                 self.update_shortcut(&now.into());
-                self.transmit(now);
-                found = self.find_completion(queue);
+                if self.has_output() {
+                    self.transmit(now);
+                    found = self.find_completion(queue);
+                }
             }
             _ => self.transmit(now),
         }
@@ -424,6 +426,14 @@ impl LaneState {
         }
     }
 
+    /// Whether [`transmit`](Self::transmit) may have something to do.
+    fn has_output(&mut self) -> bool {
+        !self.is_quiet()
+            || self.has_cm_output()
+            || self.sockets.retry_at().is_some()
+            || self.capture_and_faults.is_some()
+    }
+
     /// Whether responses are deferred.
     pub(crate) fn has_unsent(&self) -> bool {
         self.responses != Responses::Sent
@@ -455,6 +465,8 @@ impl LaneState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use engine::{Now, ReceiveRequest, SendRequest, Work};
@@ -625,8 +637,11 @@ mod tests {
             shortcut,
             ..OpenOptions::default()
         };
-        let driver = Driver::open(address, &options).expect("a loopback address");
-        let (here, there) = (End::of(&driver), End::of(&driver));
+        ends_of(&Driver::open(address, &options).expect("a loopback address"))
+    }
+
+    fn ends_of(driver: &Arc<Driver>) -> (End, End) {
+        let (here, there) = (End::of(driver), End::of(driver));
         here.connect(&there);
         there.connect(&here);
         // The first packet goes through a socket. Then the device knows that it sends to itself.
@@ -638,10 +653,10 @@ mod tests {
     fn a_post_within_the_device_does_not_read_the_clock() {
         let (here, there) = ends_of_one_device("127.58.91.9", Shortcut::Always);
         let mut state = here.driver.lane().lock();
-        let before = state.device_mut().counters().delivered_to_self;
         let receive = ReceiveRequest::new(1, []);
         let posted = state.device_mut().post_receive(there.number, receive);
         posted.expect("room");
+        let before = state.device_mut().counters().delivered_to_self;
         let send = SendRequest::new(2, Work::Send);
         let posted = state.device_mut().post_send(here.number, send);
         posted.expect("room");
@@ -650,6 +665,53 @@ mod tests {
         assert_eq!(now.known(), None);
         let delivered = state.device_mut().counters().delivered_to_self - before;
         assert_eq!(delivered, 2, "the message and its acknowledgement");
+    }
+
+    /// Otherwise a capture that begins on loopback misses them.
+    #[test]
+    fn a_post_within_the_device_checks_who_uses_loopback_when_that_is_due() {
+        let (here, there) = ends_of(&Driver::without_thread("127.58.91.14"));
+        let lane = here.driver.lane();
+        let is_due = || lane.lock().shortcut.is_due(&Now::read_by(now));
+        lane.lock().serve(now() + Duration::from_secs(1));
+        assert!(is_due());
+        lane.note_change_without_lock();
+        here.takes_wake_up();
+        here.send_to(&there);
+        assert!(!is_due());
+        assert!(here.takes_wake_up(), "the thread ends the decision in time");
+    }
+
+    #[test]
+    fn a_post_within_the_device_is_published_and_sends_deferred_responses() {
+        let (here, _there) = ends_of(&Driver::without_thread("127.58.91.15"));
+        let lane = here.driver.lane();
+        lane.changed_without_lock.store(false, Ordering::Release);
+        here.write_nothing();
+        assert!(lane.changed_without_lock.load(Ordering::Acquire));
+        lane.lock().defer_responses();
+        here.write_nothing();
+        assert!(!lane.lock().has_unsent());
+    }
+
+    /// Such polls look for no packets, and leave them to the lane's thread.
+    #[test]
+    fn packets_arrive_while_each_poll_finds_a_completion_of_the_device_itself() {
+        let (left, right) = ends_of_one_device("127.58.91.16", Shortcut::Always);
+        let (target, peer) = (End::of(&left.driver), End::without_thread("127.58.91.17"));
+        target.connect(&peer);
+        peer.connect(&target);
+        let polled = |end: &End| end.driver.polled_queue(end.completions).expect("it exists");
+        let [own, others, sent] = [&left, &right, &peer].map(polled);
+        while left.driver.poll(&own).is_some() || right.driver.poll(&others).is_some() {}
+        peer.send_to(&target);
+        let timeout = now() + Duration::from_secs(20);
+        while peer.driver.poll_without_yield(&sent).is_none() {
+            assert!(now() < timeout, "the message is not acknowledged");
+            left.send_to(&right);
+            assert!(left.driver.poll(&own).is_some());
+            assert!(right.driver.poll(&others).is_some());
+        }
     }
 
     #[test]

@@ -196,15 +196,31 @@ impl QueuePair {
     }
 
     /// The part of progress that depends on no time.
-    #[inline]
-    pub(in crate::queue_pair) fn note_progress(&mut self, before: Psn) {
+    fn note_progress(&mut self, before: Psn) {
         let news = self.requester.news_since(before);
         self.requester.window.acknowledged_here(&news);
-        self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
-        self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
+        self.end_retries();
+    }
+
+    #[inline]
+    fn end_retries(&mut self) {
+        self.requester.renew_retries(&self.attributes);
         self.requester.retransmitted_at = None;
         self.requester.lasting_retries = None;
         self.stop_timers();
+    }
+
+    /// Advances by the packets of a message, which this device acknowledged at once. Nothing was under way, and nothing is repaired.
+    #[inline]
+    pub(in crate::queue_pair) fn skip(&mut self, packets: u32) {
+        self.requester.skip(packets);
+        self.requester.window.acknowledged_here(&News {
+            oldest: self.requester.oldest,
+            packets,
+            outstanding: packets,
+            is_repairing: false,
+        });
+        self.end_retries();
     }
 
     /// The peer has responded, so what is in flight is not overdue.

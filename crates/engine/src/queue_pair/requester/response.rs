@@ -234,9 +234,14 @@ impl QueuePair {
     /// C9-148: an acknowledgement reports completed messages and the credits for further ones.
     pub(in crate::queue_pair) fn update_credits(&mut self, aeth: &Aeth) {
         if let Syndrome::Acknowledge { credits } = aeth.syndrome() {
-            self.requester.credit_limit =
-                credits.map(|count| (aeth.message_sequence() + count) & 0xff_ffff);
+            self.set_credits(credits, aeth.message_sequence());
         }
+    }
+
+    /// The peer has completed so many messages, and has receives for so many more.
+    #[inline]
+    pub(in crate::queue_pair) fn set_credits(&mut self, credits: Option<u32>, completed: u32) {
+        self.requester.credit_limit = credits.map(|count| (completed + count) & 0xff_ffff);
     }
 
     fn wait_for_receiver(&mut self, now: &Now, timer: RnrTimer, device: &mut DeviceState) {

@@ -135,6 +135,13 @@ impl Responder {
             .is_some_and(|started| started || reads.next().is_some())
     }
 
+    /// How many messages it has completed, modulo 2^24.
+    #[inline]
+    pub(in crate::queue_pair) fn completed(&self) -> u32 {
+        self.completed
+    }
+
+    #[inline]
     pub(super) fn count_message(&mut self) {
         self.completed = (self.completed + 1) & 0xff_ffff;
     }
@@ -304,17 +311,18 @@ impl QueuePair {
     /// The acknowledgement syndrome with credits. Shared receives are not reported, because other
     /// queue pairs may take them.
     fn credits(&self) -> Syndrome {
-        let own_queue = self.init.shared_receive.is_none() && self.init.xrc_domain.is_none();
-        let in_progress = matches!(self.responder.message, Some(Message::Send(_)));
-        let count = self.receive.len() as u32 + u32::from(in_progress);
         Syndrome::Acknowledge {
-            credits: (self.settings.advertise_credits && own_queue).then_some(count),
+            credits: self.own_credits(),
         }
     }
 
-    /// The acknowledgement of all messages that are complete.
-    pub(in crate::queue_pair) fn acknowledgement(&self) -> Aeth {
-        Aeth::new(self.credits(), self.responder.completed)
+    /// How many receives are posted, if that is reported.
+    #[inline]
+    pub(in crate::queue_pair) fn own_credits(&self) -> Option<u32> {
+        let own_queue = self.init.shared_receive.is_none() && self.init.xrc_domain.is_none();
+        let in_progress = matches!(self.responder.message, Some(Message::Send(_)));
+        let count = self.receive.len() as u32 + u32::from(in_progress);
+        (self.settings.advertise_credits && own_queue).then_some(count)
     }
 
     /// The length of the headers of an acknowledgement.
