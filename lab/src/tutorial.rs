@@ -1,5 +1,5 @@
-//! The commands of the README, the tutorial and other pages, run as a reader runs them; and their
-//! translations, which must have the same commands.
+//! The commands of the README, the tutorial and other pages, run as a reader runs them. The step `style` finds translations with
+//! other commands.
 
 mod block;
 mod reader;
@@ -30,21 +30,14 @@ const TUTORIAL: &str = "docs/tutorial";
 /// Other pages whose commands are run.
 const OTHER_PAGES: [&str; 2] = ["docs/reference.md", "docs/soft-roce.md"];
 
-/// What translated pages are named after: a page `docs/NAME` has its translation in another directory.
-const DOCUMENTS: &str = "docs/";
-
-/// Each language that there is a translation to: its front page and its documents.
-const TRANSLATIONS: [(&str, &str); 1] = [("README.zh-CN.md", "docs/zh-CN/")];
-
 /// Why the commands can't be run here, if they can't.
 pub(crate) fn missing() -> Option<String> {
     debian::missing(&PACKAGES)
 }
 
-/// Runs every command; then compares the translations.
+/// Runs every command.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let pages = pages(root)?;
-    compare_translations(root, &pages)?;
     debian::install(&PACKAGES)?;
     programs::build(root)?;
     for page in &pages {
@@ -89,57 +82,6 @@ fn pages(root: &Path) -> Result<Vec<Page>, String> {
         .chain(OTHER_PAGES.map(str::to_owned))
         .map(|name| Page::read(root, name))
         .collect()
-}
-
-fn compare_translations(root: &Path, pages: &[Page]) -> Result<(), String> {
-    let pairs = TRANSLATIONS.iter().flat_map(|translation| {
-        pages
-            .iter()
-            .map(move |page| (page, translated(&page.name, *translation)))
-    });
-    let findings: Vec<_> = pairs
-        .filter_map(|(page, name)| compare(root, page, name).err())
-        .collect();
-    if findings.is_empty() {
-        Ok(())
-    } else {
-        Err(findings.join("\n"))
-    }
-}
-
-/// Where the translation of a page is.
-fn translated(page: &str, (front_page, documents): (&str, &str)) -> String {
-    match page.strip_prefix(DOCUMENTS) {
-        Some(file) => format!("{documents}{file}"),
-        None => front_page.to_owned(),
-    }
-}
-
-fn compare(root: &Path, page: &Page, translation: String) -> Result<(), String> {
-    if !root.join(&translation).exists() {
-        println!("left out: {} has no translation {translation}", page.name);
-        return Ok(());
-    }
-    let translation = Page::read(root, translation)?;
-    let (ours, theirs) = (&page.blocks, &translation.blocks);
-    let differ = |(ours, theirs): &(&Block, &Block)| !ours.has_the_same_commands(theirs);
-    if let Some((ours, theirs)) = ours.iter().zip(theirs).find(differ) {
-        return Err(format!(
-            "{}:{} and {}:{} have other commands: make them the same",
-            page.name, ours.line, translation.name, theirs.line
-        ));
-    }
-    if ours.len() == theirs.len() {
-        Ok(())
-    } else {
-        Err(format!(
-            "{} has {} command blocks and {} has {}: make them the same",
-            page.name,
-            ours.len(),
-            translation.name,
-            theirs.len()
-        ))
-    }
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -8,7 +8,9 @@ use std::process::Command;
 
 use crate::command::CommandLine;
 
-const BUILD: &str = "build --release -p roci -p capi -p preload";
+/// With all that `roci` can do: a build without features leaves out what a first try does not need.
+const BUILD: &str =
+    "build --release -p roci -p capi -p preload --features roci/manual,roci/monitor";
 
 /// Where `man` looks below a prefix.
 const MANUAL: &str = "share/man/man1";

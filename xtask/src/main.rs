@@ -17,6 +17,7 @@ mod registry;
 mod spec_rules;
 mod style;
 mod test_steps;
+mod translations;
 
 use std::env;
 use std::path::PathBuf;

@@ -1,10 +1,11 @@
-//! Rules that no lint checks: how long a file may be, how many modules may import each other, and that every variable is documented.
+//! Rules that no lint checks: how long a file may be, how many modules may import each other, that every variable
+//! is documented, and that translations follow their originals.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{import_knots, reference};
+use crate::{import_knots, reference, translations};
 
 /// Directories with source code.
 const SOURCE_DIRECTORYS: [&str; 5] = ["crates", "xtask", "lab", "fuzz", "examples"];
@@ -27,6 +28,7 @@ fn findings_below(root: &Path) -> io::Result<Vec<String>> {
     let sources = sources(root)?;
     let mut findings = reference::findings(root, &sources)?;
     findings.extend(import_knots::findings(root, &sources)?);
+    findings.extend(translations::findings(root)?);
     for path in sources {
         let text = fs::read_to_string(&path)?;
         let relative = path.strip_prefix(root).unwrap_or(&path);

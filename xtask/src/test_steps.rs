@@ -65,7 +65,7 @@ fn source_steps(pace: Pace) -> Vec<Step> {
     vec![
         Step::new(
             "style",
-            "source files are short, few modules import each other, and docs/reference.md and its translation list every variable",
+            "source files are short, few modules import each other, docs/reference.md lists every variable, and translations have the same code",
             Work::Check(style::check),
         ),
         Step::new(
@@ -148,7 +148,7 @@ fn program_steps(pace: Pace) -> Vec<Step> {
         ),
         Step::new(
             "tutorial",
-            "the commands of README, tutorial and other pages work, and translations contain the same commands",
+            "the commands of README, tutorial and other pages work",
             in_laboratory(pace),
         ),
         Step::new(

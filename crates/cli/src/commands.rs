@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 pub(crate) mod env;
 pub(crate) mod gids;
 pub(crate) mod link;
+#[cfg(feature = "manual")]
 pub(crate) mod manual;
 mod open_devices;
 pub(crate) mod ping;

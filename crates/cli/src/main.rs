@@ -17,6 +17,7 @@ mod torture;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+#[cfg(feature = "manual")]
 use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -132,9 +133,24 @@ fn completions(shell: Shell) -> anyhow::Result<()> {
     output::print(String::from_utf8_lossy(&script))
 }
 
+#[cfg(feature = "manual")]
 fn manual(directory: &Path) -> anyhow::Result<()> {
     commands::manual::write(Arguments::command(), directory)
         .with_context(|| format!("no manual can be written into {}", directory.display()))
+}
+
+#[cfg(not(feature = "manual"))]
+fn manual(_directory: &Path) -> anyhow::Result<()> {
+    left_out("manual pages", "manual")
+}
+
+/// Complains that this build can't do something that installed ones can.
+#[cfg(not(all(feature = "manual", feature = "monitor")))]
+fn left_out(what: &str, feature: &str) -> anyhow::Result<()> {
+    anyhow::bail!(
+        "this `roci` was built without {what}: `cargo xtask install --prefix ~/.local` installs one with everything, \
+         `cargo build --release --features roci/{feature}` adds it to this one"
+    )
 }
 
 #[cfg(test)]

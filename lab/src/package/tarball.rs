@@ -55,7 +55,8 @@ pub(crate) fn missing() -> Option<String> {
 /// Builds the static command, and tells its directory: beside `built`, the directory of the usual build.
 pub(crate) fn build_static(root: &Path, built: &Path, options: &str) -> Result<PathBuf, String> {
     let target = target();
-    cargo(root, &format!("build -p roci --target {target} {options}"))?;
+    let build = format!("build -p roci --all-features --target {target} {options}");
+    cargo(root, &build)?;
     let profile = built.file_name().ok_or("a build has a directory")?;
     Ok(built.with_file_name(target).join(profile))
 }

@@ -87,19 +87,6 @@ mod tests {
     }
 
     #[test]
-    fn the_chinese_page_has_the_same_code() {
-        let code = |name: &str| -> Vec<String> {
-            let page = page(name);
-            page.split("```")
-                .skip(1)
-                .step_by(2)
-                .map(str::to_owned)
-                .collect()
-        };
-        assert_eq!(code("docs/ci.md"), code("docs/zh-CN/ci.md"));
-    }
-
-    #[test]
     fn the_program_is_found_in_cargos_messages() {
         let messages = "{\"target\":{\"name\":\"other\"},\"executable\":\"/a\"}\n\
                         {\"target\":{\"name\":\"ci_recipe\"},\"executable\":\"/b/c-1\",\"fresh\":true}\n{}";

@@ -19,6 +19,7 @@ mod silent_peer;
 mod stand_in;
 mod stat;
 mod system_devices;
+#[cfg(feature = "monitor")]
 mod top;
 mod torture;
 mod two_machines;
