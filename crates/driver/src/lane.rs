@@ -567,6 +567,7 @@ fn prepare_descriptor(state: &mut LaneState, queue: &CompletionQueue) -> Found {
 }
 
 /// What a call of the engine leaves to do when the lock is free.
+#[derive(Clone, Copy)]
 pub(crate) struct AfterCall {
     /// When the lane's thread must be awake.
     pub(crate) next: Option<Instant>,
