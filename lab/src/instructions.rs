@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use xtask::command::CommandLine;
+use xtask::scratch::Scratch;
 
 /// What was last measured, and why it may change.
 const TABLE: &str = "crates/verbs/benches/instructions/table.txt";
@@ -72,11 +73,14 @@ fn count_instructions(
     length: &str,
     count: u64,
 ) -> Result<u64, String> {
+    // To open a device takes longer the more other processes have opened one.
+    let scratch = Scratch::new("instructions")?;
     let words = format!("bench -p rocinante --bench instructions -- {operation} {length} {count}");
     let command = CommandLine::cargo(&words);
     let output = Command::new("cargo")
         .args(command.words())
         .env(variable, valgrind)
+        .env("XDG_RUNTIME_DIR", &scratch.0)
         .current_dir(root)
         .output()
         .map_err(|error| format!("`{command}` can't be started: {error}"))?;

@@ -711,18 +711,6 @@ impl Device {
         self.reschedule(number);
     }
 
-    /// Sets whether packets to own queue pairs are handled at once, without ICRC, instead of being sent. Packets
-    /// that were sent before must have arrived, or they arrive out of order.
-    pub fn set_own_delivery(&mut self, on: bool) {
-        self.own_delivery = on;
-        let state = &self.state;
-        // These belong to packets.
-        let needs_packets = state.observations.are_recorded()
-            || state.incidents.are_recorded()
-            || state.planted.is_any();
-        self.executes_directly = on && !needs_packets;
-    }
-
     /// Sets whether packets are built without ICRC, because the driver adds it to those that leave the machine's
     /// memory. See [`Transmit::has_icrc`].
     pub fn leave_out_icrc(&mut self, left_out: bool) {
@@ -741,16 +729,6 @@ impl Device {
     pub fn may_transmit(&self, now: &Now) -> bool {
         let has_ready = !self.ready.is_empty() || self.state.paths.has_turns();
         has_ready || self.pacing.next().is_some_and(|at| at <= now.get())
-    }
-
-    /// Whether there is nothing to send now or later, and no event: what was posted is executed.
-    #[inline]
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.ready.is_empty()
-            && self.pacing.next().is_none()
-            && !self.has_events()
-            && self.state.questions.is_empty()
     }
 
     /// Fills `buffer` with the packets of one send, if there is anything to send.

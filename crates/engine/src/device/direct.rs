@@ -6,6 +6,28 @@ use super::Device;
 use crate::work_request::SendRequest;
 
 impl Device {
+    /// Sets whether packets to own queue pairs are handled at once, without ICRC, instead of being sent. Packets
+    /// that were sent before must have arrived, or they arrive out of order.
+    pub fn set_own_delivery(&mut self, on: bool) {
+        self.own_delivery = on;
+        let state = &self.state;
+        // These belong to packets.
+        let needs_packets = state.observations.are_recorded()
+            || state.incidents.are_recorded()
+            || state.planted.is_any();
+        self.executes_directly = on && !needs_packets;
+    }
+
+    /// Whether there is nothing to send now or later, and no event: what was posted is executed.
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.ready.is_empty()
+            && self.pacing.next().is_none()
+            && !self.has_events()
+            && self.state.questions.is_empty()
+    }
+
     /// Executes a request without packets, if it is for this device and both ends are idle. Returns how many bytes it has; `None`
     /// if it must be queued for packets.
     pub(super) fn execute_directly(&mut self, number: Qpn, request: &SendRequest) -> Option<usize> {

@@ -63,13 +63,14 @@ impl Loop {
         let context = open("127.61.0.6");
         let create = |context: &Context| {
             let domain = context.allocate_protection_domain().expect("room");
-            let queue = context.create_completion_queue(2 * OUTSTANDING as u32);
+            let queue = context.create_completion_queue(4 * OUTSTANDING as u32);
             (domain, queue.expect("room"))
         };
         let (domain, completions) = create(&context);
-        let (other_domain, others) = match is_one_device {
-            true => (domain.clone(), completions.clone()),
-            false => create(&open("127.61.0.7")),
+        let (other_domain, others) = if is_one_device {
+            (domain.clone(), completions.clone())
+        } else {
+            create(&open("127.61.0.7"))
         };
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let allocate = |domain: &ProtectionDomain| domain.allocate_memory(LARGE, access);
