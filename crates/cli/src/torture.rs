@@ -246,7 +246,7 @@ impl<'a> Campaign<'a> {
             "the {} fails without any fault ({}): {}; its output is in {}",
             failure.who,
             failure.what,
-            failure.message,
+            failure.message.trim_end_matches('.'),
             self.options.out.join("without-faults").display()
         )
     }

@@ -343,6 +343,18 @@ mod tests {
     }
 
     #[test]
+    fn a_section_names_the_program_and_its_process() {
+        let program = std::env::current_exe().unwrap();
+        let program = program.file_name().unwrap().to_str().unwrap();
+        let process = std::process::id();
+        let application = application();
+        assert!(
+            application.ends_with(&format!(" in {program} (process {process})")),
+            "{application}"
+        );
+    }
+
+    #[test]
     fn a_handle_of_an_ended_capture_does_not_keep_its_name() {
         let name = name("held");
         let first = Capture::create(&name).unwrap();

@@ -225,14 +225,18 @@ fn memory_is_bounded() {
         it.connects(2, peer);
         it.happens(peer, Event::LearnedAll);
     }
+    assert!(it.order.processes.len() <= MAX_PROCESSES);
+    assert!(it.order.queue_pairs.len() <= MAX_QUEUE_PAIRS);
+    let mut it = Conversation::new(2);
     for start in 0..70_000 {
         let message = it.posts(2, TARGET, 4);
         it.executes(2, message, RemoteAccessKind::Atomic, 8 * start);
+        assert!(it.order.words.len() <= MAX_WORDS);
+        if start == 10_000 {
+            assert_eq!(it.order.words.len(), 10_001);
+            assert_eq!(it.order.accesses.len(), MAX_ACCESSES);
+        }
     }
-    assert!(it.order.processes.len() <= MAX_PROCESSES);
-    assert!(it.order.queue_pairs.len() <= MAX_QUEUE_PAIRS);
-    assert!(it.order.words.len() <= MAX_WORDS);
-    assert!(it.order.accesses.len() <= MAX_ACCESSES);
 }
 
 /// A process of the same user can write what it likes.

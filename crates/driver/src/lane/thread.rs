@@ -438,11 +438,15 @@ mod tests {
         let queue = queue.expect("it exists");
         there.write_nothing();
         let timeout = now() + Duration::from_secs(20);
+        let mut has_polled = false;
         while lane.lock().arrivals() == before {
             assert!(now() < timeout, "no acknowledgement arrives");
             there.has_readable_socket(Duration::from_secs(20));
-            // The call has set a deadline.
-            there.takes_wake_up();
+            if !has_polled {
+                // The call has set a deadline. A later wake-up is that of a poll which took it before the packet.
+                there.takes_wake_up();
+            }
+            has_polled = true;
             assert!(there.driver.poll_without_yield(&queue).is_none());
         }
     }
@@ -462,7 +466,9 @@ mod tests {
         let progress = lane.step(|state| make_progress(lane, state, Duty::Everything, now()));
         assert!(lane.lock().may_sleep());
         poll_before_the_sleeper_runs(&there);
-        assert!(there.takes_wake_up() || a_packet_wakes(&there));
+        // A busy machine may be so late that the thread wakes up by itself.
+        let is_awake = progress.next.is_some_and(|next| next <= now());
+        assert!(is_awake || there.takes_wake_up() || a_packet_wakes(&there));
         drop(progress);
         let _progress = lane.step(|state| make_progress(lane, state, Duty::Everything, now()));
         assert!(a_packet_wakes(&there));

@@ -234,6 +234,8 @@ fn hexadecimal(data: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use wire::cm::PrivateData;
+
     use super::*;
 
     #[test]
@@ -253,5 +255,44 @@ mod tests {
             "8 bytes, then zeros |..hello.|: 010268656c6c6f00"
         );
         assert_eq!(described(&[0; 8]), "none");
+    }
+
+    fn text(message: &Message) -> String {
+        let fields = layer(message).fields.into_iter();
+        let lines = fields.map(|it| format!("{}: {}\n", it.name, it.value));
+        lines.collect()
+    }
+
+    #[test]
+    fn a_delay_names_both_ends_and_what_it_delays() {
+        let receipt = ReceiptAcknowledge {
+            local_id: CommunicationId::new(7),
+            remote_id: CommunicationId::new(8),
+            ..ReceiptAcknowledge::default()
+        };
+        let expected = format!(
+            "Local communication id: {}\nRemote communication id: {}\nReceived message: {}\nResponse within: {}\n\
+             Private data: none\n",
+            receipt.local_id, receipt.remote_id, receipt.message, receipt.service_timeout
+        );
+        assert_eq!(text(&Message::ReceiptAcknowledge(receipt)), expected);
+    }
+
+    #[test]
+    fn a_service_request_names_the_addresses_before_its_data() {
+        let addresses = AddressHeader {
+            source_port: 7000,
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+        };
+        let mut data = addresses.emit().to_vec();
+        data.extend(b"hello");
+        let request = ServiceRequest {
+            private_data: PrivateData::new(&data).expect("room"),
+            ..ServiceRequest::default()
+        };
+        let text = text(&Message::ServiceRequest(request));
+        let expected = "From: 10.0.0.1 port 7000\nTo: 10.0.0.2\nPrivate data: \"hello\"\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

@@ -54,9 +54,9 @@ fn rejection(analysis: &Analysis) -> (&'static str, String) {
 #[test]
 fn a_fatal_nak_moves_both_queue_pairs_to_the_error_state() {
     let analysis = analysis("gold-badrkey");
-    let states = analysis.queue_pairs.iter().map(|it| it.states.last());
-    let failed = states.flatten().filter(|last| last.state == State::Error);
-    let packets: Vec<_> = failed.map(|last| last.packet).collect();
+    let states = analysis.queue_pairs.iter().flat_map(|it| &it.states);
+    let failed = states.filter(|change| change.state == State::Error);
+    let packets: Vec<_> = failed.map(|change| change.packet).collect();
     assert_eq!(packets.len(), 2);
     assert_eq!(packets[0], packets[1], "with the same packet");
 }

@@ -132,9 +132,11 @@ fn a_woken_member_reads_its_mailbox_at_once() {
     let [mut one, mut other] = [(); 2].map(|()| join(&site));
     let target = Target::new(&one, &other);
     open_rings(&target, &mut one, &mut other);
-    assert!(!other.prepare_sleep());
+    assert!(!other.may_sleep(), "no writer would wake it");
+    assert!(!other.prepare_sleep() && other.may_sleep());
     one.forward_to(other.block(), &target.route, &target.packet(1));
     target.send(&mut one, 2);
+    assert!(!other.may_sleep(), "a packet waits");
     assert_eq!(one.counters().by_shortcut, 1);
     let mut packets = Vec::new();
     let take = |it: ReceivedPacket<'_>| packets.push(it.packet.to_vec());

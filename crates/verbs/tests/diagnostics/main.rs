@@ -176,7 +176,7 @@ prints! {
         ["can't go from RESET to RTS", "Go RESET, INIT, RTR, RTS"];
     an_empty_row_of_the_gid_table: "empty gid"
         ["from INIT to RTR: GID index 5 is empty", "GID index 0 (127.57.21.1 on lo) can reach the peer",
-         "roci explain errno 61"];
+         "--devices NAME=ADDRESS+ADDRESS", "roci explain errno 61"];
     a_row_of_the_other_family: "other family"
         ["GID index 0 (127.57.22.1) can't reach the peer at 2001:db8::7", "has no address that can"];
     no_gid_of_the_peer: "no peer gid"
