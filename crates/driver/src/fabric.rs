@@ -7,7 +7,9 @@
 //! | a lane without its lock | [`Alarm`]: to be served later | a thread | `simulation::world` |
 //! | the connection manager | [`Services`]: to reserve ports | registries | `simulation::port` |
 //!
-//! What a method does by default, it does on this machine, or nothing. Above this seam nobody asks which of the two it is.
+//! What a method does by default, it does on this machine, or nothing. Above this seam only those ask which of the two it is
+//! ([`Fabric::is_real`], [`Machine::run`](machine::Machine::run)) who would ask the kernel about peers and interfaces, move queues to other lanes, read
+//! the environment, or look for packets while time passes.
 
 mod machine;
 mod port;

@@ -28,6 +28,7 @@ pub mod restrictions;
 pub mod signal;
 pub mod socket;
 mod sync;
+mod times;
 pub mod watcher;
 
 #[allow(unsafe_code, reason = "system calls")]

@@ -1,7 +1,7 @@
 //! Simulated hosts: a driver without a thread, sockets and clock of its own.
 //!
 //! A [`World`] has hosts, a network between them and a clock. While a thread has [entered](World::enter) one of its hosts, the
-//! devices that it opens are those of the host. They are ordinary drivers above another [`Fabric`](super::Fabric) and [`Machine`](super::Machine):
+//! devices that it opens are those of the host. They are ordinary drivers above another fabric, on another machine:
 //!
 //! - the clock is that of the world, and stands still while a program runs;
 //! - the packets of a device go to the network of the world instead of sockets;

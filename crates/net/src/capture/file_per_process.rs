@@ -10,17 +10,17 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::CaptureError;
 use crate::sys;
+use crate::times::{PATIENCE, TICK};
 
 /// The maximum number of captures that one process can have under one name.
 pub(super) const ATTEMPTS: u32 = 100;
 
-/// How long to wait for the reader of a pipe, which is often started at the same time.
-const READER_TIMEOUT: Duration = Duration::from_secs(10);
-const READER_CHECK_INTERVAL: Duration = Duration::from_millis(2);
+/// How many seconds to wait for the reader of a pipe, which is often started at the same time.
+const READER_TIMEOUT: u32 = 10;
 
 /// How many bytes of a file are searched for the mark of a run.
 const LONGEST_HEADER: usize = 1024;
@@ -89,8 +89,11 @@ fn open_for_reader(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
                 sys::process::make_blocking(file.as_fd())?;
                 return Ok(file);
             }
-            Err(error) if is_without_reader(&error, path) && begin.elapsed() < READER_TIMEOUT => {
-                sleep(READER_CHECK_INTERVAL);
+            Err(error)
+                if is_without_reader(&error, path)
+                    && begin.elapsed() < READER_TIMEOUT * PATIENCE =>
+            {
+                sleep(2 * TICK);
             }
             Err(error) => return Err(error),
         }

@@ -6,16 +6,13 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
-use std::time::Duration;
 
 use crate::signal::unblock_faults;
 use crate::sys::signal::{Mask, restore};
+use crate::times::PATIENCE;
 
 /// How many bytes wait for the reader at most. Captures of a few thousand large messages fit into it.
 const MAX_QUEUE: usize = 16 << 20;
-
-/// How long the end of a capture waits for a reader that reads nothing.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The queue of a pipe. Dropping it ends the thread when everything is written.
 pub(super) struct PipeWriter(Arc<Shared>);
@@ -68,7 +65,8 @@ impl PipeWriter {
         let mut queue = self.0.lock();
         while queue.length > 0 && !queue.ended {
             let before = queue.length;
-            let waited = self.0.changed.wait_timeout(queue, DRAIN_TIMEOUT);
+            // The reader may read nothing.
+            let waited = self.0.changed.wait_timeout(queue, PATIENCE);
             let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             queue = next;
             if timeout.timed_out() && queue.length == before {

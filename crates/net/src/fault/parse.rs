@@ -10,6 +10,7 @@ use super::opcodes::OpcodePattern;
 use super::packet_name::CmMessage;
 use super::spec::{Action, FaultSpec, REORDER_HOLD, Rate, Rule, UNITS, When};
 use crate::Direction;
+use crate::times::DAY;
 
 const CHANCES: &str = "loss, dup, corrupt, reorder, delay and seed";
 const ACTIONS: &str = "drop, dup, corrupt, reorder, delay, rnr, late, down, stop and kill";
@@ -409,9 +410,6 @@ fn rate(text: &str) -> Option<Rate> {
     Rate::per_million((whole * 10_000 + decimals) as u32)
 }
 
-/// The maximum duration: a day is longer than any useful delay, and far from any overflow.
-const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
-
 fn duration(text: &str) -> Option<Duration> {
     let text = text.replace('µ', "u");
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
@@ -420,5 +418,6 @@ fn duration(text: &str) -> Option<Duration> {
         .into_iter()
         .find(|(_, known)| *known == name.trim_start())?;
     let nanoseconds = digits_only(number, 10)?.checked_mul(unit)?;
-    Some(Duration::from_nanos(nanoseconds)).filter(|&by| by <= MAX_DURATION)
+    // It is longer than any useful delay, and far from any overflow.
+    Some(Duration::from_nanos(nanoseconds)).filter(|&by| by <= DAY)
 }

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use super::process_identity::Identity;
 use super::registry::{Registry, RegistryError, Stamp};
 use super::registry_table::Table;
+use crate::times::SCHEDULED;
 
 /// How long the result of a check whether a process runs is reused.
-const LIVENESS_CACHE_LIFETIME: Duration = Duration::from_millis(20);
+const LIVENESS_CACHE_LIFETIME: Duration = SCHEDULED;
 
 /// The maximum number of processes whose state is cached. There are fewer members.
 const MAX_PROCESSES: usize = 4096;

@@ -25,13 +25,13 @@ use super::runtime_directory::RuntimeDirectory;
 use super::steering;
 use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
+use crate::times::{LIVENESS_CHECK_INTERVAL, SCHEDULED, TICK};
 
 /// How long a process that is no member may hold the port before joining fails: longer than a member takes
 /// to notice that it is not in the registry.
-const PORT_RELEASE_TIMEOUT: Duration = Duration::from_millis(600);
-
-/// How often joining checks whether that process still holds the port.
-const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+const PORT_RELEASE_TIMEOUT: Duration = LIVENESS_CHECK_INTERVAL
+    .saturating_mul(2)
+    .saturating_add(SCHEDULED.saturating_mul(5));
 
 /// Which numbers a new member requests.
 #[derive(Debug, Clone, Copy)]
@@ -153,7 +153,7 @@ fn meet_and_bind(
                 if table.members.is_empty() && begin.elapsed() < PORT_RELEASE_TIMEOUT =>
             {
                 drop(locked);
-                sleep(PORT_CHECK_INTERVAL);
+                sleep(5 * TICK);
             }
             bound => return Ok((locked, table, someone_died, bound?)),
         }
@@ -186,7 +186,7 @@ fn meet(
             return Err(SocketError::PortTaken { address, port }.into());
         }
         drop(locked);
-        sleep(PORT_CHECK_INTERVAL);
+        sleep(5 * TICK);
     }
 }
 

@@ -13,30 +13,20 @@ use super::number_block::NumberBlock;
 use super::probe::{self, Probe};
 use super::registry::Locked;
 use super::registry_table::{Entry, GapClosed, Seen, Table};
-use super::repair_state::PROBE_TIMEOUT;
 use super::steering::program;
 use crate::poll::{self, Interest};
 use crate::restrictions::{self, Restriction};
 use crate::socket::Inbox;
 use crate::sys;
-
-/// Milliseconds between two checks whether the processes of other members still run. A packet for a dead member
-/// is lost until the check, and a requester retransmits for longer than this.
-const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+use crate::times::{LIVENESS_CHECK_INTERVAL, SCHEDULED, TICK};
 
 /// The minimum time between two registry checks that strays cause, and the same after a check that started a
 /// round of probes. A burst of strays causes one check; a round needs time to end before strays count again.
-const STRAY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-const STRAY_CHECK_INTERVAL_AFTER_PROBES: Duration = Duration::from_millis(200);
+const STRAY_CHECK_INTERVAL: Duration = TICK.saturating_mul(50);
+const STRAY_CHECK_INTERVAL_AFTER_PROBES: Duration = SCHEDULED.saturating_mul(10);
 
-/// How soon queued messages are sent again after another member's mailbox was full: a member that receives empties
-/// its mailbox in less.
-const OUTBOX_RETRY_INTERVAL: Duration = Duration::from_millis(1);
-
-/// How long a member collects the indices of others before it installs the new program, and how soon
-/// a member tries again that could not record its own index.
-const PUBLISH_DELAY: Duration = Duration::from_millis(10);
-const RECORD_RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a member collects the indices of others before it installs the new program.
+const PUBLISH_DELAY: Duration = TICK.saturating_mul(10);
 
 /// In a group of at most this many members, each member installs the program when it has recorded its index. In a larger one that
 /// would take too long.
@@ -74,7 +64,7 @@ impl Member {
             return due;
         }
         self.empty_outbox();
-        due.min(now + OUTBOX_RETRY_INTERVAL)
+        due.min(now + TICK)
     }
 
     pub(super) fn inspect(&mut self, now: Instant) -> Result<(), JoinError> {
@@ -268,7 +258,7 @@ impl Member {
     /// Waits for the probe of a round that this member has started when it joined. Messages to a member whose index is not known
     /// reach another one, which forwards them, unless its process is stopped.
     pub(super) fn await_index(&mut self) {
-        let deadline = Instant::now() + PROBE_TIMEOUT;
+        let deadline = Instant::now() + SCHEDULED;
         while self.repair.socket_index.is_none() {
             let mut first = [0; probe::LENGTH + 1];
             match self.receiver.peek(&mut first) {
@@ -310,7 +300,7 @@ impl Member {
         }
         let now = Instant::now();
         if self.record(now).is_err() {
-            self.repair.due = Some(now + RECORD_RETRY_INTERVAL);
+            self.repair.due = Some(now + 5 * TICK);
         }
     }
 
@@ -429,7 +419,7 @@ impl Member {
         let locked = self.registry.lock_briefly()?;
         let table = locked.read()?;
         // While other members still record their indices, the probe for this one may still arrive.
-        let goes_on = locked.last_seen()?.is_some() && self.registry.is_younger_than(PROBE_TIMEOUT);
+        let goes_on = locked.last_seen()?.is_some() && self.registry.is_younger_than(SCHEDULED);
         if table.round != self.repair.round || goes_on {
             return Ok(());
         }

@@ -4,14 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::number_block::NumberBlock;
 use super::registry::Stamp;
-
-/// How long a member waits for its probe at first. Doubled each time that no probe arrives, up to
-/// `MAX_PROBE_TIMEOUT`.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(20);
-const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Additional probe timeout per member, because the probes arrive one after the other.
-const PROBE_TIMEOUT_PER_MEMBER: Duration = Duration::from_micros(200);
+use crate::times::{PATIENCE, SCHEDULED};
 
 /// What a member knows about its own index, and when its next checks are due.
 #[derive(Debug)]
@@ -53,7 +46,7 @@ impl RepairState {
             entered: None,
             publish_at: None,
             installed: None,
-            probe_timeout: PROBE_TIMEOUT,
+            probe_timeout: SCHEDULED,
             probe_deadline: None,
             suspect: None,
             next_stray_check: None,
@@ -84,7 +77,7 @@ impl RepairState {
         }
         self.socket_index = Some(socket_index);
         self.unrecorded = true;
-        self.probe_timeout = PROBE_TIMEOUT;
+        self.probe_timeout = SCHEDULED;
         self.probe_deadline = None;
         true
     }
@@ -94,14 +87,15 @@ impl RepairState {
         if self.socket_index.is_some() {
             return false;
         }
-        let all = PROBE_TIMEOUT_PER_MEMBER * members as u32;
+        // The probes arrive one after the other.
+        let all = SCHEDULED / 100 * members as u32;
         let probe_deadline = *self
             .probe_deadline
             .get_or_insert(now + self.probe_timeout + all);
         if now < probe_deadline {
             return false;
         }
-        self.probe_timeout = (self.probe_timeout * 2).min(MAX_PROBE_TIMEOUT);
+        self.probe_timeout = (self.probe_timeout * 2).min(PATIENCE);
         self.probe_deadline = Some(now + self.probe_timeout + all);
         true
     }
@@ -134,19 +128,19 @@ mod tests {
         let begin = Instant::now();
         let mut now = begin;
         assert!(!repair.probe_timed_out(now, 0));
-        for wait in [PROBE_TIMEOUT, PROBE_TIMEOUT * 2, PROBE_TIMEOUT * 4] {
+        for wait in [SCHEDULED, SCHEDULED * 2, SCHEDULED * 4] {
             assert!(!repair.probe_timed_out(now + wait - Duration::from_nanos(1), 0));
             now += wait;
             assert!(repair.probe_timed_out(now, 0), "{wait:?}");
         }
         for _ in 0..20 {
-            now += MAX_PROBE_TIMEOUT;
+            now += PATIENCE;
             assert!(repair.probe_timed_out(now, 0));
         }
         repair.note(0);
         // A first call would start the clock.
         for later in 1..4 {
-            assert!(!repair.probe_timed_out(now + later * MAX_PROBE_TIMEOUT, 0));
+            assert!(!repair.probe_timed_out(now + later * PATIENCE, 0));
         }
     }
 }

@@ -28,7 +28,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wire::Qpn;
 
@@ -41,6 +41,7 @@ use super::process_identity::Identity;
 use super::registry::{Registry, Stamp};
 use super::registry_table::{Entry, Table};
 use crate::sys::shared_memory::RING_LINK;
+use crate::times::TICK;
 use outlet::Outlet;
 use ring::{Reader, State};
 
@@ -59,9 +60,6 @@ const MAX_SOURCES: usize = 256;
 
 /// How many routes are kept. Packets to further owners go over the socket.
 const MAX_ROUTES: usize = 4096;
-
-/// How often the registries are checked for new owners of numbers.
-const REGISTRY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A queue pair number at an address.
 type Destination = (IpAddr, Qpn);
@@ -237,9 +235,7 @@ impl Shortcuts {
     /// Numbers get a new owner only with a new table. A ring to the previous owner must then not be used.
     fn drop_outdated_routes_if_due(&mut self) {
         let checked_lately = match (self.now, self.checked) {
-            (Some(now), Some(checked)) => {
-                now.saturating_duration_since(checked) < REGISTRY_CHECK_INTERVAL
-            }
+            (Some(now), Some(checked)) => now.saturating_duration_since(checked) < TICK,
             (None, _) => true,
             (_, None) => false,
         };
@@ -692,16 +688,13 @@ mod tests {
         assert_eq!(block_for(&mut shortcuts, now), whole.block);
         members.add(part);
         registry.lock().unwrap().write(&members).unwrap();
-        assert_eq!(
-            block_for(&mut shortcuts, now + 2 * REGISTRY_CHECK_INTERVAL),
-            part.block
-        );
+        assert_eq!(block_for(&mut shortcuts, now + 2 * TICK), part.block);
         // Its route is forgotten, and that to the whole is not.
         let route = shortcuts.route((ADDRESS, number)).unwrap();
         (route.ring, route.age) = (None, FORGET_AFTER);
         shortcuts.maintain();
         assert_eq!(shortcuts.routes.len(), 1);
-        let later = now + 4 * REGISTRY_CHECK_INTERVAL;
+        let later = now + 4 * TICK;
         assert_eq!(block_for(&mut shortcuts, later), part.block);
         drop(mailbox);
         fs::remove_dir_all(path).unwrap();

@@ -16,13 +16,10 @@ use super::long_socket_path::with_short_path;
 use super::registry::{Registry, visible_ending};
 use super::statistics;
 use crate::private_file;
+use crate::times::{FOREIGN_LIFETIME, PATIENCE};
 
 /// The minimum time between two removals in a directory.
-const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How long an unchanged registry of another process namespace is kept. Its processes can't be checked, so it is
-/// kept far longer than a process needs to start.
-const FOREIGN_REGISTRY_LIFETIME: Duration = Duration::from_secs(60 * 60);
+const CLEANUP_INTERVAL: Duration = PATIENCE.saturating_mul(60);
 
 /// The file whose modification time says when stale files were last removed.
 const STAMP: &str = ".swept";
@@ -110,7 +107,7 @@ fn is_silent(registry: &Path, mailboxes: &[PathBuf]) -> bool {
         let asked = socket.and_then(|socket| with_short_path(path, |path| socket.connect(path)));
         asked.is_ok()
     };
-    is_older_than(registry, FOREIGN_REGISTRY_LIFETIME) && !mailboxes.iter().any(listens)
+    is_older_than(registry, FOREIGN_LIFETIME) && !mailboxes.iter().any(listens)
 }
 
 /// Whether a file is unchanged for this long. A missing file counts as old.
@@ -178,7 +175,7 @@ mod tests {
             "once a minute"
         );
 
-        let long_ago = SystemTime::now() - 2 * FOREIGN_REGISTRY_LIFETIME;
+        let long_ago = SystemTime::now() - 2 * FOREIGN_LIFETIME;
         let table = File::open(elsewhere.with_extension("")).unwrap();
         table.set_modified(long_ago).unwrap();
         remove_now(directory.path());
@@ -241,7 +238,7 @@ mod tests {
         let mailbox = directory.path().join("127.58.7.5@1.1.640000-6");
         let listening = UnixDatagram::bind(&mailbox).unwrap();
         let file = File::create(&table).unwrap();
-        file.set_modified(SystemTime::now() - 2 * FOREIGN_REGISTRY_LIFETIME)
+        file.set_modified(SystemTime::now() - 2 * FOREIGN_LIFETIME)
             .unwrap();
         remove_now(directory.path());
         assert!(table.exists() && mailbox.exists());

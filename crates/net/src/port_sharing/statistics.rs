@@ -22,6 +22,7 @@ use super::runtime_directory::{DirectoryError, RuntimeDirectory};
 use crate::private_file;
 use crate::sys::file_size;
 use crate::sys::shared_memory::SharedMemory;
+use crate::times::{DAY, FOREIGN_LIFETIME, LOCK_RETRY_INTERVAL};
 
 /// How many bytes a word has.
 const WORD: usize = size_of::<u64>();
@@ -31,15 +32,6 @@ const READ_ATTEMPTS: usize = 64;
 
 /// How often a device that is being closed tries to lock the file of closed devices: about two milliseconds.
 const LOCK_ATTEMPTS: usize = 20;
-const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(100);
-
-/// How long the counters of closed devices are kept without a change: in this network namespace, and in others, which may
-/// not exist any more.
-const CLOSED_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-const FOREIGN_CLOSED_LIFETIME: Duration = Duration::from_secs(60 * 60);
-
-/// How long a page of another process namespace is kept. Its process can't be checked.
-const FOREIGN_PAGE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whose page it is.
 #[derive(Debug, Clone, Copy)]
@@ -336,7 +328,7 @@ pub(super) fn retire_dead(directory: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if let Some(page) = PageName::parse(&path) {
             let content = read(&path).map(|words| process_of(&words));
-            let is_old = || is_older_than(&path, FOREIGN_PAGE_LIFETIME);
+            let is_old = || is_older_than(&path, DAY);
             match content {
                 Ok(owner) if page.processes == processes && owner.is_alive() => {}
                 Ok(_) if page.processes == processes || is_old() => _ = retire(&path),
@@ -345,9 +337,9 @@ pub(super) fn retire_dead(directory: &Path) {
             }
         } else if name.starts_with(layout::CLOSED_PREFIX) {
             let lifetime = if name.starts_with(&ours) {
-                CLOSED_LIFETIME
+                DAY
             } else {
-                FOREIGN_CLOSED_LIFETIME
+                FOREIGN_LIFETIME
             };
             if is_older_than(&path, lifetime) {
                 let _ = fs::remove_file(&path);
@@ -557,11 +549,11 @@ mod tests {
             let file = File::open(path).unwrap();
             file.set_modified(SystemTime::now() - age).unwrap();
         };
-        age(&here, 2 * FOREIGN_CLOSED_LIFETIME);
-        age(&elsewhere, 2 * FOREIGN_CLOSED_LIFETIME);
+        age(&here, 2 * FOREIGN_LIFETIME);
+        age(&elsewhere, 2 * FOREIGN_LIFETIME);
         retire_dead(directory.path());
         assert!(here.exists() && !elsewhere.exists());
-        age(&here, 2 * CLOSED_LIFETIME);
+        age(&here, 2 * DAY);
         retire_dead(directory.path());
         assert!(!here.exists());
         fs::remove_dir_all(directory.path()).unwrap();
@@ -637,7 +629,7 @@ mod tests {
         file.set_len(100).unwrap();
         retire_dead(directory.path());
         assert!(page.path.exists(), "its process may be creating it");
-        let age = 2 * FOREIGN_PAGE_LIFETIME;
+        let age = 2 * DAY;
         file.set_modified(SystemTime::now() - age).unwrap();
         retire_dead(directory.path());
         assert!(!page.path.exists());

@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::{fork, futex};
+use crate::times::PATIENCE;
 
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-
-/// How long a signal waits for the report. The thread that got it may hold a lock that the report needs.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Changes when the reporting thread has something to do.
 static WORK: AtomicU32 = AtomicU32::new(0);
@@ -89,7 +87,8 @@ extern "C" fn handle(signal: libc::c_int) {
     if GENERATION.load(Ordering::Acquire) == fork::forks() {
         RECEIVED.store(signal, Ordering::Release);
         add_work();
-        futex::wait(&REPORTED, 0, Some(REPORT_TIMEOUT));
+        // The thread that got the signal may hold a lock that the report needs.
+        futex::wait(&REPORTED, 0, Some(PATIENCE));
     }
     replace(signal, handle as *const () as usize, libc::SIG_DFL);
     // SAFETY: takes no pointers. The signal is blocked until this handler returns, and then ends the process.

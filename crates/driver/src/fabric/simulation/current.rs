@@ -99,7 +99,8 @@ impl Place {
 
 impl Machine for Place {
     fn run(&self) -> Option<u64> {
-        Some(self.host.map_or(0, |host| self.world.run_of(host)))
+        let run = |host: HostId| self.world.lock().hosts[host.0].run;
+        Some(self.host.map_or(0, run))
     }
 
     fn now(&self) -> Instant {
@@ -159,13 +160,14 @@ impl Machine for Place {
 
     /// The environment and this machine must not change what happens.
     fn adapt<'o>(&self, asked: &'o OpenOptions) -> Cow<'o, OpenOptions> {
+        let world = self.world.lock();
         Cow::Owned(OpenOptions {
             shortcut: Shortcut::Never,
             watcher: false,
             fault_log: None,
             capture: None,
-            faults: asked.faults.clone().or_else(|| self.world.faults()),
-            check: asked.check.clone().or_else(|| self.world.check()),
+            faults: asked.faults.clone().or_else(|| world.faults.clone()),
+            check: asked.check.clone().or_else(|| world.check.clone()),
             ..asked.clone()
         })
     }
@@ -175,7 +177,7 @@ impl Machine for Place {
     }
 
     fn capture(&self) -> Option<Arc<Capture>> {
-        self.world.capture_of(self.host?)
+        self.world.lock().hosts[self.host?.0].capture.clone()
     }
 
     /// Their decisions depend on the seed of the world.
@@ -186,7 +188,8 @@ impl Machine for Place {
 
     /// A world is one process.
     fn checker(&self, create: &dyn Fn() -> Arc<ProcessCheck>) -> Option<Arc<ProcessCheck>> {
-        Some(self.world.checker(create))
+        let mut state = self.world.lock();
+        Some(Arc::clone(state.checker.get_or_insert_with(create)))
     }
 
     /// Simulated devices do not belong to this machine.
@@ -229,7 +232,8 @@ impl Machine for Place {
     }
 
     fn note_finding(&self, text: &dyn Fn() -> String) {
-        self.world.add_finding(text());
+        let text = text();
+        self.world.lock().findings.push(text);
     }
 }
 

@@ -50,11 +50,11 @@ pub(super) struct State {
     next_token: u64,
     next_address: u64,
     next_context: u64,
-    faults: Option<String>,
-    check: Option<CheckOptions>,
-    checker: Option<Arc<ProcessCheck>>,
+    pub(super) faults: Option<String>,
+    pub(super) check: Option<CheckOptions>,
+    pub(super) checker: Option<Arc<ProcessCheck>>,
     crashes: Vec<HostId>,
-    findings: Vec<String>,
+    pub(super) findings: Vec<String>,
 }
 
 /// A host, with everything that survives a crash.
@@ -62,8 +62,8 @@ pub(super) struct Host {
     name: String,
     pub(super) address: IpAddr,
     /// The number of its present run.
-    run: u64,
-    capture: Option<Arc<Capture>>,
+    pub(super) run: u64,
+    pub(super) capture: Option<Arc<Capture>>,
     /// The services that its devices listen for, with the device and the number of ids.
     pub(super) services: BTreeMap<u64, (u64, usize)>,
 }
@@ -235,10 +235,6 @@ impl World {
         std::mem::take(&mut self.lock().findings)
     }
 
-    pub(crate) fn add_finding(&self, text: String) {
-        self.lock().findings.push(text);
-    }
-
     /// Sets whether two hosts can't reach each other.
     pub fn set_cut(&self, one: HostId, other: HostId, cut: bool) {
         self.lock().network.set_cut((one.0, other.0), cut);
@@ -266,10 +262,6 @@ impl World {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn run_of(&self, host: HostId) -> u64 {
-        self.lock().hosts[host.0].run
-    }
-
     pub(super) fn device_of(&self, host: HostId) -> Device {
         let address = self.address(host);
         let interface = InterfaceId {
@@ -291,22 +283,6 @@ impl World {
             guid: host.0 as u64 + 1,
             state: LinkState::Active,
         }
-    }
-
-    pub(super) fn faults(&self) -> Option<String> {
-        self.lock().faults.clone()
-    }
-
-    pub(super) fn check(&self) -> Option<CheckOptions> {
-        self.lock().check.clone()
-    }
-
-    pub(super) fn capture_of(&self, host: HostId) -> Option<Arc<Capture>> {
-        self.lock().hosts[host.0].capture.clone()
-    }
-
-    pub(super) fn checker(&self, create: impl FnOnce() -> Arc<ProcessCheck>) -> Arc<ProcessCheck> {
-        Arc::clone(self.lock().checker.get_or_insert_with(create))
     }
 
     /// Crashes a host whose task runs now. The task ends when it returns.

@@ -12,9 +12,10 @@ use super::super::registry::Registry;
 use super::super::registry_table::{Entry, Table};
 use super::ring::{State, Writer};
 use crate::restrictions::{self, Restriction};
+use crate::times::SCHEDULED;
 
 /// How long a ring may be full before packets to its reader are dropped: a reader that is scheduled reads sooner.
-const FULL_RING_TIMEOUT: Duration = Duration::from_millis(20);
+const FULL_RING_TIMEOUT: Duration = SCHEDULED;
 
 /// After how many maintenance rounds an unused ring is removed: some seconds.
 pub(super) const REMOVE_UNUSED_AFTER: u32 = 16;
