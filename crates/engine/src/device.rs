@@ -852,15 +852,15 @@ impl Device {
 
     /// Queues a changed queue pair for transmission if it has packets, and updates its timer.
     fn reschedule(&mut self, number: Qpn) {
-        if let Some(queue_pair) = self.queue_pairs.get_mut(number)
-            && !queue_pair.queued
-            && queue_pair.wants_transmit()
-        {
-            queue_pair.queued = true;
-            self.ready.push_back(number);
+        if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
+            if !queue_pair.queued && queue_pair.wants_transmit() {
+                queue_pair.queued = true;
+                self.ready.push_back(number);
+            }
+            // If it waits for its path, it may need less of it than before, for example after it went back.
+            queue_pair.ask_for_turn(&mut self.state.paths);
         }
         self.settle(number);
-        self.ask_for_turn(number);
         self.fail_users_of_overrun_queues();
     }
 

@@ -22,13 +22,6 @@ impl Device {
         Some((number, true))
     }
 
-    /// A queue pair that waits for its path may need less of it than before, for example after it went back.
-    pub(super) fn ask_for_turn(&mut self, number: Qpn) {
-        if let Some(queue_pair) = self.queue_pairs.get(number) {
-            queue_pair.ask_for_turn(&mut self.state.paths);
-        }
-    }
-
     /// A queue pair has changed: starts its timer, and tells its path.
     pub(super) fn settle(&mut self, number: Qpn) {
         let Some(queue_pair) = self.queue_pairs.get_mut(number) else {

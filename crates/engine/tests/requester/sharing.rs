@@ -1,6 +1,8 @@
 //! Queue pairs to one peer address share a window and a pace, and take turns.
 
-use engine::{Address, Config, Congestion, SendRequest, State, Status, Work};
+use engine::{
+    Address, Config, Congestion, Device, QpnRange, SendRequest, State, Status, Work, transmit,
+};
 use wire::Qpn;
 
 use crate::conversation::*;
@@ -78,6 +80,30 @@ fn queue_pair_that_ends_leaves_the_window_to_others() {
         peer.received(at(2));
         assert_eq!(sent(&peer, &[lasts]), [FIRST_WINDOW as u64]);
     }
+}
+
+#[test]
+fn queue_pair_that_waits_can_move_to_another_device() {
+    let (mut peer, numbers) = with_queue_pairs(2);
+    for number in &numbers {
+        (0..40).for_each(|id| post(&mut peer, *number, id));
+    }
+    assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+    let objects = std::sync::Arc::clone(peer.device.objects());
+    let mut other = Device::sharing(peer.setup().config.clone(), objects);
+    let moving = peer.device.give(QpnRange {
+        first: numbers[1].value(),
+        count: 1,
+    });
+    other.adopt(moving);
+    let mut sent = 0;
+    let mut buffer = Vec::new();
+    while let Some(batch) = other.poll_transmit(at(1), &mut buffer) {
+        sent += transmit::packets(&batch, &buffer).count();
+    }
+    assert_eq!(sent, FIRST_WINDOW);
+    peer.sends_to(numbers[0], at(2), ack(PSN + 31));
+    assert_eq!(peer.received(at(6)).len(), 8);
 }
 
 #[test]
