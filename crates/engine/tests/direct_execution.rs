@@ -58,7 +58,7 @@ enum Connection {
     NoResources,
     /// The left end sends no READ.
     NoDepth,
-    /// The send windows are so small that one packet lets them grow.
+    /// The send windows are so small that each packet of a message requests an acknowledgement.
     NarrowWindow,
 }
 
