@@ -153,12 +153,14 @@ pub struct Device {
     delivered: Vec<Qpn>,
     /// A part of a message that is copied within the device.
     piece: Vec<u8>,
+    /// How many bytes posts may still deliver to own queue pairs.
+    own_delivery_left: usize,
     /// Whether the device rejects every call.
     opened_before_fork: bool,
 }
 
-/// How many bytes one call of [`Device::poll_transmit`] or [`Device::post_sends`] delivers to own queue pairs. The caller holds a lock, and
-/// a request may have gigabytes.
+/// How many bytes are delivered to own queue pairs by one call of [`Device::poll_transmit`], and by the posts since
+/// [`Device::begin_posts`]. The caller holds a lock, and a request may have gigabytes.
 const MAX_OWN_DELIVERY: usize = 1 << 20;
 
 impl Device {
@@ -222,6 +224,7 @@ impl Device {
             executes_directly: false,
             delivered: Vec::new(),
             piece: Vec::new(),
+            own_delivery_left: MAX_OWN_DELIVERY,
             opened_before_fork: false,
         }
     }
@@ -338,7 +341,8 @@ impl Device {
     }
 
     /// Posts a request to the send queue of a queue pair. One between idle queue pairs of this device completes at once.
-    /// One that is passed by reference loses its data if it is queued.
+    /// One that is passed by reference loses its data, unless it
+    /// is executed at once.
     #[inline]
     pub fn post_send(
         &mut self,
@@ -347,7 +351,7 @@ impl Device {
     ) -> Result<(), PostError> {
         let request = request.borrow_mut();
         match self.execute_directly(number, request) {
-            Some(_) => Ok(()),
+            Some(()) => Ok(()),
             None => self.queue_send(number, request.take()),
         }
     }
@@ -375,13 +379,9 @@ impl Device {
             }
             return Err(error);
         }
-        let (mut delivered, mut are_queued) = (0, false);
+        let mut are_queued = false;
         for request in requests.drain(..) {
-            if !are_queued
-                && delivered < MAX_OWN_DELIVERY
-                && let Some(bytes) = self.execute_directly(number, &request)
-            {
-                delivered += bytes;
+            if !are_queued && self.execute_directly(number, &request).is_some() {
                 continue;
             }
             are_queued = true;
@@ -721,14 +721,19 @@ impl Device {
     /// delivered enough to own queue pairs for one call.
     #[must_use]
     pub fn has_more_to_deliver(&self) -> bool {
-        self.own_delivery && (!self.ready.is_empty() || self.state.paths.has_turns())
+        self.own_delivery && self.has_ready()
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may return packets now.
     #[must_use]
     pub fn may_transmit(&self, now: &Now) -> bool {
-        let has_ready = !self.ready.is_empty() || self.state.paths.has_turns();
-        has_ready || self.pacing.next().is_some_and(|at| at <= now.get())
+        self.has_ready() || self.pacing.next().is_some_and(|at| at <= now.get())
+    }
+
+    /// Whether a queue pair may have something to send, or its turn on its path.
+    #[inline]
+    fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || self.state.paths.has_turns()
     }
 
     /// Fills `buffer` with the packets of one send, if there is anything to send.
@@ -763,6 +768,7 @@ impl Device {
         buffer: &mut Vec<u8>,
         shared_room: &mut dyn SharedRoom,
     ) -> Option<Transmit> {
+        self.begin_posts();
         self.ready.extend(self.pacing.take_due(now));
         let mut delivered = 0;
         while delivered < MAX_OWN_DELIVERY
@@ -796,7 +802,7 @@ impl Device {
             let to_self = batch.is_to_self();
             let transmit = batch.finish(number);
             if is_turn {
-                queue_pair.end_turn(sent > 0, now, &mut self.state.paths);
+                queue_pair.end_turn(sent > 0, &mut self.state.paths);
             }
             if let Some(transmit) = &transmit {
                 count_sent(&mut self.state.counters, transmit, sent, bytes);

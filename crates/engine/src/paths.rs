@@ -233,7 +233,8 @@ impl Paths {
         self.schedule(member.path, now);
     }
 
-    fn leave_line(&mut self, member: &mut Member) {
+    /// A queue pair waits no more.
+    pub(crate) fn leave_line(&mut self, member: &mut Member) {
         let place = std::mem::replace(&mut member.place, Place::Outside);
         if let Place::InLine(ticket) = place {
             self.path_mut(member).line.leave(ticket);

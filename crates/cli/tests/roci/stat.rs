@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rocinante::{Context, OpenOptions};
+use serde_json::Value;
 
 use crate::run_roci::{Roci, Running, own_address, roci};
 use crate::seccomp::{MEMFD, without};
@@ -173,7 +174,9 @@ fn stat_shows_processes_and_their_queue_pairs_while_they_run() {
     // Each process publishes what has happened within a tenth of a second.
     let await_traffic = |id: u32| {
         loop {
-            let device = find(id).filter(|it| it["counters"]["sends_completed"] != 0);
+            // The device also counts the messages of the connection manager, which come before.
+            let sent = |it: &Value| it["queue_pairs"][0]["counters"]["messages_sent"].as_u64();
+            let device = find(id).filter(|it| sent(it) > Some(0));
             if let Some(device) = device {
                 return device;
             }

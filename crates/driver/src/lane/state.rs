@@ -255,6 +255,7 @@ impl LaneState {
         // Other calls wait for the packets that they sent to this device.
         self.stop_delivery_to_self();
         self.note_call();
+        self.device_mut().begin_posts();
     }
 
     /// Transmits what a call has caused.

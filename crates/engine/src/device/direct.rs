@@ -2,8 +2,11 @@
 
 use wire::Qpn;
 
-use super::Device;
+use super::{Device, MAX_OWN_DELIVERY};
 use crate::work_request::SendRequest;
+
+/// A short request counts as many bytes of [`MAX_OWN_DELIVERY`], because it takes as much time.
+const LEAST_OWN_DELIVERY: usize = 256;
 
 impl Device {
     /// Sets whether packets to own queue pairs are handled at once, without ICRC, instead of being sent. Packets
@@ -22,16 +25,22 @@ impl Device {
     #[inline]
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.ready.is_empty()
+        !self.has_ready()
             && self.pacing.next().is_none()
             && !self.has_events()
             && self.state.questions.is_empty()
     }
 
-    /// Executes a request without packets, if it is for this device and both ends are idle. Returns how many bytes it has; `None`
-    /// if it must be queued for packets.
-    pub(super) fn execute_directly(&mut self, number: Qpn, request: &SendRequest) -> Option<usize> {
-        if !self.executes_directly {
+    /// A call that posts begins. It may execute as much as [`poll_transmit`](Self::poll_transmit) delivers at once; what is more waits in
+    /// the send queues.
+    #[inline]
+    pub fn begin_posts(&mut self) {
+        self.own_delivery_left = MAX_OWN_DELIVERY;
+    }
+
+    /// Executes a request without packets, if it is for this device and both ends are idle. `None` if it must be queued for packets.
+    pub(super) fn execute_directly(&mut self, number: Qpn, request: &SendRequest) -> Option<()> {
+        if !self.executes_directly || self.own_delivery_left == 0 {
             return None;
         }
         let state = &mut self.state;
@@ -44,8 +53,9 @@ impl Device {
         sender.copy_directly(&direct, receiver, &memory, &mut self.piece)?;
         drop(memory);
         sender.complete_directly(&direct, receiver, state);
-        let length = direct.length();
+        let used = direct.length().max(LEAST_OWN_DELIVERY);
+        self.own_delivery_left = self.own_delivery_left.saturating_sub(used);
         self.fail_users_of_overrun_queues();
-        Some(length)
+        Some(())
     }
 }

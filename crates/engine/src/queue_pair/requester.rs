@@ -97,8 +97,8 @@ enum Blocked {
     Idle,
     /// A timer or a response ends the wait.
     Waiting,
-    /// The window is full.
-    Window,
+    /// The window has no room for so many packets.
+    Window { span: u32 },
     /// The request can never be sent.
     Impossible(Status),
 }
@@ -281,9 +281,11 @@ impl QueuePair {
                     self.fail_current(status, device);
                     break;
                 }
-                Err(Blocked::Window) => {
-                    let paths = &mut device.paths;
-                    self.requester.window.wait(self.number, now, paths);
+                Err(Blocked::Window { span }) => {
+                    if !self.requester.fills_window(span, link) {
+                        let paths = &mut device.paths;
+                        self.requester.window.wait(self.number, now, paths);
+                    }
                     break;
                 }
                 Err(Blocked::Idle | Blocked::Waiting) => {
@@ -299,7 +301,7 @@ impl QueuePair {
             if sent == 0 {
                 self.begin_sending();
             }
-            let is_last = self.ends_turn(sent + piece.span, most, &piece, batch);
+            let is_last = self.ends_turn(sent + piece.span, most, &piece, link, batch);
             let requests_ack = match self.send_piece(&piece, is_last, link, batch, device) {
                 Ok(requests_ack) => requests_ack,
                 Err(status) => {
@@ -410,7 +412,7 @@ impl QueuePair {
         let transport = self.init.kind.transport();
         let piece = request.piece(transport, index, link.mtu(), piece);
         if !self.window_admits(piece.span, link) {
-            return Err(Blocked::Window);
+            return Err(Blocked::Window { span: piece.span });
         }
         if !requester.peer_keeps(piece.span, link) || !self.credits_admit(request, sequence) {
             return Err(Blocked::Waiting);
@@ -431,11 +433,15 @@ impl QueuePair {
     /// quarter of the window is free, because one send of many packets costs little more than a
     /// send of one. An acknowledgement is then on its way, because every quarter requests one.
     fn window_is_open(&self, link: &PeerRoute) -> bool {
-        let needed = match self.requester.holes() {
+        self.window_admits(self.window_step(link), link)
+    }
+
+    /// For how many packets the window must have room.
+    fn window_step(&self, link: &PeerRoute) -> u32 {
+        match self.requester.holes() {
             Some(holes) if holes.lost() > 0 => 1,
             _ => self.requester.admitted(link.mtu()) / 4,
-        };
-        self.window_admits(needed, link)
+        }
     }
 
     fn window_admits(&self, span: u32, link: &PeerRoute) -> bool {

@@ -3,7 +3,7 @@
 use engine::{
     Address, Config, Congestion, Device, QpnRange, SendRequest, State, Status, Work, transmit,
 };
-use wire::Qpn;
+use wire::{AckTimeout, Qpn};
 
 use crate::conversation::*;
 
@@ -122,6 +122,76 @@ fn every_queue_pair_learns_in_time_that_the_peer_is_gone() {
     assert_eq!(completions.len(), numbers.len());
     let failed = |status: &Status| *status == Status::RetriesExhausted;
     assert!(completions.iter().all(|it| failed(&it.status)));
+}
+
+#[test]
+fn queue_pair_whose_peer_is_silent_does_not_stop_others() {
+    let (mut peer, numbers) = with_queue_pairs(2);
+    let [silent, answered] = numbers[..] else {
+        unreachable!("there are two")
+    };
+    post(&mut peer, answered, 0);
+    assert_eq!(peer.received(at(1)).len(), 1);
+    peer.sends_to(answered, at(2), ack(PSN));
+    (0..100).for_each(|id| post(&mut peer, silent, id));
+    (1..100).for_each(|id| post(&mut peer, answered, id));
+    let mut arrived = 1;
+    // The packets of the silent one are overdue soon. Then they fill the window only for itself; its first timeout is at 69 ms.
+    for millis in 2..65 {
+        peer.received(at(millis));
+        let now = sent(&peer, &[answered])[0] as u32;
+        if now > arrived {
+            arrived = now;
+            peer.sends_to(answered, at(millis), ack(PSN + (arrived - 1)));
+        }
+    }
+    assert_eq!(arrived, 100);
+}
+
+#[test]
+fn queue_pair_without_a_timeout_does_not_hide_from_others_that_the_peer_is_gone() {
+    let (mut peer, numbers) = with_queue_pairs(2);
+    connect(&mut peer, numbers[0], Qpn::new(0x1000), |step| {
+        let address = Address::new(gid(PEER_ADDRESS), 0);
+        step.path = step.path.as_ref().map(|_| address);
+        step.ack_timeout = step.ack_timeout.and_then(|_| AckTimeout::new(0));
+    });
+    (0..100).for_each(|id| post(&mut peer, numbers[0], id));
+    assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+    post(&mut peer, numbers[1], 7);
+    peer.received(at(1 + 67 + 740));
+    let failed = peer.completions();
+    let failed: Vec<_> = failed.iter().map(|it| (it.id, it.status)).collect();
+    assert_eq!(failed, [(7, Status::RetriesExhausted)]);
+}
+
+/// Their retries don't wait for each other.
+#[test]
+fn queue_pairs_with_much_to_send_learn_in_time_that_the_peer_is_gone() {
+    let (mut peer, numbers) = with_queue_pairs(60);
+    for number in &numbers {
+        (0..50).for_each(|id| post(&mut peer, *number, id));
+    }
+    // The last ones begin when the packets of the first ones are overdue.
+    peer.received(at(2 * 69 + 740));
+    let failed = |number: &Qpn| {
+        let queue_pair = peer.device.queue_pair(*number).expect("it exists");
+        queue_pair.state() == State::Error
+    };
+    assert!(numbers.iter().all(failed));
+}
+
+#[test]
+fn device_with_a_turn_to_give_is_not_quiet() {
+    let (mut peer, numbers) = with_queue_pairs(2);
+    (0..32).for_each(|id| post(&mut peer, numbers[0], id));
+    (0..32).for_each(|id| post(&mut peer, numbers[1], id));
+    assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+    peer.events();
+    assert!(peer.device.is_quiet());
+    peer.sends_to(numbers[0], at(2), ack(PSN + 31));
+    peer.events();
+    assert!(!peer.device.is_quiet());
 }
 
 #[test]

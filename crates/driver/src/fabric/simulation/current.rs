@@ -113,8 +113,8 @@ impl Machine for Place {
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> io::Result<()> {
-        for part in bytes.chunks_exact_mut(8) {
-            part.copy_from_slice(&self.world.random().to_le_bytes());
+        for part in bytes.chunks_mut(8) {
+            part.copy_from_slice(&self.world.random().to_le_bytes()[..part.len()]);
         }
         Ok(())
     }

@@ -187,10 +187,7 @@ impl QueuePair {
         }
         self.note_progress(before);
         self.advance_repair(&mut device.paths);
-        if now.known().is_some()
-            && self.requester.awaits_response()
-            && !self.requester.waits_for_rest()
-        {
+        if now.known().is_some() && self.requester.awaits_response() {
             self.arm_acknowledgement_timer(now);
         }
     }
@@ -281,9 +278,12 @@ impl QueuePair {
         if self.use_retry(device).is_ok() {
             let interval = self.acknowledgement_interval().unwrap_or_default();
             let since = now.checked_sub(interval).unwrap_or(now);
-            let loss = Loss::Timeout { since };
-            self.requester.window.lost(loss, &mut device.paths);
+            let paths = &mut device.paths;
+            let is_first = self.requester.timeouts == 1;
+            let loss = Loss::Timeout { since, is_first };
+            self.requester.window.lost(loss, paths);
             self.requester.go_back();
+            self.requester.window.leave_line(paths);
         }
         self.requester.retransmitted_at = None;
     }

@@ -31,8 +31,8 @@ pub(super) enum Loss {
     Packets { again: u32, in_repair: u32 },
     /// A response of a READ.
     Response,
-    /// Nothing was acknowledged since then, so everything is sent again.
-    Timeout { since: Instant },
+    /// Nothing was acknowledged since then, so everything is sent again. `is_first`: and it was not before.
+    Timeout { since: Instant, is_first: bool },
 }
 
 /// Losses that are being repaired.

@@ -18,10 +18,10 @@ impl Requester {
         fits || is_empty || self.tries_one_packet()
     }
 
-    /// Whether a message is sent in part, and the peer was asked for no acknowledgement of that part. The rest follows when the path
-    /// admits it.
-    pub(super) fn waits_for_rest(&self) -> bool {
-        self.is_in_line() && self.unacknowledged() <= self.packets_since_ack_request
+    /// Whether its own packets leave no room in the window for so many more. Then their acknowledgement, or its timer, lets it continue.
+    /// It stands in no line meanwhile: others can't make room for it, and would wait behind it.
+    pub(super) fn fills_window(&self, span: u32, link: &PeerRoute) -> bool {
+        self.in_flight() > 0 && self.on_network_with(span) > self.window.packets(link.mtu())
     }
 
     /// Whether one packet is sent although the path does not admit it. C9-140 limits how long a retry may take, so its packet waits for
@@ -37,7 +37,7 @@ impl Requester {
     fn counted_on_network(&self) -> u32 {
         let is_timed = self.acknowledgement_due.is_some() || self.response_due.is_some();
         let is_overdue = self.timeouts > 0 || self.probes > 0;
-        if is_overdue || !is_timed && !self.is_in_line() {
+        if is_overdue || !is_timed {
             0
         } else {
             self.on_network_with(0)
@@ -101,16 +101,9 @@ impl QueuePair {
     }
 
     /// The call of its turn ends.
-    pub(crate) fn end_turn(&mut self, has_sent: bool, now: &Now, paths: &mut Paths) {
+    pub(crate) fn end_turn(&mut self, has_sent: bool, paths: &mut Paths) {
         if let Some(shared) = self.requester.window.as_shared_mut() {
             paths.end_turn(&mut shared.member, has_sent);
-        }
-        // Timers that did not run while the rest of a message waited do so now, because nothing may be left to send.
-        if self.state.transmits()
-            && self.requester.awaits_response()
-            && !self.requester.is_in_line()
-        {
-            self.arm_acknowledgement_timer(now);
         }
     }
 
@@ -140,11 +133,20 @@ impl QueuePair {
         if self.requester.tries_one_packet() {
             return Some(1);
         }
+        let is_closed = batch.is_empty() && !self.window_is_open(link);
+        if is_closed && self.requester.fills_window(self.window_step(link), link) {
+            return None;
+        }
         let shared = self.requester.window.as_shared()?;
         let (member, allowance) = (&shared.member, shared.allowance);
         let must_wait = (allowance.others_wait && !member.has_turn())
             || device.paths.is_paused(member, now)
-            || (batch.is_empty() && !self.window_is_open(link));
+            || is_closed;
+        // A batch may end before its last packet is known. Then one more follows, which requests an acknowledgement: the timers run
+        // meanwhile.
+        if must_wait && self.requester.packets_since_ack_request > 0 && !member.has_turn() {
+            return Some(1);
+        }
         if must_wait {
             let paths = &mut device.paths;
             self.requester.window.wait(self.number, now, paths);
@@ -170,33 +172,38 @@ impl QueuePair {
         true
     }
 
-    /// The first packet of a send: the acknowledgement timer of a message that was sent in part runs from now on.
+    /// The first packet of a send uses the turn.
     pub(super) fn begin_sending(&mut self) {
-        let requester = &mut self.requester;
-        let Some(shared) = requester.window.as_shared_mut() else {
-            return;
-        };
-        let waited = shared.member.has_turn();
-        shared.member.use_turn();
-        if waited && requester.unacknowledged() <= requester.packets_since_ack_request {
-            requester.acknowledgement_due = None;
+        if let Some(shared) = self.requester.window.as_shared_mut() {
+            shared.member.use_turn();
         }
     }
 
-    /// Whether others have their turn after this packet. It requests an acknowledgement then: the next turn may be far away, and
-    /// the part of the window is not free for others before.
-    pub(super) fn ends_turn(&self, sent: u32, most: u32, piece: &Piece, batch: &Batch<'_>) -> bool {
-        let is_last =
-            sent >= most || batch.is_filled_by(piece.opcode.header_length(), piece.payload);
+    /// Whether the next packet waits for the path, or for others. This one requests an acknowledgement then: the next turn may be far away,
+    /// the timers run meanwhile, and the part of the window is not free for others before.
+    pub(super) fn ends_turn(
+        &self,
+        sent: u32,
+        most: u32,
+        piece: &Piece,
+        link: &PeerRoute,
+        batch: &Batch<'_>,
+    ) -> bool {
         let window = &self.requester.window;
+        let is_paced = most < u32::MAX;
         let is_shared = window.others_wait() || window.of_others() > 0;
-        is_last && (is_shared || most == 1)
+        (is_paced || is_shared)
+            && (sent >= most
+                || batch.is_filled_by(piece.opcode.header_length(), piece.payload)
+                || !self.requester.window_fits(piece.span + 1, link))
     }
 
-    /// As many packets were sent: the next ones of the path follow after a pause.
+    /// As many packets were sent: the next ones of the path follow after a pause. Those that waited for nothing delay no others.
     pub(super) fn pause_after(&mut self, packets: u32, now: &Now, device: &mut DeviceState) {
         if packets > 0
+            && self.requester.timeouts == 0
             && let Some(shared) = self.requester.window.as_shared()
+            && !shared.allowance.is_silent
         {
             device.paths.pause_after(&shared.member, packets, now.get());
         }

@@ -142,7 +142,12 @@ impl SendWindow {
         match loss {
             Loss::Packets { again, in_repair } => paths.lost(member, again, again == in_repair),
             Loss::Response => paths.lost(member, 1, true),
-            Loss::Timeout { since } => paths.timed_out(member, since),
+            Loss::Timeout { since, is_first } => {
+                // Further ones say nothing new of the path: the peer's queue pair is gone.
+                if is_first {
+                    paths.timed_out(member, since);
+                }
+            }
         }
     }
 
@@ -150,6 +155,13 @@ impl SendWindow {
     pub(super) fn wait(&mut self, queue_pair: Qpn, now: &Now, paths: &mut Paths) {
         if let Some(shared) = self.as_shared_mut() {
             paths.wait(&mut shared.member, queue_pair, now);
+        }
+    }
+
+    /// Waits for the path no more.
+    pub(super) fn leave_line(&mut self, paths: &mut Paths) {
+        if let Some(shared) = self.as_shared_mut() {
+            paths.leave_line(&mut shared.member);
         }
     }
 }
