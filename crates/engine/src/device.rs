@@ -717,25 +717,6 @@ impl Device {
         self.icrc_left_out = left_out;
     }
 
-    /// Whether [`poll_transmit`](Self::poll_transmit) must be called again: it returned `None` because it has
-    /// delivered enough to own queue pairs for one call.
-    #[must_use]
-    pub fn has_more_to_deliver(&self) -> bool {
-        self.own_delivery && self.has_ready()
-    }
-
-    /// Whether [`poll_transmit`](Self::poll_transmit) may return packets now.
-    #[must_use]
-    pub fn may_transmit(&self, now: &Now) -> bool {
-        self.has_ready() || self.pacing.next().is_some_and(|at| at <= now.get())
-    }
-
-    /// Whether a queue pair may have something to send, or its turn on its path.
-    #[inline]
-    fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || self.state.paths.has_turns()
-    }
-
     /// Fills `buffer` with the packets of one send, if there is anything to send.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {

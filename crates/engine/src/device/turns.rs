@@ -6,6 +6,25 @@ use super::Device;
 use crate::now::Now;
 
 impl Device {
+    /// Whether [`poll_transmit`](Self::poll_transmit) must be called again: it returned `None` because it has
+    /// delivered enough to own queue pairs for one call.
+    #[must_use]
+    pub fn has_more_to_deliver(&self) -> bool {
+        self.own_delivery && self.has_ready()
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) may return packets now.
+    #[must_use]
+    pub fn may_transmit(&self, now: &Now) -> bool {
+        self.has_ready() || self.pacing.next().is_some_and(|at| at <= now.get())
+    }
+
+    /// Whether a queue pair may have something to send, or its turn on its path.
+    #[inline]
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || self.state.paths.has_turns()
+    }
+
     /// The next queue pair that may have packets to send, and whether it has its turn on its path. Those that wait for their
     /// paths alternate with others.
     pub(super) fn next_queue_pair(&mut self, now: &Now) -> Option<(Qpn, bool)> {
