@@ -349,7 +349,7 @@ impl Lane {
         }
     }
 
-    /// Wakes who serves the lane if he would sleep beyond `next`.
+    /// Wakes the thread or the simulated world that serves the lane, if it would sleep beyond `next`.
     pub(crate) fn wake_thread_before(&self, next: Option<Instant>) {
         let Some(next) = next else { return };
         if self.turn.oversleeps(next) {

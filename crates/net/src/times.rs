@@ -17,8 +17,8 @@ pub(crate) const SCHEDULED: Duration = Duration::from_millis(20);
 /// dead member is lost until the check, and a requester retransmits for longer than this.
 pub(crate) const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a person, or the end of a program, waits for something that may never come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the end of a program, or another process, is held up by something that may never come.
+pub(crate) const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a file of processes that can't be checked is kept without a change: far longer than a process needs to start.
 pub(crate) const FOREIGN_LIFETIME: Duration = Duration::from_secs(60 * 60);

@@ -97,13 +97,7 @@ impl Sockets {
             self.group_reads += batches.reads() as u64;
             for batch in batches {
                 for packet in batch.packets() {
-                    take(ReceivedPacket {
-                        route: batch.route,
-                        packet,
-                        shared: None,
-                        has_icrc: batch.has_icrc,
-                        forwarded: false,
-                    });
+                    take(ReceivedPacket::of_batch(&batch, packet));
                     taken += 1;
                 }
             }

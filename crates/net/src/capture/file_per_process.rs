@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use super::CaptureError;
 use crate::sys;
-use crate::times::{PATIENCE, TICK};
+use crate::times::{GIVE_UP_AFTER, TICK};
 
 /// The maximum number of captures that one process can have under one name.
 pub(super) const ATTEMPTS: u32 = 100;
@@ -91,7 +91,7 @@ fn open_for_reader(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
             }
             Err(error)
                 if is_without_reader(&error, path)
-                    && begin.elapsed() < READER_TIMEOUT * PATIENCE =>
+                    && begin.elapsed() < READER_TIMEOUT * GIVE_UP_AFTER =>
             {
                 sleep(2 * TICK);
             }

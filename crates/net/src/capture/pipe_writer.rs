@@ -9,7 +9,7 @@ use std::thread::Builder;
 
 use crate::signal::unblock_faults;
 use crate::sys::signal::{Mask, restore};
-use crate::times::PATIENCE;
+use crate::times::GIVE_UP_AFTER;
 
 /// How many bytes wait for the reader at most. Captures of a few thousand large messages fit into it.
 const MAX_QUEUE: usize = 16 << 20;
@@ -66,7 +66,7 @@ impl PipeWriter {
         while queue.length > 0 && !queue.ended {
             let before = queue.length;
             // The reader may read nothing.
-            let waited = self.0.changed.wait_timeout(queue, PATIENCE);
+            let waited = self.0.changed.wait_timeout(queue, GIVE_UP_AFTER);
             let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             queue = next;
             if timeout.timed_out() && queue.length == before {

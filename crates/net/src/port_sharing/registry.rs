@@ -19,14 +19,14 @@ use super::number_block::NumberBlock;
 use super::registry_table::{Seen, Table};
 use crate::private_file;
 use crate::sys::file_size;
-use crate::times::{LOCK_RETRY_INTERVAL, PATIENCE};
+use crate::times::{GIVE_UP_AFTER, LOCK_RETRY_INTERVAL};
 
 /// How often a caller that needs the lock tries while the table does not change: about two seconds. When
 /// many processes join at once, a caller may have to wait longer than that.
 const LOCK_ATTEMPTS: u32 = 12_000;
 
 /// How long such a caller tries in total.
-const LOCK_TIMEOUT: Duration = PATIENCE.saturating_mul(60);
+const LOCK_TIMEOUT: Duration = GIVE_UP_AFTER.saturating_mul(60);
 
 /// How often a caller tries that can repeat its work later: a few milliseconds.
 const BRIEF_LOCK_ATTEMPTS: u32 = 32;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::number_block::NumberBlock;
 use super::registry::Stamp;
-use crate::times::{PATIENCE, SCHEDULED};
+use crate::times::{GIVE_UP_AFTER, SCHEDULED};
 
 /// What a member knows about its own index, and when its next checks are due.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl RepairState {
         if now < probe_deadline {
             return false;
         }
-        self.probe_timeout = (self.probe_timeout * 2).min(PATIENCE);
+        self.probe_timeout = (self.probe_timeout * 2).min(GIVE_UP_AFTER);
         self.probe_deadline = Some(now + self.probe_timeout + all);
         true
     }
@@ -134,13 +134,13 @@ mod tests {
             assert!(repair.probe_timed_out(now, 0), "{wait:?}");
         }
         for _ in 0..20 {
-            now += PATIENCE;
+            now += GIVE_UP_AFTER;
             assert!(repair.probe_timed_out(now, 0));
         }
         repair.note(0);
         // A first call would start the clock.
         for later in 1..4 {
-            assert!(!repair.probe_timed_out(now + later * PATIENCE, 0));
+            assert!(!repair.probe_timed_out(now + later * GIVE_UP_AFTER, 0));
         }
     }
 }

@@ -43,6 +43,19 @@ pub struct ReceivedPacket<'p> {
     pub forwarded: bool,
 }
 
+impl<'p> ReceivedPacket<'p> {
+    /// One that came through a socket.
+    pub fn of_batch(batch: &Batch<'_>, packet: &'p [u8]) -> Self {
+        Self {
+            route: batch.route,
+            packet,
+            shared: None,
+            has_icrc: batch.has_icrc,
+            forwarded: false,
+        }
+    }
+}
+
 impl Member {
     /// Allows shortcuts: packets through shared memory, to and from other processes of this user and machine that
     /// allow them, too. Nothing is sent that way before they are [enabled](Self::enable_shortcuts).
@@ -423,13 +436,7 @@ impl Member {
         while let Some(packet) = rest.packets().next() {
             let length = match self.classify(packet) {
                 PacketClass::Ours => {
-                    take(ReceivedPacket {
-                        route: batch.route,
-                        packet,
-                        shared: None,
-                        has_icrc: batch.has_icrc,
-                        forwarded: false,
-                    });
+                    take(ReceivedPacket::of_batch(batch, packet));
                     taken += 1;
                     packet.len()
                 }
@@ -564,11 +571,8 @@ impl Member {
             self.counters.forwarded_to_us += 1;
             if matches!(self.classify(packet), PacketClass::Ours) {
                 take(ReceivedPacket {
-                    route: batch.route,
-                    packet,
-                    shared: None,
-                    has_icrc: batch.has_icrc,
                     forwarded: true,
+                    ..ReceivedPacket::of_batch(batch, packet)
                 });
                 taken += 1;
             }

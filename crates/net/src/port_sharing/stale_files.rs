@@ -16,10 +16,10 @@ use super::long_socket_path::with_short_path;
 use super::registry::{Registry, visible_ending};
 use super::statistics;
 use crate::private_file;
-use crate::times::{FOREIGN_LIFETIME, PATIENCE};
+use crate::times::{FOREIGN_LIFETIME, GIVE_UP_AFTER};
 
 /// The minimum time between two removals in a directory.
-const CLEANUP_INTERVAL: Duration = PATIENCE.saturating_mul(60);
+const CLEANUP_INTERVAL: Duration = GIVE_UP_AFTER.saturating_mul(60);
 
 /// The file whose modification time says when stale files were last removed.
 const STAMP: &str = ".swept";

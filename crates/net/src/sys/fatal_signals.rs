@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::{fork, futex};
-use crate::times::PATIENCE;
+use crate::times::GIVE_UP_AFTER;
 
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
@@ -88,7 +88,7 @@ extern "C" fn handle(signal: libc::c_int) {
         RECEIVED.store(signal, Ordering::Release);
         add_work();
         // The thread that got the signal may hold a lock that the report needs.
-        futex::wait(&REPORTED, 0, Some(PATIENCE));
+        futex::wait(&REPORTED, 0, Some(GIVE_UP_AFTER));
     }
     replace(signal, handle as *const () as usize, libc::SIG_DFL);
     // SAFETY: takes no pointers. The signal is blocked until this handler returns, and then ends the process.

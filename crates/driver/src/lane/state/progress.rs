@@ -32,7 +32,7 @@ pub(crate) enum Intent<'a> {
     Look,
     /// A program polls a queue.
     Poll(&'a CompletionQueue),
-    /// A program that polled in vain looks once more, because it waits at a descriptor next.
+    /// A program whose poll found nothing looks once more, because it waits at a descriptor next.
     PollAgain(&'a CompletionQueue),
     /// A thread looks before it sleeps.
     BeforeSleep(&'a Awaited<'a>),
