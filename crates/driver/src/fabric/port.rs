@@ -255,18 +255,21 @@ impl Port {
         Self::open(&device, Shortcut::Never, None).expect("it is free")
     }
 
-    /// Makes a packet to this device itself wait, as if the socket were full.
-    pub(crate) fn stall(&mut self, now: Instant) {
+    /// Makes a packet to a queue pair wait, as if the socket or the ring were full.
+    pub(crate) fn stall(&mut self, now: Instant, (address, number): (IpAddr, Qpn), bytes: usize) {
         let sender = self.fabric.senders()[0];
         let transmit = Transmit {
             queue_pair: Qpn::new(7),
-            route: Route::new(sender.flow_to(sender.address())),
-            segment_size: 16,
+            route: Route::new(sender.flow_to(address)),
+            segment_size: bytes,
             has_icrc: true,
-            destination: Qpn::new(8),
+            destination: number,
             shared_length: None,
         };
-        self.backlog.push(now, &transmit, &[0; 16]);
+        let mut packet = vec![0; bytes];
+        // The field of the BTH tells which process it is for.
+        packet[4..8].copy_from_slice(&number.value().to_be_bytes());
+        self.backlog.push(now, &transmit, &packet);
     }
 }
 

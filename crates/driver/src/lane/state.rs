@@ -459,6 +459,10 @@ impl LaneState {
                 }
             }
             self.transmit_messages(now);
+            // So do those for which there is no room. They are sent when packets that wait are.
+            if self.sockets.is_congested() {
+                break;
+            }
         }
         if let Some(capture_and_faults) = &mut self.capture_and_faults {
             capture_and_faults.flush();

@@ -615,10 +615,47 @@ mod tests {
     fn packets_that_wait_are_sent_with_the_next_ones() {
         let end = End::without_thread("127.58.91.5");
         let mut state = end.driver.lane().lock();
-        state.sockets.stall(now());
+        let own = "127.58.91.5".parse().expect("an address");
+        state.sockets.stall(now(), (own, end.number), 16);
         let retry_at = state.next_deadline().expect("a retry");
         state.transmit(retry_at);
         assert_eq!(state.sockets.retry_at(), None);
+    }
+
+    /// The manager keeps it, and the call returns.
+    #[test]
+    fn a_message_of_the_manager_for_which_there_is_no_room_is_sent_later() {
+        let addresses = ["127.58.91.50", "127.58.91.51"];
+        let (here, there) = End::pair_with_rings(addresses);
+        let [_, peer] = addresses.map(|it| it.parse().expect("an address"));
+        let mut state = here.driver.lane().lock();
+        let (start, timeout) = (now(), Duration::from_secs(20));
+        while !state.sockets.is_congested() {
+            assert!(now() < start + timeout, "the ring is full");
+            state.sockets.stall(start, (peer, there.number), 4096);
+            state.sockets.retry_backlog(&start.into());
+        }
+        let space = wire::cm::PortSpace::Tcp;
+        let kind = cm::ServiceType::of(space);
+        let id = state.manager().create_id(space, kind).expect("room");
+        let peer = (peer, 7183).into();
+        let resolves = (state.manager()).resolve_address(start, id, None, peer, timeout);
+        resolves.expect("a new id");
+        state.transmit(start);
+        let resolves = state.manager().resolve_route(start, id, timeout);
+        resolves.expect("an address of this machine");
+        state.transmit(start);
+        let parameters = cm::Parameters::new(here.number);
+        let connects = state.manager().connect(start, id, &parameters);
+        connects.expect("the route is known");
+        state.transmit(start);
+        assert!(state.has_cm_output(), "there was no room");
+        while state.has_cm_output() {
+            assert!(now() < start + timeout, "it is sent");
+            let mut reader = there.driver.lane().lock();
+            _ = reader.step(now(), Intent::Serve);
+            state.transmit(now());
+        }
     }
 
     #[test]
