@@ -41,16 +41,16 @@ pub(in crate::ecosystem) const TRIED: [Tried; 13] = [
     tried(
         MachineLearning,
         "NCCL",
-        "2.32.3",
-        "it needs a GPU",
-        "not tried",
+        "2.28.9",
+        "two ranks on one GPU with different `NCCL_HOSTID` and with `NCCL_GIN_TYPE=2`: its collectives, every sum compared",
+        BY_HAND,
     ),
     tried(
         Rpc,
         "Valkey",
         "8.1.1, 9.1.2 (Debian 13, sid)",
-        "Debian builds it without RDMA: nothing in its packages needs libibverbs",
-        CANT,
+        "built from its sources with RDMA: its own test of RDMA; Debian builds it without",
+        BY_HAND,
     ),
     tried(
         Libraries,
@@ -91,8 +91,8 @@ pub(in crate::ecosystem) const TRIED: [Tried; 13] = [
         Storage,
         "Ceph",
         "16.2",
-        "Debian has no program that uses its messenger alone",
-        "not tried",
+        "`ms_type = async+rdma`: a monitor, an OSD, and `rados` as their client",
+        BY_HAND,
     ),
     tried(
         Libraries,
