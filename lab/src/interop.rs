@@ -478,7 +478,7 @@ impl Matrix {
 
 fn flush_remark(ours: Tally, theirs: Tally) -> String {
     format!(
-        "FLUSH: the kernel rejected the ICRC of {}, which is right; {} of its {} are wrong for us.",
+        "FLUSH, whose ICRC the kernel computes in another way: we sent {}, which it rejects; {} of its {} are wrong for us.",
         ours.packets, theirs.wrong, theirs.packets
     )
 }

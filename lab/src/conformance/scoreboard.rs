@@ -152,7 +152,7 @@ it passes. The device needs an interface with an IPv4 address: on `lo` ten furth
 an id that is bound to a loopback address has no device, as in the kernel.
 
 Of {cases} cases that are for every device, **{here} pass here** and none fails. A further {of_vendors} are for the
-cards of one maker.
+cards of single makers.
 
 | file | cases | pass here |
 |---|---|---|
@@ -179,7 +179,7 @@ device of ours and writes this page. `cargo xtask test` runs it too, and fails w
 one that passes on this page no longer does.
 
 Of {cases} cases that are for every device, **{here} pass here** and none fails. The kernel's Soft-RoCE (Linux
-6.1, the same suite) passes {kernel}. A further {of_vendors} cases are for the cards of one maker (mlx5, EFA) and apply
+6.1, the same suite) passes {kernel}. A further {of_vendors} cases are for cards of single makers (mlx5, EFA) and apply
 to no other device.
 
 | file | cases | pass here | pass with Soft-RoCE |
