@@ -245,7 +245,10 @@ impl ProcessCheck {
 
     fn publish(&self) {
         let mut guard = self.log();
-        let Some(log) = &mut *guard else { return };
+        let Some(log) = &mut *guard else {
+            // No packet waits for a log that is gone.
+            return self.published.store(u64::MAX, Ordering::Release);
+        };
         let mut state = self.lock();
         let (records, recorded) = (std::mem::take(&mut state.unpublished), state.recorded);
         drop(state);

@@ -554,15 +554,11 @@ impl Driver {
             return None;
         }
         let now = now();
-        let event = self.step(|lane, state| {
+        self.step(|lane, state| {
             state.serve(now);
             lane.schedule_unsent(state, now);
             state.poll_event()
-        });
-        if event.is_some() {
-            self.opened.lane.common.event_notifier().take();
-        }
-        event
+        })
     }
 
     /// Removes the events of a destroyed object.

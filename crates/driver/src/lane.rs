@@ -294,31 +294,30 @@ impl Lane {
 
     /// Moves a queue pair of this lane to the error state, because its connection has ended. Packets that arrived before
     /// are handled first.
-    pub(crate) fn move_to_error(&self, number: Qpn) {
-        self.step(|state| {
-            if state.device_mut().queue_pair(number).is_none() {
-                return;
+    pub(crate) fn move_to_error(self: &Arc<Self>, number: Qpn) {
+        self.step_and_transmit(|state| {
+            if state.device_mut().queue_pair(number).is_some() {
+                state.empty_sockets(now());
+                // From every other state this is a legal transition.
+                let _ = state.device_mut().move_to_error(number);
             }
-            let now = now();
-            state.empty_sockets(now);
-            // From every other state this is a legal transition.
-            let _ = state.device_mut().move_to_error(number);
-            state.transmit(now);
         });
     }
 
     /// Handles all packets that have arrived.
-    pub(crate) fn receive_all(&self) {
-        self.step(|state| {
-            let now = now();
-            state.empty_sockets(now);
-            state.transmit(now);
-        });
+    pub(crate) fn receive_all(self: &Arc<Self>) {
+        self.step_and_transmit(|state| state.empty_sockets(now()));
     }
 
     /// Sends deferred acknowledgements.
     pub(crate) fn flush(self: &Arc<Self>) {
+        self.step_and_transmit(|_| ());
+    }
+
+    /// A step of a thread that has other things to do than this lane. The lane's own thread learns of deadlines that follow.
+    fn step_and_transmit(self: &Arc<Self>, work: impl FnOnce(&mut LaneState)) {
         let next = self.step(|state| {
+            work(state);
             state.transmit(now());
             state.next_deadline()
         });
@@ -326,11 +325,8 @@ impl Lane {
     }
 
     /// Tells the connection manager that the first packet for a queue pair of another lane has arrived.
-    pub(crate) fn note_established(&self, number: Qpn) {
-        self.step(|state| {
-            state.manager().notify_established(number);
-            state.transmit(now());
-        });
+    pub(crate) fn note_established(self: &Arc<Self>, number: Qpn) {
+        self.step_and_transmit(|state| _ = state.manager().notify_established(number));
     }
 
     /// Notes that a completion was taken, or a receive posted, without the lock. The lane's thread publishes that later.

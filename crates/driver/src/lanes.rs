@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
 
 use crate::fabric::numbers_of;
+use crate::waiting::deferred_wakeups;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::wait_set::WaitSet;
 
@@ -109,12 +110,20 @@ impl Common {
     }
 
     pub(crate) fn push_event(&self, event: AsyncEvent) {
-        self.events.lock().push_back(event);
-        self.event_notifier.notify(0);
+        deferred_wakeups::deliver_after(|| {
+            // Under the lock: a notification without its event would never be taken.
+            let mut events = self.events.lock();
+            events.push_back(event);
+            self.event_notifier.notify(0);
+        });
     }
 
+    /// Takes an event with its notification.
     pub(crate) fn pop_event(&self) -> Option<AsyncEvent> {
-        self.events.lock().pop_front()
+        let mut events = self.events.lock();
+        let event = events.pop_front()?;
+        self.event_notifier.take();
+        Some(event)
     }
 
     /// Removes the events of a destroyed object.
@@ -288,6 +297,25 @@ fn thread_number() -> u64 {
 mod tests {
     use super::*;
     use crate::driver::connected_end::End;
+
+    /// A leftover notification would keep the descriptor readable for ever.
+    #[test]
+    fn an_event_and_its_notification_come_and_go_together() {
+        let end = End::without_thread("127.58.91.52");
+        let common = &end.driver.lane().common;
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..300_000).for_each(|_| common.push_event(AsyncEvent::PortActive));
+                is_over.store(true, Ordering::Release);
+            });
+            while !is_over.load(Ordering::Acquire) {
+                common.pop_event();
+            }
+        });
+        while common.pop_event().is_some() {}
+        assert_eq!(common.event_notifier().take(), None, "without an event");
+    }
 
     #[test]
     fn a_group_gets_a_lane_when_threads_alternate_between_groups() {

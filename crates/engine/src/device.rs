@@ -835,6 +835,7 @@ impl Device {
             self.reschedule(number);
         }
         self.state.paths.handle_timeout(now);
+        self.ready.extend(self.pacing.take_due(&now.into()));
     }
 
     /// Queues a changed queue pair for transmission if it has packets, and updates its timer.

@@ -6,6 +6,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -304,7 +305,11 @@ impl Datagram {
             revents: 0,
         };
         // SAFETY: the kernel reads and writes the one live entry.
-        unsafe { libc::poll(&raw mut entry, 1, RECHECK_INTERVAL.as_millis() as i32) };
+        let found = unsafe { libc::poll(&raw mut entry, 1, RECHECK_INTERVAL.as_millis() as i32) };
+        if found < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            // A sandbox may forbid it: it would fail again at once.
+            std::thread::sleep(RECHECK_INTERVAL);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -20,6 +20,7 @@ use crate::blocked_calls::{BlockedCall, Situation};
 use crate::clock::now;
 use crate::fabric::here;
 use crate::lane::Awaited;
+use crate::times::RECHECK;
 use crate::waiting::notifier::Notifier;
 #[cfg(feature = "async")]
 use crate::waiting::task_timers::TimerKey;
@@ -192,7 +193,12 @@ impl EventChannel {
         let until = deadline.into_iter().chain(again).min();
         let timeout = until.map(|at| at.saturating_duration_since(now));
         let interests: Vec<_> = sleeper.interest().into_iter().collect();
-        wait(&interests, timeout).is_ok_and(Ready::was_interrupted)
+        let waited = wait(&interests, timeout);
+        if waited.is_err() {
+            // It would fail again at once.
+            std::thread::sleep(RECHECK);
+        }
+        waited.is_ok_and(Ready::was_interrupted)
     }
 
     fn drivers(&self) -> Vec<Arc<Driver>> {

@@ -54,7 +54,9 @@ impl Member {
         if now >= self.repair.next_due(now) {
             self.repair.due = Some(now + LIVENESS_CHECK_INTERVAL);
             // A failed inspection is repeated later. Packets are forwarded meanwhile.
-            let _ = self.inspect(now);
+            if self.inspect(now).is_err() {
+                self.repair.postpone(now + LIVENESS_CHECK_INTERVAL);
+            }
             if let Some(shortcuts) = &mut self.shortcuts {
                 shortcuts.maintain();
             }
@@ -259,7 +261,7 @@ impl Member {
     /// reach another one, which forwards them, unless its process is stopped.
     pub(super) fn await_index(&mut self) {
         let deadline = Instant::now() + SCHEDULED;
-        while self.repair.socket_index.is_none() {
+        while self.repair.socket_index.is_none() && Instant::now() < deadline {
             let mut first = [0; probe::LENGTH + 1];
             match self.receiver.peek(&mut first) {
                 Ok(length) => {
@@ -272,9 +274,6 @@ impl Member {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return;
-                    }
                     let _ = poll::wait(&[Interest::readable(self.receiver.as_fd())], Some(left));
                 }
                 Err(_) => return,

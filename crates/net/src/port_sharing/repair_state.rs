@@ -100,6 +100,13 @@ impl RepairState {
         true
     }
 
+    /// What has failed is not tried again before `until`.
+    pub(super) fn postpone(&mut self, until: Instant) {
+        for at in [&mut self.probe_deadline, &mut self.publish_at] {
+            *at = at.map(|at| at.max(until));
+        }
+    }
+
     /// When the next maintenance is due, unless strays cause it earlier.
     pub(super) fn next_due(&self, now: Instant) -> Instant {
         let times = [self.due.or(Some(now)), self.probe_deadline, self.publish_at];
@@ -120,6 +127,21 @@ mod tests {
         assert_eq!(repair.socket_index, Some(5));
         assert!(repair.note(2));
         assert_eq!(repair.socket_index, Some(2));
+    }
+
+    /// Otherwise a process that has no descriptor left tries without a pause.
+    #[test]
+    fn what_has_failed_is_tried_again_after_a_pause() {
+        let mut repair = RepairState::new(false);
+        let now = Instant::now();
+        repair.expect(7);
+        repair.probe_timed_out(now, 0);
+        repair.publish_at = Some(now);
+        let again = now + GIVE_UP_AFTER;
+        repair.due = Some(again);
+        assert!(repair.next_due(now) <= now);
+        repair.postpone(again);
+        assert_eq!(repair.next_due(now), again);
     }
 
     #[test]

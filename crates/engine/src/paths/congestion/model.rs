@@ -195,7 +195,11 @@ impl Model {
         };
     }
 
+    /// A rate that is not measured can't be reduced.
     fn slow_down(&mut self, remainder: f64) {
+        if self.shortest.is_none() {
+            return;
+        }
         self.ceiling = Some(self.rate() * remainder);
         if let Phase::Startup { .. } = self.phase {
             self.phase = Phase::Drain;
@@ -500,6 +504,17 @@ mod tests {
         let least = LEAST / path.model.shortest().as_secs_f64();
         assert_eq!(path.model.rate(), least);
         assert!(path.model.pause().is_some_and(|it| it.as_millis() <= 500));
+    }
+
+    /// Otherwise nothing that is measured later would be used.
+    #[test]
+    fn a_timeout_before_the_first_measurement_limits_no_rate() {
+        let mut path = Path::new(50);
+        path.model.lost(PathLoss::Silence);
+        path.model.notified();
+        path.passes(500);
+        assert!(path.model.ceiling.is_none());
+        assert!(path.model.window() > MIN_PACKETS);
     }
 
     #[test]
