@@ -332,7 +332,7 @@ impl QueuePair {
                 self.acknowledgement_timed_out(now, device);
                 self.tell_retries(device);
             }
-            Some(Timer::Response) => self.response_overdue(now),
+            Some(Timer::Response) => self.response_overdue(now, &mut device.paths),
             Some(Timer::Coalescing) => self.requester.end_coalescing(),
             None => {}
         }
