@@ -5,7 +5,7 @@ use crate::address::GidTable;
 use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
 use crate::observation::{Discarded, Observation, Peer};
-use crate::paths::{Ends, Paths};
+use crate::paths::{Congestion, Ends, Paths};
 use crate::state::{self, Attribute, Attributes, ModifyError, State};
 
 impl QueuePair {
@@ -112,11 +112,22 @@ impl QueuePair {
             .ok_or(missing(Attribute::DESTINATION))?;
         let route = gids.route(&path, self.number, peer)?;
         let address = route.flow.destination;
+        let congestion = if address.is_loopback() || gids.has_address(address) {
+            Congestion::Local
+        } else {
+            self.settings.congestion
+        };
+        // RFC 3168: only what lowers its rate when it is told of marks may be marked.
+        let is_controlled = self.init.kind.is_reliable() && congestion != Congestion::Local;
         Ok(PeerRoute {
-            route,
+            route: if is_controlled {
+                route.with_marks_allowed(true)
+            } else {
+                route
+            },
             peer,
             mtu,
-            is_within_host: address.is_loopback() || gids.has_address(address),
+            congestion,
         })
     }
 

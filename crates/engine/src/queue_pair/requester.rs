@@ -156,6 +156,11 @@ impl Requester {
         self.window.is_in_line()
     }
 
+    /// Whether it has its turn on its path.
+    pub(super) fn has_turn(&self) -> bool {
+        self.window.has_turn()
+    }
+
     /// The PSN to send now.
     pub(super) fn cursor(&self) -> Psn {
         self.cursor

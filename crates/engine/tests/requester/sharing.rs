@@ -295,3 +295,28 @@ fn queue_pair_that_has_its_turn_does_not_wait_for_more_requests() {
     peer.received(at(3));
     assert_eq!(sent(&peer, &[first]), [19]);
 }
+
+#[test]
+fn congestion_notification_takes_no_turn() {
+    for polls in 0..2 {
+        let (mut peer, numbers) = with_queue_pairs(1);
+        let [first, other] = [peer.number, numbers[0]];
+        (0..16).for_each(|id| post(&mut peer, first, id));
+        (0..16).for_each(|id| post(&mut peer, other, id));
+        assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+        (16..19).for_each(|id| post(&mut peer, first, id));
+        (16..40).for_each(|id| post(&mut peer, other, id));
+        peer.receives_nothing(at(1));
+        let region = peer.registers(0x1000, &[0; 16]);
+        peer.posts_receive(1, &region);
+        // Either what is ready or the turn comes first.
+        (0..polls).for_each(|_| assert!(peer.received_batch(at(1)).is_none()));
+        peer.sends_marked(at(2), send_only(PSN, b"hello"));
+        peer.sends_to(other, at(2), ack(PSN + 15));
+        let packets = peer.received(at(2));
+        let (notices, sends): (Vec<_>, Vec<_>) =
+            packets.iter().partition(|packet| packet.text() == "cnp");
+        assert_eq!(notices.len(), 1);
+        assert_eq!(sends[0].packet().destination, PEER);
+    }
+}

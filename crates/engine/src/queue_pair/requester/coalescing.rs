@@ -48,7 +48,7 @@ impl QueuePair {
         let requests = (self.send.len() - requester.position) as u32;
         let packets = next.packets.saturating_mul(requests);
         // One that has its turn on its path has waited already, and others would have their turns first.
-        !requester.window.has_turn()
+        !requester.has_turn()
             && requester.position >= MIN_REQUESTS_UNDER_WAY
             && is_whole
             && (1..ENOUGH_PACKETS).contains(&packets)

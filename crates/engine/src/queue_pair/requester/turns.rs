@@ -6,7 +6,7 @@ use super::Requester;
 use super::window::SendWindow;
 use crate::device_state::DeviceState;
 use crate::now::Now;
-use crate::paths::{Congestion, Ends, Paths};
+use crate::paths::{Ends, Paths};
 use crate::transmit::Batch;
 
 impl Requester {
@@ -54,11 +54,7 @@ impl QueuePair {
             return;
         };
         let limits = self.settings.window;
-        let congestion = if link.is_within_host {
-            Congestion::Local
-        } else {
-            self.settings.congestion
-        };
+        let congestion = link.congestion;
         let member = paths.join(Ends::of(&link.route.flow), congestion, limits);
         self.requester.window = match member {
             Some(member) => SendWindow::shared(member, link.mtu(), paths),
