@@ -94,6 +94,10 @@ counters! {
     fatal_naks_received,
     /// Congestion notification packets received.
     congestion_notifications,
+    /// Congestion notification packets sent.
+    congestion_notifications_sent,
+    /// Packets received that a router has marked because it was congested.
+    congestion_marks,
 }
 
 counters! {

@@ -1,4 +1,4 @@
-//! The paths to other hosts: what the queue pairs of a device share that send to one address.
+//! The paths to other hosts: what the queue pairs of a device share that send from one address to another.
 //!
 //! A path has one window, one pace and one estimate of the round trip, so that many queue pairs behave as one. A queue pair
 //! becomes a [`Member`] when it may send, and a path is forgotten with its last member.
@@ -15,7 +15,6 @@ mod pacing;
 mod path;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use wire::{Psn, Qpn};
@@ -29,8 +28,8 @@ use path::Path;
 
 pub use congestion::Congestion;
 
-pub(crate) use estimate::RoundTripEstimate;
-pub(crate) use path::limited;
+pub(crate) use estimate::{INITIAL_RESPONSE_TIMEOUT, RoundTripEstimate};
+pub(crate) use path::{Ends, limited};
 
 /// The limits of a send window, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +134,7 @@ impl Member {
 /// All paths of a device.
 pub(crate) struct Paths {
     paths: Table<Path>,
-    by_peer: HashMap<IpAddr, Id<Path>>,
+    by_ends: HashMap<Ends, Id<Path>>,
     /// Paths whose first queue pair in line may be able to send.
     offered: VecDeque<Id<Path>>,
     /// The timers that end pauses.
@@ -146,7 +145,7 @@ impl Default for Paths {
     fn default() -> Self {
         Self {
             paths: Table::with_capacity(u32::MAX),
-            by_peer: HashMap::new(),
+            by_ends: HashMap::new(),
             offered: VecDeque::new(),
             timers: BTreeMap::new(),
         }
@@ -154,19 +153,19 @@ impl Default for Paths {
 }
 
 impl Paths {
-    /// A queue pair may send to `peer` from now on. `None` if it shares nothing.
+    /// A queue pair may send from now on. `None` if it shares nothing.
     pub(crate) fn join(
         &mut self,
-        peer: IpAddr,
+        ends: Ends,
         congestion: Congestion,
         limits: WindowLimits,
     ) -> Option<Member> {
-        let id = match self.by_peer.get(&peer) {
+        let id = match self.by_ends.get(&ends) {
             Some(id) => *id,
             None => {
-                let path = Path::new(peer, Control::new(congestion)?, limits);
+                let path = Path::new(ends, Control::new(congestion)?, limits);
                 let id = self.paths.insert(path)?;
-                self.by_peer.insert(peer, id);
+                self.by_ends.insert(ends, id);
                 id
             }
         };
@@ -188,7 +187,7 @@ impl Paths {
             return self.offer(member.path);
         }
         if let Some(path) = self.paths.remove(member.path) {
-            self.by_peer.remove(&path.peer);
+            self.by_ends.remove(&path.ends);
             if let Some(at) = path.timer {
                 self.timers.remove(&(at, member.path.index()));
             }
@@ -242,11 +241,8 @@ impl Paths {
         }
     }
 
-    /// So many packets of a queue pair are on the network. If it can't send, it stands in no line.
-    pub(crate) fn settle(&mut self, member: &mut Member, on_network: u32, may_send: bool) {
-        if !may_send {
-            self.leave_line(member);
-        }
+    /// So many packets of a queue pair are on the network.
+    pub(crate) fn settle(&mut self, member: &mut Member, on_network: u32) {
         if member.on_network != on_network {
             let path = self.path_mut(member);
             path.on_network = path.on_network - member.on_network + on_network;
@@ -392,14 +388,25 @@ impl Paths {
 
 #[cfg(test)]
 mod tests {
+    use wire::{Flow, ROCE_PORT};
+
     use super::congestion::start;
     use super::*;
 
-    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const MILLISECOND: Duration = Duration::from_millis(1);
 
     fn join(paths: &mut Paths) -> Member {
-        let member = paths.join(PEER, Congestion::Cubic, WindowLimits::default());
+        join_from(paths, 1, 0xc001)
+    }
+
+    fn join_from(paths: &mut Paths, host: u8, source_port: u16) -> Member {
+        let flow = Flow {
+            source: [10, 0, 0, host].into(),
+            destination: [10, 0, 0, 9].into(),
+            source_port,
+            destination_port: ROCE_PORT,
+        };
+        let member = paths.join(Ends::of(&flow), Congestion::Cubic, WindowLimits::default());
         member.expect("it is shared")
     }
 
@@ -430,11 +437,25 @@ mod tests {
         paths.pause_after(&one, 1, now.get());
         paths.wait(&mut one, Qpn::new(1), &now);
         paths.leave(one);
-        assert_eq!((paths.paths.len(), paths.by_peer.len()), (1, 1));
+        assert_eq!((paths.paths.len(), paths.by_ends.len()), (1, 1));
         paths.leave(other);
-        assert_eq!((paths.paths.len(), paths.by_peer.len()), (0, 0));
+        assert_eq!((paths.paths.len(), paths.by_ends.len()), (0, 0));
         assert_eq!(paths.next_timer(), None);
         assert_eq!(paths.take_turn(&now), None);
+    }
+
+    /// The addresses may be those of different networks. Flows between the same ones share the links of both hosts, at least.
+    #[test]
+    fn each_pair_of_addresses_has_its_own_path_for_all_ports() {
+        let mut paths = Paths::default();
+        let one = join_from(&mut paths, 1, 0xc001);
+        let same = join_from(&mut paths, 1, 0xc002);
+        let other = join_from(&mut paths, 2, 0xc001);
+        paths.lost(&one, 1, true);
+        assert_eq!(window(&paths, &one), window(&paths, &same));
+        assert!(window(&paths, &one) < window(&paths, &other));
+        paths.leave(other);
+        assert_eq!(paths.by_ends.len(), 1);
     }
 
     #[test]
@@ -465,7 +486,7 @@ mod tests {
     fn losses_of_one_round_trip_reduce_the_window_once() {
         let mut paths = Paths::default();
         let [mut one, other] = [join(&mut paths), join(&mut paths)];
-        paths.settle(&mut one, 20, true);
+        paths.settle(&mut one, 20);
         let before = window(&paths, &one);
         paths.lost(&one, 1, true);
         let after = window(&paths, &one);

@@ -10,6 +10,7 @@
 //! [`segmentation`], except requests within a device ([`direct`]). The transition to the error state is in [`error_state`], and [`diagnosis`] finds out
 //! why something failed.
 
+mod congestion_notice;
 mod datagram;
 mod diagnosis;
 mod direct;
@@ -34,7 +35,7 @@ pub use usage::QueuePairUsage;
 
 use std::time::Instant;
 
-use wire::{Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey, Route};
+use wire::{Operation, Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey, Route};
 
 use crate::address::GidTable;
 use crate::completion::{CompletedWork, CompletionQueue};
@@ -42,12 +43,13 @@ use crate::counters::{Counters, QueuePairCounters};
 use crate::device_state::DeviceState;
 use crate::memory::{Access, Accessor};
 use crate::now::Now;
-use crate::paths::Paths;
+use crate::paths::{Congestion, Paths};
 use crate::queue_pair_init::{AttachedQueues, QueuePairInit};
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::Id;
 use crate::state::{Attributes, QueuePairType, State};
 use crate::transmit::Batch;
+use congestion_notice::CongestionNotice;
 use diagnosis::WithoutReceive;
 use requester::Requester;
 use responder::Responder;
@@ -67,6 +69,7 @@ pub struct QueuePair {
     receive: ReceiveQueue,
     requester: Requester,
     responder: Responder,
+    notice: CongestionNotice,
     pub(crate) counters: QueuePairCounters,
     /// Since when every message finds no receive. Only for incidents.
     without_receive: Option<WithoutReceive>,
@@ -82,8 +85,8 @@ struct PeerRoute {
     route: Route,
     peer: Qpn,
     mtu: PathMtu,
-    /// Whether the address shows that the peer is on this host.
-    is_within_host: bool,
+    /// The control of congestion on the way to the peer.
+    congestion: Congestion,
 }
 
 impl PeerRoute {
@@ -130,6 +133,7 @@ impl QueuePair {
             receive: ReceiveQueue::new(init.max_receives, init.max_receive_segments),
             requester: Requester::new(settings.window),
             responder: Responder::new(),
+            notice: CongestionNotice::default(),
             counters: QueuePairCounters::default(),
             without_receive: None,
             scheduled: None,
@@ -200,6 +204,7 @@ impl QueuePair {
             return;
         }
         self.count_received(packet, device);
+        self.note_marks(route, now, device);
         match (self.init.kind, packet.opcode.is_response()) {
             (QueuePairType::Uc, false) => self.handle_unreliable(packet, device),
             (QueuePairType::Rc | QueuePairType::XrcTarget, false) => {
@@ -210,6 +215,10 @@ impl QueuePair {
                 }
             }
             (QueuePairType::Rc | QueuePairType::XrcInitiator, true) if self.state.transmits() => {
+                // Its own window limits what a peer sends because of a READ.
+                if route.is_marked() && packet.opcode.operation() == Operation::ReadResponse {
+                    self.notified_of_congestion(&mut device.paths);
+                }
                 self.handle_response(now, packet, device);
             }
             // Nothing has been sent that could be answered.
@@ -253,7 +262,9 @@ impl QueuePair {
 
     /// Whether it may have packets to send.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.responder.has_responses() || (self.state.transmits() && self.has_sends_to_transmit())
+        self.notice.is_due()
+            || self.responder.has_responses()
+            || (self.state.transmits() && self.has_sends_to_transmit())
     }
 
     fn has_sends_to_transmit(&self) -> bool {
@@ -283,6 +294,10 @@ impl QueuePair {
         batch: &mut Batch<'_>,
         device: &mut DeviceState,
     ) {
+        // One that has its turn on its path uses it first.
+        if self.notice.is_due() && !self.requester.has_turn() {
+            return self.transmit_notification(batch, device);
+        }
         // A single acknowledgement is shorter than a request. All packets of one send except the
         // last have the same length, so it fits after a request but not before one. The receiver
         // handles it first. A request that does not fit into this send follows it. One with a list may be longer, and comes first.
@@ -332,7 +347,7 @@ impl QueuePair {
                 self.acknowledgement_timed_out(now, device);
                 self.tell_retries(device);
             }
-            Some(Timer::Response) => self.response_overdue(now),
+            Some(Timer::Response) => self.response_overdue(now, &mut device.paths),
             Some(Timer::Coalescing) => self.requester.end_coalescing(),
             None => {}
         }

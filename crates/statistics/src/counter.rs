@@ -83,6 +83,10 @@ device_counters! {
     FatalNaksReceived = "fatal_naks_received",
     /// Congestion notifications received.
     CongestionNotifications = "congestion_notifications",
+    /// Congestion notifications sent.
+    CongestionNotificationsSent = "congestion_notifications_sent",
+    /// Packets received with a congestion mark.
+    CongestionMarks = "congestion_marks",
     /// Packets that the system refused to send.
     SendErrors = "send_errors",
     /// How often all interfaces of the device went down.

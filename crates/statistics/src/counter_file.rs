@@ -122,7 +122,7 @@ pub static GENERAL: [CounterFile; 21] = [
 ];
 
 /// The files of `hw_counters`: those of `rdma_rxe`, and then those of common cards.
-pub static HARDWARE: [CounterFile; 24] = [
+pub static HARDWARE: [CounterFile; 25] = [
     // The kernel counts responses that it leaves to a worker. Here, the thread that receives a response handles it.
     CounterFile::new("ack_deferred", &[]),
     CounterFile::new(
@@ -144,7 +144,8 @@ pub static HARDWARE: [CounterFile; 24] = [
     CounterFile::new("sent_pkts", &[C::PacketsSent]),
     CounterFile::new("implied_nak_seq_err", &[C::ImpliedNaks]),
     CounterFile::new("local_ack_timeout_err", &[C::Timeouts]),
-    CounterFile::new("np_cnp_sent", &[]),
+    CounterFile::new("np_cnp_sent", &[C::CongestionNotificationsSent]),
+    CounterFile::new("np_ecn_marked_roce_packets", &[C::CongestionMarks]),
     CounterFile::new("out_of_buffer", &[C::RnrNaksSent, C::DroppedMessages]),
     CounterFile::new("out_of_sequence", &[C::OutOfSequence]),
     CounterFile::new("packet_seq_err", &[C::SequenceNaksReceived]),

@@ -15,7 +15,7 @@ pub const HEADER_WORDS: usize = 256;
 pub const RECORD_WORDS: usize = 24;
 
 /// The value of the word [`MAGIC`]. Its last digit is the version of this format.
-pub const MAGIC_VALUE: u64 = 0x526f_6369_5374_0004;
+pub const MAGIC_VALUE: u64 = 0x526f_6369_5374_0005;
 
 /// Identifies a page of this format.
 pub const MAGIC: usize = 0;

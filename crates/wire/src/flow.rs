@@ -47,6 +47,12 @@ impl Route {
     /// The hop limit of packets that set no other.
     pub const DEFAULT_HOP_LIMIT: u8 = 64;
 
+    /// The bits of the traffic class in which routers mark congestion (ECN, RFC 3168). All are set in a marked packet (CE).
+    const CONGESTION_BITS: u8 = 0b11;
+
+    /// ECT(0): routers may mark the packet.
+    const MARKS_ALLOWED: u8 = 0b10;
+
     /// A datagram of this flow, with the default values of the other fields.
     #[must_use]
     pub const fn new(flow: Flow) -> Self {
@@ -55,6 +61,39 @@ impl Route {
             traffic_class: 0,
             hop_limit: Self::DEFAULT_HOP_LIMIT,
         }
+    }
+
+    /// The same, for packets that routers may mark instead of dropping them when they are congested, or for others.
+    #[must_use]
+    pub const fn with_marks_allowed(self, allowed: bool) -> Self {
+        let rest = self.traffic_class & !Self::CONGESTION_BITS;
+        let bits = if allowed { Self::MARKS_ALLOWED } else { 0 };
+        Self {
+            traffic_class: rest | bits,
+            ..self
+        }
+    }
+
+    /// Whether routers may mark the packet, or have.
+    #[must_use]
+    pub const fn allows_marks(&self) -> bool {
+        self.traffic_class & Self::CONGESTION_BITS != 0
+    }
+
+    /// The same, for a packet that a congested router has marked.
+    #[must_use]
+    pub const fn marked(self) -> Self {
+        Self {
+            traffic_class: self.traffic_class | Self::CONGESTION_BITS,
+            ..self
+        }
+    }
+
+    /// Whether a congested router has marked the packet.
+    #[inline]
+    #[must_use]
+    pub const fn is_marked(&self) -> bool {
+        self.traffic_class & Self::CONGESTION_BITS == Self::CONGESTION_BITS
     }
 }
 
@@ -99,5 +138,31 @@ impl Fragmentation {
             identification: u16::from_be_bytes([id_high, id_low]),
             dont_fragment,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn congestion_bits_leave_the_rest_of_the_traffic_class() {
+        let route = Route {
+            traffic_class: 0x69,
+            ..Route::new(Flow {
+                source: Ipv4Addr::LOCALHOST.into(),
+                destination: Ipv4Addr::LOCALHOST.into(),
+                source_port: 0xc000,
+                destination_port: ROCE_PORT,
+            })
+        };
+        let allowed = route.with_marks_allowed(true);
+        assert_eq!((allowed.traffic_class, allowed.is_marked()), (0x6a, false));
+        let marked = allowed.marked();
+        assert_eq!((marked.traffic_class, marked.is_marked()), (0x6b, true));
+        let plain = marked.with_marks_allowed(false);
+        assert_eq!((plain.traffic_class, plain.allows_marks()), (0x68, false));
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use wire::Psn;
+use wire::{Flow, Psn};
 
 use super::congestion::{Acknowledged, Control, MIN_PACKETS, PathLoss};
 use super::delivery::{Delivery, Marks};
@@ -33,10 +33,27 @@ pub(crate) fn limited(
     wanted.clamp(MIN_PACKETS, max.max(MIN_PACKETS))
 }
 
-/// The path to one peer address.
+/// The two ends of a path. A network may take several ways between them, one for each UDP port, but all share the links of both
+/// hosts, and a thousand queue pairs with ports of their own are to take as much of these as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    source: IpAddr,
+    destination: IpAddr,
+}
+
+impl Ends {
+    pub(crate) fn of(flow: &Flow) -> Self {
+        Self {
+            source: flow.source,
+            destination: flow.destination,
+        }
+    }
+}
+
+/// The path from one address to another.
 #[derive(Debug)]
 pub(super) struct Path {
-    pub(super) peer: IpAddr,
+    pub(super) ends: Ends,
     /// How many queue pairs use it.
     pub(super) users: u32,
     /// How many packets of all queue pairs are on the network.
@@ -58,9 +75,9 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub(super) fn new(peer: IpAddr, control: Control, limits: WindowLimits) -> Self {
+    pub(super) fn new(ends: Ends, control: Control, limits: WindowLimits) -> Self {
         Self {
-            peer,
+            ends,
             users: 0,
             on_network: 0,
             line: Line::default(),
@@ -172,5 +189,34 @@ impl Path {
 
     pub(super) fn notified(&mut self) {
         self.control.get_mut().notified();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::congestion::{Congestion, start};
+    use super::super::{Paths, WindowLimits};
+    use super::*;
+
+    /// Otherwise the path never seems idle again, and idle time counts as time in which little was delivered.
+    #[test]
+    fn packets_of_a_queue_pair_that_leaves_are_measured_no_more() {
+        let mut paths = Paths::default();
+        let flow = Flow {
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            source_port: 0xc001,
+            destination_port: wire::ROCE_PORT,
+        };
+        let [mut leaves, mut stays] = [(); 2].map(|()| {
+            let member = paths.join(Ends::of(&flow), Congestion::Model, WindowLimits::default());
+            member.expect("it is shared")
+        });
+        paths.sent(&mut leaves, Psn::ZERO, start());
+        paths.leave(leaves);
+        let now = start() + Duration::from_secs(1);
+        paths.sent(&mut stays, Psn::ZERO, now);
+        let path = paths.paths.get_mut(stays.path).expect("it has a member");
+        assert_eq!(path.delivery.latest(), Some(now));
     }
 }

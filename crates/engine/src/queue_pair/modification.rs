@@ -1,13 +1,11 @@
 //! Modification of a queue pair: all attributes are checked, then it enters the new state.
 
-use std::net::IpAddr;
-
 use super::{PeerRoute, QueuePair};
 use crate::address::GidTable;
 use crate::device_state::DeviceState;
 use crate::event::AsyncEvent;
 use crate::observation::{Discarded, Observation, Peer};
-use crate::paths::Paths;
+use crate::paths::{Congestion, Ends, Paths};
 use crate::state::{self, Attribute, Attributes, ModifyError, State};
 
 impl QueuePair {
@@ -26,7 +24,7 @@ impl QueuePair {
             self.link
         };
         self.attributes = merged;
-        let peer_before = self.peer_host();
+        let ends_before = self.ends();
         self.link = link;
         if let (Some(_), Some(link)) = (attributes.path, link) {
             let peer = Peer {
@@ -48,7 +46,7 @@ impl QueuePair {
         }
         let sends = self.state.transmits();
         self.enter(to, attributes, device);
-        if sends && self.state.transmits() && self.peer_host() != peer_before {
+        if sends && self.state.transmits() && self.ends() != ends_before {
             self.join_path(&mut device.paths);
         }
         Ok(())
@@ -100,9 +98,9 @@ impl QueuePair {
         }
     }
 
-    /// The address of the peer.
-    fn peer_host(&self) -> Option<IpAddr> {
-        self.link.map(|link| link.route.flow.destination)
+    /// Between which addresses it sends.
+    fn ends(&self) -> Option<Ends> {
+        self.link.map(|link| Ends::of(&link.route.flow))
     }
 
     fn link_for(&self, attributes: &Attributes, gids: &GidTable) -> Result<PeerRoute, ModifyError> {
@@ -114,11 +112,22 @@ impl QueuePair {
             .ok_or(missing(Attribute::DESTINATION))?;
         let route = gids.route(&path, self.number, peer)?;
         let address = route.flow.destination;
+        let congestion = if address.is_loopback() || gids.has_address(address) {
+            Congestion::Local
+        } else {
+            self.settings.congestion
+        };
+        // RFC 3168: only what lowers its rate when it is told of marks may be marked.
+        let is_controlled = self.init.kind.is_reliable() && congestion != Congestion::Local;
         Ok(PeerRoute {
-            route,
+            route: if is_controlled {
+                route.with_marks_allowed(true)
+            } else {
+                route
+            },
             peer,
             mtu,
-            is_within_host: address.is_loopback() || gids.has_address(address),
+            congestion,
         })
     }
 

@@ -73,6 +73,8 @@ pub(super) struct Requester {
     response_due: Option<Instant>,
     /// How often it was sent again for that reason since the last progress.
     probes: u32,
+    /// Packets before this one were overdue then.
+    overdue_before: Option<Psn>,
     round_trip: RoundTrip,
     repair: Option<Repair>,
     rnr_wait_until: Option<Instant>,
@@ -120,6 +122,7 @@ impl Requester {
             acknowledgement_due: None,
             response_due: None,
             probes: 0,
+            overdue_before: None,
             round_trip: RoundTrip::default(),
             repair: None,
             rnr_wait_until: None,
@@ -151,6 +154,11 @@ impl Requester {
     /// Whether the next packets wait for the path.
     pub(super) fn is_in_line(&self) -> bool {
         self.window.is_in_line()
+    }
+
+    /// Whether it has its turn on its path.
+    pub(super) fn has_turn(&self) -> bool {
+        self.window.has_turn()
     }
 
     /// The PSN to send now.

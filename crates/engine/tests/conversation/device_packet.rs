@@ -30,6 +30,11 @@ impl DevicePacket {
         &self.text
     }
 
+    /// The datagram, with its ICRC.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The parsed packet.
     pub(crate) fn packet(&self) -> Packet<'_> {
         Packet::parse(&self.bytes).expect("the packet was parsed before")
@@ -57,6 +62,7 @@ impl DevicePacket {
 
 fn describe(packet: &Packet<'_>) -> String {
     match packet.opcode.operation() {
+        Operation::CongestionNotification => "cnp".to_owned(),
         Operation::Acknowledge => describe_acknowledgement(packet),
         Operation::AtomicAcknowledge => {
             let original = packet.atomic_acknowledge().map(AtomicAckEth::original);

@@ -107,11 +107,20 @@ impl Conversation {
         self.delivers(now, &flow(), &datagram);
     }
 
+    /// The peer sends a packet, and a congested router marks it.
+    pub(crate) fn sends_marked(&mut self, now: Instant, sent: PeerPacket) {
+        let datagram = sent.sealed(self.number, &flow());
+        self.delivers_on(now, &Route::new(flow()).marked(), &datagram);
+    }
+
     /// The network delivers this datagram.
     pub(crate) fn delivers(&mut self, now: Instant, flow: &Flow, datagram: &[u8]) {
+        self.delivers_on(now, &Route::new(*flow), datagram);
+    }
+
+    fn delivers_on(&mut self, now: Instant, route: &Route, datagram: &[u8]) {
         self.wait_until(now);
-        self.device
-            .handle_datagram(now, &Route::new(*flow), datagram);
+        self.device.handle_datagram(now, route, datagram);
     }
 
     /// Asserts that the device has sent exactly these packets until now.

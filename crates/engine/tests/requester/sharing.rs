@@ -31,6 +31,15 @@ fn with_queue_pairs(count: u32) -> (Conversation, Vec<Qpn>) {
     (peer, numbers)
 }
 
+/// Connects a queue pair again, with this code of the acknowledgement timeout.
+fn connect_with_timeout(peer: &mut Conversation, number: Qpn, code: u8) {
+    connect(peer, number, Qpn::new(0x1000), |step| {
+        let address = Address::new(gid(PEER_ADDRESS), 0);
+        step.path = step.path.as_ref().map(|_| address);
+        step.ack_timeout = step.ack_timeout.and_then(|_| AckTimeout::new(code));
+    });
+}
+
 fn post(peer: &mut Conversation, number: Qpn, id: u64) {
     let request = SendRequest::new(id, Work::Send).inline(b"hello");
     peer.device.post_send(number, request).expect("accepted");
@@ -151,11 +160,7 @@ fn queue_pair_whose_peer_is_silent_does_not_stop_others() {
 #[test]
 fn queue_pair_without_a_timeout_does_not_hide_from_others_that_the_peer_is_gone() {
     let (mut peer, numbers) = with_queue_pairs(2);
-    connect(&mut peer, numbers[0], Qpn::new(0x1000), |step| {
-        let address = Address::new(gid(PEER_ADDRESS), 0);
-        step.path = step.path.as_ref().map(|_| address);
-        step.ack_timeout = step.ack_timeout.and_then(|_| AckTimeout::new(0));
-    });
+    connect_with_timeout(&mut peer, numbers[0], 0);
     (0..100).for_each(|id| post(&mut peer, numbers[0], id));
     assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
     post(&mut peer, numbers[1], 7);
@@ -201,12 +206,117 @@ fn queue_pairs_that_are_reset_and_connected_anew_send_again() {
     (0..40).for_each(|id| post(&mut peer, numbers[1], id));
     assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
     for number in &numbers {
-        connect(&mut peer, *number, Qpn::new(0x1000), |step| {
-            let address = Address::new(gid(PEER_ADDRESS), 0);
-            step.path = step.path.as_ref().map(|_| address);
-        });
+        connect_with_timeout(&mut peer, *number, 14);
     }
     (0..40).for_each(|id| post(&mut peer, numbers[1], id));
     assert_eq!(peer.received(at(2)).len(), FIRST_WINDOW);
     assert_eq!(peer.state(), State::ReadyToSend);
+}
+
+/// A timeout of 17 s would show only then that the peer is gone. The retries of the other one don't wait behind them, either.
+#[test]
+fn queue_pairs_with_long_timeouts_do_not_hide_from_others_that_the_peer_never_answers() {
+    let (mut peer, numbers) = with_queue_pairs(8);
+    let [lasting @ .., short] = &numbers[..] else {
+        unreachable!("there are eight")
+    };
+    for number in lasting {
+        connect_with_timeout(&mut peer, *number, 22);
+        (0..40).for_each(|id| post(&mut peer, *number, id));
+    }
+    assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+    post(&mut peer, *short, 7);
+    peer.received(at(1001 + 67 + 740));
+    let failed = peer.completions();
+    let failed: Vec<_> = failed.iter().map(|it| (it.id, it.status)).collect();
+    assert_eq!(failed, [(7, Status::RetriesExhausted)]);
+}
+
+#[test]
+fn queue_pair_that_has_failed_shares_nothing_with_its_successor() {
+    let (mut peer, numbers) = with_queue_pairs(2);
+    post(&mut peer, numbers[0], 1);
+    peer.received(at(69 + 740));
+    let failed = peer.device.queue_pair(numbers[0]).expect("it exists");
+    assert_eq!(failed.state(), State::Error);
+    peer.goes_to(State::Error);
+    connect_with_timeout(&mut peer, numbers[1], 14);
+    (0..40).for_each(|id| post(&mut peer, numbers[1], id));
+    assert_eq!(peer.received(at(810)).len(), FIRST_WINDOW);
+}
+
+#[test]
+fn only_one_packet_is_sent_between_a_timeout_and_its_response() {
+    let (mut peer, numbers) = with_queue_pairs(1);
+    (0..100).for_each(|id| post(&mut peer, numbers[0], id));
+    assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+    assert_eq!(peer.received(at(69)).len(), 1);
+    peer.sends_to(numbers[0], at(70), ack(PSN));
+    assert!(peer.received(at(71)).len() > 1);
+}
+
+/// Their peers don't answer, but another one at the same address does.
+#[test]
+fn new_packets_of_queue_pairs_with_overdue_ones_share_the_window() {
+    let (mut peer, numbers) = with_queue_pairs(11);
+    let [silent @ .., answered] = &numbers[..] else {
+        unreachable!("there are eleven")
+    };
+    post(&mut peer, *answered, 0);
+    assert_eq!(peer.received(at(1)).len(), 1);
+    peer.sends_to(*answered, at(2), ack(PSN));
+    silent.iter().for_each(|it| post(&mut peer, *it, 0));
+    assert_eq!(peer.received(at(4)).len(), 10);
+    // All are overdue, and sent again.
+    assert_eq!(peer.received(at(9)).len(), 10);
+    for number in silent {
+        (0..20).for_each(|id| post(&mut peer, *number, id));
+    }
+    // Each of them counts half of what it sends while it repairs losses.
+    let sent = peer.received(at(19)).len();
+    assert!((FIRST_WINDOW..2 * FIRST_WINDOW).contains(&sent), "{sent}");
+}
+
+/// Two queue pairs that fill the first window. The second one waits first.
+#[test]
+fn queue_pair_that_has_its_turn_does_not_wait_for_more_requests() {
+    let (mut peer, numbers) = with_queue_pairs(2);
+    let [first, other] = numbers[..] else {
+        unreachable!("there are two")
+    };
+    (0..16).for_each(|id| post(&mut peer, first, id));
+    assert_eq!(peer.received(at(1)).len(), 16);
+    (0..40).for_each(|id| post(&mut peer, other, id));
+    assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW - 16);
+    (16..19).for_each(|id| post(&mut peer, first, id));
+    peer.receives_nothing(at(1));
+    // There is room for the turns of both.
+    peer.sends_to(other, at(2), ack(PSN + 15));
+    peer.received(at(3));
+    assert_eq!(sent(&peer, &[first]), [19]);
+}
+
+#[test]
+fn congestion_notification_takes_no_turn() {
+    for polls in 0..2 {
+        let (mut peer, numbers) = with_queue_pairs(1);
+        let [first, other] = [peer.number, numbers[0]];
+        (0..16).for_each(|id| post(&mut peer, first, id));
+        (0..16).for_each(|id| post(&mut peer, other, id));
+        assert_eq!(peer.received(at(1)).len(), FIRST_WINDOW);
+        (16..19).for_each(|id| post(&mut peer, first, id));
+        (16..40).for_each(|id| post(&mut peer, other, id));
+        peer.receives_nothing(at(1));
+        let region = peer.registers(0x1000, &[0; 16]);
+        peer.posts_receive(1, &region);
+        // Either what is ready or the turn comes first.
+        (0..polls).for_each(|_| assert!(peer.received_batch(at(1)).is_none()));
+        peer.sends_marked(at(2), send_only(PSN, b"hello"));
+        peer.sends_to(other, at(2), ack(PSN + 15));
+        let packets = peer.received(at(2));
+        let (notices, sends): (Vec<_>, Vec<_>) =
+            packets.iter().partition(|packet| packet.text() == "cnp");
+        assert_eq!(notices.len(), 1);
+        assert_eq!(sends[0].packet().destination, PEER);
+    }
 }

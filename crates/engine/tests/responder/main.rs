@@ -5,6 +5,7 @@ mod conversation;
 
 mod access_errors;
 mod atomics;
+mod congestion_marks;
 mod dropped_packets;
 mod duplicates;
 mod held_lists;

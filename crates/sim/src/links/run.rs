@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::transmit::packets;
 use engine::{Congestion, HeldLists};
-use wire::{Flow, Opcode, PacketHead, Psn, Qpn, Route};
+use wire::Route;
 
 use super::bbr::Bbr;
 use super::cubic::Cubic;
@@ -28,9 +28,6 @@ const PACKETS_PER_MESSAGE: u64 = MESSAGE as u64 / 1024;
 
 /// A timer of a process is late by up to so much.
 const TIMER_LATENESS: Duration = Duration::from_micros(100);
-
-/// A receiver of marked packets notifies each sender no more often than this.
-const NOTIFICATION_INTERVAL: Duration = Duration::from_micros(50);
 
 /// What shares a link, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -84,8 +81,8 @@ pub struct Outcome {
 /// What is on the link.
 enum Frame {
     Ours {
-        from: usize,
         to: usize,
+        route: Route,
         packet: Vec<u8>,
     },
     Data(usize, Data),
@@ -113,8 +110,6 @@ struct Run {
     start: Instant,
     now: Duration,
     rng: Rng,
-    /// When the receiver last notified each sender of congestion.
-    notified: Vec<Option<Duration>>,
     buffer: Vec<u8>,
 }
 
@@ -173,7 +168,6 @@ impl Run {
             start: Instant::now(),
             now: Duration::ZERO,
             rng,
-            notified: vec![None; setup.senders + 1],
             buffer: Vec::new(),
         }
     }
@@ -221,11 +215,10 @@ impl Run {
 
     fn arrive(&mut self, arrival: Arrival<Frame>) {
         match arrival.packet {
-            Frame::Ours { from, to, packet } => {
-                self.deliver(from, to, &packet);
-                if arrival.is_marked {
-                    self.notify(from, to, &packet);
-                }
+            Frame::Ours { to, route, packet } => {
+                let is_marked = arrival.is_marked && route.allows_marks();
+                let route = if is_marked { route.marked() } else { route };
+                self.deliver(to, &route, &packet);
             }
             Frame::Data(flow, data) => {
                 let told = self.tcp[flow].receive(data);
@@ -240,45 +233,15 @@ impl Run {
         }
     }
 
-    fn deliver(&mut self, from: usize, to: usize, packet: &[u8]) {
-        let route = Route::new(flow(self.hosts[from].address, self.hosts[to].address));
+    fn deliver(&mut self, to: usize, route: &Route, packet: &[u8]) {
         let now = self.instant();
         let target = self.hosts[0].target();
         let host = &mut self.hosts[to];
-        host.device.handle_without_icrc(now, &route, packet);
+        host.device.handle_without_icrc(now, route, packet);
         while let Some(index) = host.completed(self.now) {
             host.post(self.now, index, target);
         }
         self.let_send(to);
-    }
-
-    /// The receiver of a marked packet notifies its sender.
-    fn notify(&mut self, sender: usize, receiver: usize, packet: &[u8]) {
-        let recently = |at: Duration| self.now < at + NOTIFICATION_INTERVAL;
-        if receiver != 0 || self.notified[sender].is_some_and(recently) {
-            return;
-        }
-        self.notified[sender] = Some(self.now);
-        let Some(number) = wire::destination_queue_pair(packet) else {
-            return;
-        };
-        let Some(sending) = self.peer_of(sender, number) else {
-            return;
-        };
-        let head = PacketHead::new(Opcode::CongestionNotification, sending, Psn::ZERO);
-        let mut packet = head.bytes().to_vec();
-        packet.resize(packet.len() + 16 + wire::ICRC_LENGTH, 0);
-        self.send(0, sender, packet);
-    }
-
-    /// The sender's queue pair whose peer has this number.
-    fn peer_of(&self, sender: usize, number: Qpn) -> Option<Qpn> {
-        let before = (sender - 1) * self.setup.queue_pairs;
-        let of_sender = self.hosts[0].queue_pairs.iter().skip(before);
-        let index = of_sender
-            .take(self.setup.queue_pairs)
-            .position(|it| *it == number)?;
-        Some(self.hosts[sender].queue_pairs[index])
     }
 
     fn let_send(&mut self, from: usize) {
@@ -290,20 +253,21 @@ impl Run {
                 _ => 0,
             };
             for packet in packets(&sent, &buffer) {
-                self.send(from, to, packet.to_vec());
+                self.send(from, to, sent.route, packet.to_vec());
             }
         }
         self.buffer = buffer;
         self.schedule_timer(from);
     }
 
-    fn send(&mut self, from: usize, to: usize, packet: Vec<u8>) {
+    fn send(&mut self, from: usize, to: usize, route: Route, packet: Vec<u8>) {
         let bytes = packet.len() + LOWER_HEADERS;
         let direction = match from {
             0 => &mut self.to_senders,
             _ => &mut self.to_receiver,
         };
-        let arrivals = direction.carry(self.now, bytes, Frame::Ours { from, to, packet });
+        let frame = Frame::Ours { to, route, packet };
+        let arrivals = direction.carry(self.now, bytes, frame);
         self.schedule_arrivals(arrivals);
     }
 
@@ -374,14 +338,5 @@ impl Run {
             times,
             longest_queue: self.to_receiver.longest_queue,
         }
-    }
-}
-
-fn flow(source: IpAddr, destination: IpAddr) -> Flow {
-    Flow {
-        source,
-        destination,
-        source_port: 0xc000,
-        destination_port: wire::ROCE_PORT,
     }
 }

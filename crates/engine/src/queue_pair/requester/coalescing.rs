@@ -47,7 +47,9 @@ impl QueuePair {
         let is_whole = next.first().is_none_or(|it| it == requester.cursor);
         let requests = (self.send.len() - requester.position) as u32;
         let packets = next.packets.saturating_mul(requests);
-        requester.position >= MIN_REQUESTS_UNDER_WAY
+        // One that has its turn on its path has waited already, and others would have their turns first.
+        !requester.has_turn()
+            && requester.position >= MIN_REQUESTS_UNDER_WAY
             && is_whole
             && (1..ENOUGH_PACKETS).contains(&packets)
     }

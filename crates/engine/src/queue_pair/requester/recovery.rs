@@ -11,7 +11,7 @@ use super::repair::Loss;
 use crate::completion::Status;
 use crate::device_state::DeviceState;
 use crate::now::Now;
-use crate::paths::{News, Paths};
+use crate::paths::{INITIAL_RESPONSE_TIMEOUT, News, Paths};
 use crate::planted_bug::Bug;
 
 /// How often the acknowledgement timeout doubles.
@@ -138,12 +138,15 @@ impl QueuePair {
         if requester.timeouts > 0 {
             return None;
         }
-        let timeout = requester.window.response_timeout()?;
+        let measured = requester.window.response_timeout();
+        let timeout = measured.or_else(|| self.initial_response_timeout())?;
         Some(now.get() + timeout * (1 << requester.probes.min(MAX_PROBE_DOUBLINGS)))
     }
 
-    pub(in crate::queue_pair) fn response_overdue(&mut self, now: Instant) {
+    pub(in crate::queue_pair) fn response_overdue(&mut self, now: Instant, paths: &mut Paths) {
+        self.requester.window.overdue(now, paths);
         self.requester.probes += 1;
+        self.requester.overdue_before = Some(self.requester.next);
         self.probe();
         self.requester.response_due = self.response_deadline(&now.into());
     }
@@ -162,6 +165,13 @@ impl QueuePair {
         let interval = self.acknowledgement_interval()?;
         let doubled = interval * (1 << self.requester.timeouts.min(MAX_DOUBLINGS));
         Some(now.get() + interval.max(doubled.min(MAX_DOUBLED_TIMEOUT)))
+    }
+
+    /// When a response of another host is overdue if no round trip was measured. Without a timeout nothing ever is.
+    fn initial_response_timeout(&self) -> Option<Duration> {
+        self.requester.window.as_shared()?;
+        self.acknowledgement_interval()?;
+        Some(INITIAL_RESPONSE_TIMEOUT)
     }
 
     /// The acknowledgement timeout of a queue pair, unless it has none.
@@ -224,6 +234,7 @@ impl QueuePair {
     fn stop_timers(&mut self) {
         self.requester.timeouts = 0;
         self.requester.probes = 0;
+        self.requester.overdue_before = None;
         self.requester.acknowledgement_due = None;
         self.requester.response_due = None;
     }

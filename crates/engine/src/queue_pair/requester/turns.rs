@@ -6,7 +6,7 @@ use super::Requester;
 use super::window::SendWindow;
 use crate::device_state::DeviceState;
 use crate::now::Now;
-use crate::paths::{Congestion, Paths};
+use crate::paths::{Ends, Paths};
 use crate::transmit::Batch;
 
 impl Requester {
@@ -36,12 +36,13 @@ impl Requester {
     /// answered: other queue pairs don't wait for these.
     fn counted_on_network(&self) -> u32 {
         let is_timed = self.acknowledgement_due.is_some() || self.response_due.is_some();
-        let is_overdue = self.timeouts > 0 || self.probes > 0;
-        if is_overdue || !is_timed {
-            0
-        } else {
-            self.on_network_with(0)
+        if self.timeouts > 0 || !is_timed {
+            return 0;
         }
+        let later = self.overdue_before.map_or(u32::MAX, |overdue| {
+            u32::try_from(self.next.since(overdue)).unwrap_or(0)
+        });
+        self.on_network_with(0).min(later)
     }
 }
 
@@ -53,12 +54,8 @@ impl QueuePair {
             return;
         };
         let limits = self.settings.window;
-        let congestion = if link.is_within_host {
-            Congestion::Local
-        } else {
-            self.settings.congestion
-        };
-        let member = paths.join(link.route.flow.destination, congestion, limits);
+        let congestion = link.congestion;
+        let member = paths.join(Ends::of(&link.route.flow), congestion, limits);
         self.requester.window = match member {
             Some(member) => SendWindow::shared(member, link.mtu(), paths),
             None => SendWindow::own(limits, link.mtu()),
@@ -80,16 +77,17 @@ impl QueuePair {
         }
     }
 
-    /// Tells its path what has become of its packets.
+    /// Tells its path what has become of its packets. One that has failed leaves the path.
     pub(crate) fn settle_path(&mut self, paths: &mut Paths) {
         if self.requester.window.as_shared().is_none() {
             return;
         }
-        let may_send = self.state.transmits();
+        if !self.state.transmits() {
+            return self.leave_path(paths);
+        }
         let counted = self.requester.counted_on_network();
         if let Some(shared) = self.requester.window.as_shared_mut() {
-            let on_network = if may_send { counted } else { 0 };
-            paths.settle(&mut shared.member, on_network, may_send);
+            paths.settle(&mut shared.member, counted);
         }
     }
 
@@ -132,6 +130,10 @@ impl QueuePair {
         }
         if self.requester.tries_one_packet() {
             return Some(1);
+        }
+        // After a timeout, its response comes first: the path does not count what a peer that is gone would never answer.
+        if self.requester.timeouts > 0 {
+            return None;
         }
         let is_closed = batch.is_empty() && !self.window_is_open(link);
         if is_closed && self.requester.fills_window(self.window_step(link), link) {

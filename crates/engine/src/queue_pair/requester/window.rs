@@ -7,7 +7,10 @@ use wire::{Psn, Qpn};
 use super::local::Local;
 use super::repair::Loss;
 use crate::now::Now;
-use crate::paths::{Allowance, Member, News, Paths, RoundTripEstimate, WindowLimits, limited};
+use crate::paths::{
+    Allowance, INITIAL_RESPONSE_TIMEOUT, Member, News, Paths, RoundTripEstimate, WindowLimits,
+    limited,
+};
 
 /// The send window of a queue pair.
 #[derive(Debug)]
@@ -86,6 +89,10 @@ impl SendWindow {
         self.as_shared().is_some_and(|it| it.member.is_in_line())
     }
 
+    pub(super) fn has_turn(&self) -> bool {
+        self.as_shared().is_some_and(|it| it.member.has_turn())
+    }
+
     /// When a response is overdue, after it was sent. Unknown before the first measurement.
     pub(super) fn response_timeout(&self) -> Option<Duration> {
         let estimate = match self {
@@ -148,6 +155,17 @@ impl SendWindow {
                     paths.timed_out(member, since);
                 }
             }
+        }
+    }
+
+    /// A response is overdue. If none was ever measured, the peer is probably gone, and others learn of it in time only if they
+    /// don't wait for this queue pair, whose timeout may be long.
+    pub(super) fn overdue(&mut self, now: Instant, paths: &mut Paths) {
+        if let Self::Shared(shared) = self
+            && shared.allowance.estimate.is_none()
+            && let Some(since) = now.checked_sub(INITIAL_RESPONSE_TIMEOUT)
+        {
+            paths.timed_out(&shared.member, since);
         }
     }
 
