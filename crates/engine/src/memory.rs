@@ -9,6 +9,7 @@
 //! only way to read or write the memory. The bytes are accessed in [`extent`] and [`buffer`], which
 //! have all `unsafe` code of the engine.
 
+mod accelerator;
 mod access;
 mod buffer;
 mod diagnosis;
@@ -21,6 +22,7 @@ mod region;
 mod transfer;
 mod window;
 
+pub use accelerator::{AcceleratorMemory, InMessage};
 pub use access::{Access, AccessError};
 pub use buffer::{Buffer, OwnedMemory, RawMemory};
 pub use diagnosis::{KeyRange, SegmentFault};
