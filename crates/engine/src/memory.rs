@@ -6,8 +6,8 @@
 //!
 //! Every access by a work request or a peer goes through [`Memory::local`] or [`Memory::remote`].
 //! They check key, protection domain, access rights and bounds, and return a [`View`], which is the
-//! only way to read or write the memory. The bytes are accessed in [`extent`] and [`buffer`], which
-//! have all `unsafe` code of the engine.
+//! only way to read or write the memory. The bytes are accessed in [`extent`] and [`buffer`], or, where
+//! the processor can't access them, by copies of an [`accelerator`]. All `unsafe` code of the engine is here.
 
 mod accelerator;
 mod access;

@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include "../check.h"
-#include "../cuda/stand_in.h"
+#include "stand_in.h"
 
 #define MIB ((size_t)1 << 20)
 #define SIZE (3 * MIB)
