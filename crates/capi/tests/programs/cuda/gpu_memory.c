@@ -231,22 +231,28 @@ static void words_are_changed_atomically(void)
 	forget(far_gpu);
 }
 
-/* A message that was cut off leaves nothing behind that a later one could take for its own bytes. */
+/* A message that is cut off leaves nothing behind that a later one takes for its own bytes. */
 static void bytes_that_were_read_ahead_are_not_sent_later(void)
 {
-	struct memory far_gpu = on_gpu(&right, SIZE), host = on_host(&left, SIZE);
-	for (unsigned round = 0; round < 4; round++) {
-		size_t length = MIB - round * 5000;
-		fill(far_gpu, round);
-		struct ibv_sge sge = piece(host, 0, length);
-		struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, &sge);
-		wr.wr.rdma.remote_addr = far_gpu.address + round * 1024;
-		wr.wr.rdma.rkey = far_gpu.mr->rkey;
-		SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
-		CHECK(memcmp(host.bytes, far_gpu.bytes + round * 1024, length) == 0);
+	struct memory gpu = on_gpu(&left, SIZE), far_host = on_host(&right, SIZE);
+	fill(gpu, 1);
+	for (int too_small = 1; too_small >= 0; too_small--) {
+		struct ibv_sge out = piece(gpu, 3, MIB), in = piece(far_host, 0, too_small ? 70000 : MIB);
+		post_receive(right.qp, 0, &in);
+		struct ibv_send_wr wr = request(IBV_WR_SEND, &out);
+		SAME(fate_of(&left, &wr), too_small ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_SUCCESS);
+		SAME(wait_for(right.cq).status, too_small ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS);
+		if (too_small) {
+			CHECK(ibv_destroy_qp(left.qp) == 0 && ibv_destroy_qp(right.qp) == 0);
+			left.qp = make_qp(&left, IBV_QPT_RC);
+			right.qp = make_qp(&right, IBV_QPT_RC);
+			join(left.qp, right.qp);
+			fill(gpu, 2);
+		}
 	}
-	forget(host);
-	forget(far_gpu);
+	CHECK(memcmp(far_host.bytes, gpu.bytes + 3, MIB) == 0);
+	forget(gpu);
+	forget(far_host);
 }
 
 static enum ibv_wc_status one_sided(enum ibv_wr_opcode opcode, struct memory own, struct memory other, uint32_t length)
