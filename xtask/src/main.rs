@@ -7,6 +7,7 @@ mod bans;
 mod book;
 mod browser;
 mod fuzz;
+mod gpu;
 mod import_knots;
 mod isolated_tests;
 mod linkers;
@@ -61,6 +62,12 @@ enum Task {
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u32,
     },
+    /// Move memory of this machine's GPU between two processes, compare every byte, and measure; says so if there is none
+    #[command(
+        after_help = "The program and its libraries are in target/gpu, and can be copied to a machine with a GPU:\n\
+                      cd gpu && LD_LIBRARY_PATH=. ROCI_DEVICES=left=127.0.0.1,right=127.0.0.2 ./gpu_probe"
+    )]
+    Gpu,
     /// Build the command and its libraries, and install them in a directory
     #[command(
         after_help = "The command goes to DIR/bin, the libraries to DIR/lib/rocinante, the rest to DIR/share."
@@ -91,6 +98,7 @@ fn main() -> ExitCode {
             test_steps::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
         }
         Task::Install { prefix } => return done(install::install(workspace_root(), &prefix)),
+        Task::Gpu => return done(gpu::run(workspace_root())),
         Task::Rules => return done(spec_rules::write(workspace_root())),
     };
     match steps {

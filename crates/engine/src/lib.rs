@@ -53,9 +53,9 @@ pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
 pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MAX_RESPONDER_RESOURCES};
 pub use memory::{
-    Access, AccessError, BindError, Binding, Buffer, Extent, MappingChange, MemoryError,
-    OwnedMemory, ProgramMemoryAccess, ProtectionDomain, RawMemory, Registration, Segment, Segments,
-    WindowKind,
+    AcceleratorMemory, Access, AccessError, BindError, Binding, Buffer, Extent, InMessage,
+    MappingChange, MemoryError, OwnedMemory, ProgramMemoryAccess, ProtectionDomain, RawMemory,
+    Registration, Segment, Segments, WindowKind,
 };
 pub use now::Now;
 pub use object_counts::ObjectCounts;

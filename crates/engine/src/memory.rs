@@ -6,9 +6,10 @@
 //!
 //! Every access by a work request or a peer goes through [`Memory::local`] or [`Memory::remote`].
 //! They check key, protection domain, access rights and bounds, and return a [`View`], which is the
-//! only way to read or write the memory. The bytes are accessed in [`extent`] and [`buffer`], which
-//! have all `unsafe` code of the engine.
+//! only way to read or write the memory. The bytes are accessed in [`extent`] and [`buffer`], or, where
+//! the processor can't access them, by copies of an [`accelerator`]. All `unsafe` code of the engine is here.
 
+mod accelerator;
 mod access;
 mod buffer;
 mod diagnosis;
@@ -21,6 +22,7 @@ mod region;
 mod transfer;
 mod window;
 
+pub use accelerator::{AcceleratorMemory, InMessage};
 pub use access::{Access, AccessError};
 pub use buffer::{Buffer, OwnedMemory, RawMemory};
 pub use diagnosis::{KeyRange, SegmentFault};

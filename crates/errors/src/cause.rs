@@ -359,7 +359,11 @@ causes! {
     UNMAPPED_MEMORY:
         "The memory is not mapped, or is read-only and the access flags allow writes.",
         "Check the address and the length. Constants and read-only files can only be registered without \
-         IBV_ACCESS_LOCAL_WRITE. Memory of a GPU needs `ibv_reg_dmabuf_mr`.";
+         IBV_ACCESS_LOCAL_WRITE.";
+    GPU_MEMORY:
+        "Memory of a GPU is copied by libcuda, which did not accept it.",
+        "Check that the whole range is allocated on one GPU, and that its context is not destroyed. docs/gpu.md says what can \
+         be registered.";
     BAD_POINTER:
         "A required pointer is null.",
         "Check the arguments of the call.";

@@ -35,7 +35,8 @@ impl Stream {
             Access::LOCAL_WRITE
         };
         let called = start.addr() as u64;
-        let (extent, called) = memory_region::extent(start, length, called, access)?;
+        let driver = &connection.driver;
+        let (extent, called) = memory_region::extent(driver, start, length, called, access)?;
         let domain = connection.domain;
         let registered = connection
             .driver

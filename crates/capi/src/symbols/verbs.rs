@@ -68,8 +68,7 @@ symbols! {
         by itself in default "IBVERBS_1.10" {
         ibv_query_ece ibv_set_ece
     }
-    unsupported "memory of other devices can't be reached from user space"
-        by unsupported_object in default "IBVERBS_1.12" {
+    real "" by itself in default "IBVERBS_1.12" {
         ibv_reg_dmabuf_mr
     }
     unsupported "device memory is ordinary memory of this process"

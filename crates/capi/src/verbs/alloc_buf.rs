@@ -4,6 +4,7 @@
 //! buffer is pages of this process, and a hint has no effect.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -35,15 +36,45 @@ pub(crate) struct Pages {
 
 impl Pages {
     fn map(length: usize) -> Result<Self, Errno> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Self::map_with(length, libc::PROT_READ | libc::PROT_WRITE, flags, (-1, 0))
+    }
+
+    /// Maps a part of a file, from a page boundary on.
+    pub(super) fn of_file(
+        file: RawFd,
+        offset: i64,
+        length: usize,
+        writable: bool,
+    ) -> Result<Self, Errno> {
+        let writing = if writable { libc::PROT_WRITE } else { 0 };
+        Self::map_with(
+            length,
+            libc::PROT_READ | writing,
+            libc::MAP_SHARED,
+            (file, offset),
+        )
+    }
+
+    fn map_with(
+        length: usize,
+        protection: c_int,
+        flags: c_int,
+        (file, offset): (RawFd, i64),
+    ) -> Result<Self, Errno> {
+        let anywhere = std::ptr::null_mut();
         // SAFETY: a new mapping at an address that the kernel chooses.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+        let start = unsafe { libc::mmap(anywhere, length, protection, flags, file, offset) };
         if start == libc::MAP_FAILED {
             return Err(Errno::last());
         }
         let start = NonNull::new(start).ok_or(Errno::NO_MEMORY)?;
         Ok(Self { start, length })
+    }
+
+    /// Their address.
+    pub(super) fn start(&self) -> *mut c_void {
+        self.start.as_ptr()
     }
 
     /// Whether it contains this range.

@@ -1,5 +1,7 @@
 //! Checks whether memory is mapped.
 
+use std::sync::OnceLock;
+
 use engine::Access;
 
 use crate::errno::Errno;
@@ -52,7 +54,8 @@ pub(super) fn are_present(address: usize, length: usize, writing: bool) -> bool 
 
 /// Whether the system can fault pages in, so that all pages of registered memory were present once.
 pub(super) fn can_populate() -> bool {
-    populate(0, 0, libc::MADV_POPULATE_READ).is_ok()
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| populate(0, 0, libc::MADV_POPULATE_READ).is_ok())
 }
 
 pub(super) fn page_size() -> usize {

@@ -4,13 +4,13 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use driver::Misuse;
+use driver::{Driver, Misuse};
 use engine::{Access, Extent, Registration};
 
-use super::alloc_buf::{Buffer, DmaHandle};
+use super::alloc_buf::{Buffer, DmaHandle, Pages};
 use super::context::OpenDevice;
 use super::protection_domain::Pd;
-use super::{fault_handler, mapped_pages, program_memory};
+use super::{dma_buf, fault_handler, gpu_memory, mapped_pages, program_memory};
 use crate::abi;
 use crate::entry::{Output, Pointer, entry};
 use crate::errno::Errno;
@@ -27,6 +27,8 @@ pub(crate) struct Region {
     imported: bool,
     /// Keeps the hints that it was registered with.
     hints: OnceLock<Arc<()>>,
+    /// The pages of a DMA-buf.
+    mapping: OnceLock<Pages>,
 }
 
 entry! {
@@ -72,11 +74,10 @@ entry! {
             }
             buffer_of(at)?.check(domain, init.addr, init.length)?;
         }
-        // DMA-bufs are not supported.
-        if asks(abi::IBV_REG_MR_MASK_FD | abi::IBV_REG_MR_MASK_FD_OFFSET) {
-            return Err(Errno::UNSUPPORTED);
-        }
-        if !asks(abi::IBV_REG_MR_MASK_ADDR) {
+        let is_dma_buf = asks(abi::IBV_REG_MR_MASK_FD);
+        if is_dma_buf == asks(abi::IBV_REG_MR_MASK_ADDR)
+            || asks(abi::IBV_REG_MR_MASK_FD_OFFSET) && !is_dma_buf
+        {
             return Err(Errno::INVALID);
         }
         let hints = if asks(abi::IBV_REG_MR_MASK_DMAH) {
@@ -93,7 +94,13 @@ entry! {
         } else {
             init.addr.addr() as u64
         };
-        let region = register(domain, init.addr, init.length, iova, init.access.cast_unsigned())?;
+        let access = init.access.cast_unsigned();
+        let region = if is_dma_buf {
+            let offset = if asks(abi::IBV_REG_MR_MASK_FD_OFFSET) { init.fd_offset } else { 0 };
+            dma_buf::register(domain, offset, init.length, iova, init.fd, access)?
+        } else {
+            register(domain, init.addr, init.length, iova, access)?
+        };
         if let Some(hints) = hints {
             region_at(region)?.hints.get_or_init(|| Arc::clone(&hints.0));
         }
@@ -197,16 +204,7 @@ pub(super) fn register(
 ) -> Result<*mut abi::ibv_mr, Errno> {
     domain.open.check_not_inherited()?;
     let access = access_of(access)?;
-    let (extent, iova) = extent(address, length, iova, access).inspect_err(|&errno| {
-        if errno == Errno::FAULT {
-            let misuse = Misuse::UnmappedMemory {
-                address: address.addr(),
-                length,
-                writing: access.contains(Access::LOCAL_WRITE),
-            };
-            domain.open.driver.report_misuse(None, misuse);
-        }
-    })?;
+    let (extent, iova) = extent(&domain.open.driver, address, length, iova, access)?;
     add(domain, address, extent, iova, access)
 }
 
@@ -249,6 +247,7 @@ fn new_handle(
         registration,
         imported,
         hints: OnceLock::new(),
+        mapping: OnceLock::new(),
     };
     Mr::new_pointer(c_part, region)
 }
@@ -262,6 +261,7 @@ pub(super) fn access_of(flags: u32) -> Result<Access, Errno> {
 
 /// The extent of the program's memory, and the address of its first byte in requests (IOVA).
 pub(crate) fn extent(
+    driver: &Driver,
     address: *mut c_void,
     length: usize,
     iova: u64,
@@ -277,19 +277,35 @@ pub(crate) fn extent(
         (start, length as u64, iova)
     };
     if !everything {
-        mapped_pages::check(address.addr(), length as usize, access)?;
+        let checked = mapped_pages::check(address.addr(), length as usize, access);
+        let place = (address.addr() as u64, length);
+        if let Some(extent) = gpu_memory::extent_at(driver, place, access, checked)? {
+            return Ok((extent, iova));
+        }
+        checked.inspect_err(|&errno| {
+            if errno == Errno::FAULT {
+                let misuse = Misuse::UnmappedMemory {
+                    address: address.addr(),
+                    length: length as usize,
+                    writing: access.contains(Access::LOCAL_WRITE),
+                };
+                driver.report_misuse(None, misuse);
+            }
+        })?;
     }
+    Ok((program_extent(start, length, access), iova))
+}
+
+/// The extent of memory that the processor can access.
+pub(super) fn program_extent(start: NonNull<u8>, length: u64, access: Access) -> Extent {
     fault_handler::install();
-    let access = if on_demand {
+    let access = if access.contains(Access::ON_DEMAND) {
         &program_memory::ON_DEMAND
     } else {
         &program_memory::PINNED
     };
     // SAFETY: those functions detect unmapped memory. It is memory of C: there are no Rust references to it.
-    Ok((
-        unsafe { Extent::program_memory(start, length, access) },
-        iova,
-    ))
+    unsafe { Extent::program_memory(start, length, access) }
 }
 
 /// Whether the arguments of a reregistration are valid.
@@ -336,7 +352,8 @@ fn reregister(
     };
     let translation = if asks(abi::IBV_REREG_MR_CHANGE_TRANSLATION) {
         let rights = access.unwrap_or(Access::LOCAL_WRITE);
-        Some(extent(address, length, address.addr() as u64, rights)?)
+        let iova = address.addr() as u64;
+        Some(extent(&region.open.driver, address, length, iova, rights)?)
     } else {
         None
     };
@@ -362,6 +379,13 @@ fn reregister(
         }
     });
     Ok(())
+}
+
+impl Region {
+    /// Keeps pages mapped until it is deregistered.
+    pub(super) fn keep(&self, pages: Pages) {
+        self.mapping.get_or_init(|| pages);
+    }
 }
 
 /// Makes pages present, as asked; an access would do the same.

@@ -28,12 +28,12 @@ programs! { PROGRAMS in "programs":
 }
 
 programs! { OURS in "programs/ours":
-    destroyed_handles device_limits extreme_values few_descriptors lost_address oversized_requests recent_calls repoll
+    destroyed_handles device_limits dma_buf extreme_values few_descriptors lost_address oversized_requests recent_calls repoll
     reply_before_disconnect socket_flags thread_destructors unmapped_memory window_keys
 }
 
 /// Programs with a test of their own below.
-const OTHERS: &[&str] = &["invalid_arguments", "calls_at_exit"];
+const OTHERS: &[&str] = &["invalid_arguments", "calls_at_exit", "gpu_memory"];
 
 const EXPLAIN: (&str, &str) = ("ROCI_EXPLAIN", "1");
 
@@ -138,6 +138,37 @@ fn calls_at_exit_work_with_every_option() {
             findings.all(|line| line == "roci: check: no findings."),
             "{options:?}: {said}"
         );
+    }
+}
+
+/// Captures, the check and sockets read messages in other ways.
+#[test]
+fn gpu_memory_works_with_every_option() {
+    if !support::can_compile() {
+        return;
+    }
+    let directory = support::directory("gpu-memory");
+    let cuda = directory.join("libcuda.so.1");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/cuda/stand_in.c");
+    support::compile_library(&source, &cuda);
+    let cuda = ("CUDA_STAND_IN", &*cuda.display().to_string());
+    let capture = directory.join("capture.pcapng").display().to_string();
+    let all_options: [&[(&str, &str)]; 4] = [
+        &[cuda, EXPLAIN],
+        &[cuda, ("ROCI_CHECK", "fail")],
+        &[cuda, ("ROCI_SHORTCUT", "0")],
+        &[cuda, ("ROCI_PCAP", &capture)],
+    ];
+    for options in all_options {
+        let said = output("programs/cuda", "gpu_memory", options);
+        let said = said.filter(|_| options.contains(&EXPLAIN));
+        for words in [
+            "is an address of a GPU, and only 10000 of the 10001 bytes at",
+            "the memory is registered, but can't be accessed: the program has unmapped",
+        ] {
+            let said = said.as_deref().unwrap_or(words);
+            assert!(said.contains(words), "{words}:\n{said}");
+        }
     }
 }
 

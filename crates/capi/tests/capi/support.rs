@@ -56,6 +56,32 @@ pub(crate) fn library_directory(name: &str) -> PathBuf {
     directory
 }
 
+/// Compiles a shared object, whose name for the loader is that of its file.
+pub(crate) fn compile_library(source: &Path, library: &Path) {
+    let name = library.file_name().expect("it is a file");
+    let mut name_for_loader = std::ffi::OsString::from("-Wl,-soname,");
+    name_for_loader.push(name);
+    let mut command = Command::new("cc");
+    command
+        .args([
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-g",
+            "-shared",
+            "-fPIC",
+            "-pthread",
+        ])
+        .arg(name_for_loader)
+        .arg("-o")
+        .arg(library)
+        .arg(source);
+    let output = command.output().expect("there is a compiler");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {messages}", source.display());
+}
+
 /// Compiles a C program, against our library if `link` says where it is.
 pub(crate) fn compile(source: &Path, program: &Path, link: Option<&Path>) {
     let mut command = Command::new("cc");

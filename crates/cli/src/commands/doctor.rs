@@ -1,5 +1,6 @@
 //! `roci doctor`: checks this machine, and says what to do about each problem.
 
+mod gpu;
 mod network;
 mod rdma_devices;
 mod system;
@@ -101,6 +102,7 @@ fn software_checks() -> Vec<Check> {
     findings.push(system::libraries());
     findings.extend(system::restrictions());
     findings.push(system::watcher());
+    findings.push(gpu::driver());
     findings.push(network::receive_buffer());
     findings.push(network::segmentation());
     findings.push(network::local_packets());

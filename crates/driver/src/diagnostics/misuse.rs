@@ -25,6 +25,13 @@ pub enum Misuse {
         /// Whether it was to be written.
         writing: bool,
     },
+    /// Memory of a GPU that can't be registered.
+    GpuMemory {
+        /// Its address.
+        address: usize,
+        /// Why.
+        reason: String,
+    },
     /// An address that cannot be used.
     Address(Address, AddressError),
 }

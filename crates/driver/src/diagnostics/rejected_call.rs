@@ -156,7 +156,9 @@ pub(super) fn better_row(device: &Device, peer: Option<IpAddr>, present: Option<
 pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) -> Diagnostic {
     let about = match (queue_pair, misuse) {
         (Some(number), _) => names::queue_pair(number),
-        (None, Misuse::UnmappedMemory { .. }) => "a memory region".to_owned(),
+        (None, Misuse::UnmappedMemory { .. } | Misuse::GpuMemory { .. }) => {
+            "a memory region".to_owned()
+        }
         (None, _) => "an address handle".to_owned(),
     };
     let (wrong, cause) = match misuse {
@@ -187,6 +189,10 @@ pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) 
             let wrong = format!("not all of the {range} can be {what}.");
             (wrong, &cause::UNMAPPED_MEMORY)
         }
+        Misuse::GpuMemory { address, reason } => {
+            let wrong = format!("{address:#x} is an address of a GPU, and {reason}.");
+            (wrong, &cause::GPU_MEMORY)
+        }
         Misuse::Address(address, error) => wrong_path(device, Some(*address), *error),
     };
     let verb = match queue_pair {
@@ -195,7 +201,7 @@ pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) 
     };
     let number = match misuse {
         Misuse::Address(_, error) => number_of(*error),
-        Misuse::UnmappedMemory { .. } => EFAULT,
+        Misuse::UnmappedMemory { .. } | Misuse::GpuMemory { .. } => EFAULT,
         _ if misuse.asks_for_newer_attributes() => EOPNOTSUPP,
         _ => EINVAL,
     };

@@ -117,7 +117,8 @@ fn memory(error: AccessError, key_range: Option<KeyRange>) -> (String, &'static 
             &cause::REMOTE_BOUNDS,
         ),
         AccessError::NotMapped => (
-            "the memory is registered, but the program has unmapped or protected it.".to_owned(),
+            "the memory is registered, but can't be accessed: the program has unmapped, protected or freed it."
+                .to_owned(),
             &cause::REMOTE_BOUNDS,
         ),
     }

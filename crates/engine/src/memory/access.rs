@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
+use super::accelerator::InMessage;
 use super::error::NotAccessible;
 use super::{Extent, Memory, Output, ProtectionDomain, Segment};
 use crate::slab::Id;
@@ -124,16 +125,24 @@ impl<'a> View<'a> {
         out: &mut Output<'_>,
         offset: u64,
         length: usize,
+        place: InMessage,
     ) -> Result<(), AccessError> {
         assert!(offset + length as u64 <= self.length);
-        Ok(self.extent.append_to(out, self.offset + offset, length)?)
+        Ok(self
+            .extent
+            .append_to(out, self.offset + offset, length, place)?)
     }
 
     /// Copies `bytes` to `offset`.
     #[inline]
-    pub(crate) fn store(&self, offset: u64, bytes: PayloadBytes<'_>) -> Result<(), AccessError> {
+    pub(crate) fn store(
+        &self,
+        offset: u64,
+        bytes: PayloadBytes<'_>,
+        place: InMessage,
+    ) -> Result<(), AccessError> {
         assert!(offset + bytes.len() as u64 <= self.length);
-        Ok(self.extent.store(self.offset + offset, bytes)?)
+        Ok(self.extent.store(self.offset + offset, bytes, place)?)
     }
 
     /// The first bytes as words, if they are whole words of a buffer.
@@ -168,12 +177,13 @@ impl Memory {
     ) -> Result<(), AccessError> {
         for part in parts_of(segments, offset, length) {
             let view = self.local(domain, part.segment, Requirement::NOTHING)?;
-            view.append_to(out, part.offset, part.length)?;
+            view.append_to(out, part.offset, part.length, part.place())?;
         }
         Ok(())
     }
 
-    /// Copies `bytes` into a message in `segments`, starting at `offset`.
+    /// Copies `bytes` into a message in `segments`, starting at `offset`. `ends` says whether they are the last of the message, if
+    /// it may be shorter than the segments.
     #[inline]
     pub(crate) fn scatter(
         &self,
@@ -181,12 +191,17 @@ impl Memory {
         segments: &[Segment],
         offset: u64,
         bytes: PayloadBytes<'_>,
+        ends: bool,
     ) -> Result<(), AccessError> {
         let mut rest = bytes;
         for part in parts_of(segments, offset, bytes.len()) {
             let (now, later) = rest.split_at(part.length);
             let view = self.local(domain, part.segment, Requirement::LOCAL_WRITE)?;
-            view.store(part.offset, now)?;
+            let mut place = part.place();
+            if ends {
+                place.following = 0;
+            }
+            view.store(part.offset, now, place)?;
             rest = later;
         }
         debug_assert!(rest.is_empty(), "the segments are as long as the message");
@@ -198,6 +213,13 @@ struct SegmentPart<'a> {
     segment: &'a Segment,
     offset: u64,
     length: usize,
+}
+
+impl SegmentPart<'_> {
+    #[inline]
+    fn place(&self) -> InMessage {
+        InMessage::of(self.offset, self.length, self.segment.length.into())
+    }
 }
 
 /// The parts of `segments` that hold `length` bytes of the message, starting at `offset`.

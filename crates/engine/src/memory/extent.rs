@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::PayloadBytes;
 
-use super::Output;
+use super::accelerator::{AcceleratorMemory, InMessage};
 use super::buffer::Buffer;
 use super::error::NotAccessible;
+use super::output::Output;
 
 /// Access functions for memory that its program may unmap or protect at any time.
 ///
@@ -42,7 +43,7 @@ pub enum MappingChange {
     Replaced,
 }
 
-/// The memory of a region: a [`Buffer`] or program memory.
+/// The memory of a region: a [`Buffer`], program memory or memory of an accelerator.
 #[derive(Clone)]
 pub struct Extent {
     backing: Backing,
@@ -55,14 +56,16 @@ enum Backing {
     Buffer(Arc<Buffer>, usize),
     /// Memory that may be unmapped, and how to access it.
     Program(NonNull<u8>, &'static ProgramMemoryAccess),
+    /// Memory that the processor does not access, starting at this offset.
+    Accelerator(Arc<Box<dyn AcceleratorMemory>>, u64),
     /// Memory that does not exist: writes are discarded and reads return zeros.
     Nothing,
     /// Memory that its owner uses itself for the moment: every access fails.
     Detached,
 }
 
-// SAFETY: an extent is an address range. A buffer is `Send`; program bytes are accessed only by
-// functions that are sound for any address, on any thread.
+// SAFETY: an extent is an address range. A buffer and memory of an accelerator are `Send`; program bytes
+// are accessed only by functions that are sound for any address, on any thread.
 unsafe impl Send for Extent {}
 
 // SAFETY: as for `Send`: shared use makes the same copies.
@@ -91,6 +94,15 @@ impl Extent {
     ) -> Self {
         Self {
             backing: Backing::Program(start, access),
+            length,
+        }
+    }
+
+    /// Memory of an accelerator.
+    #[must_use]
+    pub fn accelerator_memory(memory: impl AcceleratorMemory + 'static, length: u64) -> Self {
+        Self {
+            backing: Backing::Accelerator(Arc::new(Box::new(memory)), 0),
             length,
         }
     }
@@ -128,17 +140,21 @@ impl Extent {
                 start.map_addr(|start| start.saturating_add(offset as usize)),
                 access,
             ),
+            Backing::Accelerator(memory, start) => {
+                Backing::Accelerator(Arc::clone(memory), start + offset)
+            }
             Backing::Nothing => Backing::Nothing,
             Backing::Detached => Backing::Detached,
         };
         Some(Self { backing, length })
     }
 
-    /// The address of its first byte in this process, if it has one.
+    /// The address of its first byte in this process or in an accelerator, if it has one.
     pub(crate) fn address(&self) -> Option<u64> {
         match &self.backing {
             Backing::Buffer(buffer, start) => Some(buffer.address() + *start as u64),
             Backing::Program(start, _) => Some(start.addr().get() as u64),
+            Backing::Accelerator(memory, start) => Some(memory.address() + start),
             Backing::Nothing | Backing::Detached => None,
         }
     }
@@ -149,7 +165,17 @@ impl Extent {
             Backing::Program(start, access) => {
                 (access.changed_mapping)(start.addr().get(), self.length as usize, writable)
             }
-            Backing::Buffer(..) | Backing::Nothing | Backing::Detached => None,
+            Backing::Buffer(..)
+            | Backing::Accelerator(..)
+            | Backing::Nothing
+            | Backing::Detached => None,
+        }
+    }
+
+    /// Waits until no copy of its bytes is under way.
+    pub(crate) fn settle(&self) {
+        if let Backing::Accelerator(memory, _) = &self.backing {
+            memory.settle();
         }
     }
 
@@ -166,6 +192,7 @@ impl Extent {
         out: &mut Output<'_>,
         offset: u64,
         length: usize,
+        place: InMessage,
     ) -> Result<(), NotAccessible> {
         assert!(within(offset, length, self.length));
         match &self.backing {
@@ -181,6 +208,13 @@ impl Extent {
                 // instructions that are sound while others access the memory.
                 unsafe { out.append_raw(length, load) }?;
             }
+            Backing::Accelerator(memory, start) => {
+                // SAFETY: `append_raw` passes room for `length` bytes.
+                let load = |to| unsafe { memory.load(to, start + offset, length, place) };
+                // SAFETY: a call that succeeds has written `length` bytes, as the trait demands; it copies while others
+                // may access them.
+                unsafe { out.append_raw(length, load) }?;
+            }
             Backing::Nothing => out.append_zeros(length),
             Backing::Detached => return Err(NotAccessible),
         }
@@ -192,13 +226,21 @@ impl Extent {
     pub(super) fn words(&self, offset: u64, length: usize) -> Option<&[AtomicU64]> {
         match &self.backing {
             Backing::Buffer(buffer, start) => buffer.whole_words(start + offset as usize, length),
-            Backing::Program(..) | Backing::Nothing | Backing::Detached => None,
+            Backing::Program(..)
+            | Backing::Accelerator(..)
+            | Backing::Nothing
+            | Backing::Detached => None,
         }
     }
 
     /// Copies `bytes` to `offset`.
     #[inline]
-    pub(crate) fn store(&self, offset: u64, bytes: PayloadBytes<'_>) -> Result<(), NotAccessible> {
+    pub(crate) fn store(
+        &self,
+        offset: u64,
+        bytes: PayloadBytes<'_>,
+        place: InMessage,
+    ) -> Result<(), NotAccessible> {
         assert!(within(offset, bytes.len(), self.length));
         match &self.backing {
             Backing::Buffer(buffer, start) => {
@@ -210,13 +252,17 @@ impl Extent {
             }
             Backing::Program(start, access) => {
                 let to = byte_at(*start, offset);
-                let from = match bytes {
-                    PayloadBytes::Private(bytes) => bytes.as_ptr(),
-                    PayloadBytes::Shared(bytes) => bytes.as_ptr().cast(),
-                };
+                let from = start_of(bytes);
                 // SAFETY: `to` is inside the extent by the assertion, so the contract of `program_memory`
                 // allows the call; `bytes` is alive and does not overlap registered memory.
                 if !unsafe { (access.store)(to, from, bytes.len()) } {
+                    return Err(NotAccessible);
+                }
+            }
+            Backing::Accelerator(memory, start) => {
+                let from = start_of(bytes);
+                // SAFETY: `bytes` is alive.
+                if !unsafe { memory.store(start + offset, from, bytes.len(), place) } {
                     return Err(NotAccessible);
                 }
             }
@@ -252,9 +298,25 @@ impl Extent {
                     Ok(None)
                 }
             }
+            Backing::Accelerator(memory, start) => {
+                let offset = start + offset;
+                if !(memory.address() + offset).is_multiple_of(8) {
+                    return Ok(None);
+                }
+                let previous = memory.update_word(offset, &change);
+                previous.ok_or(NotAccessible).map(Some)
+            }
             Backing::Nothing => Ok(Some(0)),
             Backing::Detached => Err(NotAccessible),
         }
+    }
+}
+
+/// The address of bytes that are copied.
+fn start_of(bytes: PayloadBytes<'_>) -> *const u8 {
+    match bytes {
+        PayloadBytes::Private(bytes) => bytes.as_ptr(),
+        PayloadBytes::Shared(bytes) => bytes.as_ptr().cast(),
     }
 }
 
@@ -293,6 +355,8 @@ mod tests {
     use super::*;
     use std::ptr;
 
+    const WHOLE: InMessage = InMessage::WHOLE;
+
     fn bytes(bytes: &[u8]) -> PayloadBytes<'_> {
         bytes.into()
     }
@@ -302,7 +366,7 @@ mod tests {
         let extent = Extent::from(Buffer::copy_of(b"alive"));
         let mut out = b"still ".to_vec();
         extent
-            .append_to(&mut Output::Private(&mut out), 0, 5)
+            .append_to(&mut Output::Private(&mut out), 0, 5, WHOLE)
             .expect("a buffer is accessible");
         assert_eq!(out, b"still alive");
     }
@@ -312,7 +376,7 @@ mod tests {
         let extent = Extent::from(Buffer::copy_of(b"rocinante"));
         let part = extent.part(4, 3).expect("the range is inside");
         let mut out = Vec::new();
-        part.append_to(&mut Output::Private(&mut out), 0, 3)
+        part.append_to(&mut Output::Private(&mut out), 0, 3, WHOLE)
             .expect("a buffer is accessible");
         assert_eq!(out, b"nan");
         assert!(extent.part(4, 6).is_none());
@@ -323,11 +387,11 @@ mod tests {
     fn discarding_extent_reads_as_zeros() {
         let extent = Extent::discarding(u64::MAX);
         extent
-            .store(1 << 40, bytes(b"gone"))
+            .store(1 << 40, bytes(b"gone"), WHOLE)
             .expect("a discarding extent accepts any access");
         let mut out = b"zero".to_vec();
         extent
-            .append_to(&mut Output::Private(&mut out), 1 << 40, 2)
+            .append_to(&mut Output::Private(&mut out), 1 << 40, 2, WHOLE)
             .expect("a discarding extent accepts any access");
         assert_eq!(out, b"zero\0\0");
         assert_eq!(extent.update_word(4, |word| word + 1), Ok(Some(0)));
@@ -339,9 +403,9 @@ mod tests {
         assert_eq!(extent.length(), 32);
         let part = extent.part(8, 8).expect("the range is inside");
         for extent in [extent, part] {
-            assert_eq!(extent.store(0, bytes(b"no")), Err(NotAccessible));
+            assert_eq!(extent.store(0, bytes(b"no"), WHOLE), Err(NotAccessible));
             assert_eq!(
-                extent.append_to(&mut Output::Private(&mut Vec::new()), 0, 2),
+                extent.append_to(&mut Output::Private(&mut Vec::new()), 0, 2, WHOLE),
                 Err(NotAccessible)
             );
             assert_eq!(extent.update_word(0, |word| word), Err(NotAccessible));
@@ -375,18 +439,18 @@ mod tests {
         let extent = unsafe { Extent::program_memory(start, 16, &FOUR_BYTES) };
         let mut out = Vec::new();
         assert_eq!(
-            extent.append_to(&mut Output::Private(&mut out), 2, 4),
+            extent.append_to(&mut Output::Private(&mut out), 2, 4, WHOLE),
             Ok(())
         );
         assert_eq!(
-            extent.append_to(&mut Output::Private(&mut out), 2, 5),
+            extent.append_to(&mut Output::Private(&mut out), 2, 5, WHOLE),
             Err(NotAccessible)
         );
-        assert_eq!(extent.store(0, bytes(b"there")), Err(NotAccessible));
-        assert_eq!(extent.store(0, bytes(b"four")), Ok(()));
+        assert_eq!(extent.store(0, bytes(b"there"), WHOLE), Err(NotAccessible));
+        assert_eq!(extent.store(0, bytes(b"four"), WHOLE), Ok(()));
         assert_eq!(extent.update_word(8, |_| 0), Err(NotAccessible));
         let part = extent.part(8, 8).expect("the range is inside");
-        assert_eq!(part.store(0, bytes(b"there")), Err(NotAccessible));
+        assert_eq!(part.store(0, bytes(b"there"), WHOLE), Err(NotAccessible));
         assert_eq!(out, b"2345");
         assert_eq!(&memory.0, b"four456789abcdef");
     }
@@ -402,6 +466,6 @@ mod tests {
     #[test]
     #[should_panic]
     fn store_at_an_overflowing_offset_panics() {
-        let _ = Extent::from(Buffer::zeroed(32)).store(u64::MAX - 1, bytes(b"no"));
+        let _ = Extent::from(Buffer::zeroed(32)).store(u64::MAX - 1, bytes(b"no"), WHOLE);
     }
 }

@@ -78,7 +78,9 @@ impl Memory {
             address,
             access.unwrap_or(region.access),
         )?;
-        Ok(std::mem::replace(region, changed).domain)
+        let former = std::mem::replace(region, changed);
+        former.extent.settle();
+        Ok(former.domain)
     }
 
     /// Unbinds the windows of a region, so that it can be deregistered.
@@ -128,6 +130,7 @@ impl Memory {
             }
             Some(KeyedMemory::Region(region)) => {
                 let domain = region.domain;
+                region.extent.settle();
                 self.keys.remove(key);
                 self.regions -= 1;
                 Ok(domain)

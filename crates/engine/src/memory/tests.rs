@@ -72,7 +72,7 @@ impl Fixture {
 
     fn scatter(&self, segments: &[Segment], offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
         self.memory
-            .scatter(self.domain, segments, offset, bytes.into())
+            .scatter(self.domain, segments, offset, bytes.into(), false)
     }
 }
 
@@ -96,9 +96,12 @@ fn view_reads_and_writes_only_its_range() {
         .remote(key, ADDRESS + 3, 4)
         .expect("the range is inside");
     let mut out = Vec::new();
-    assert_eq!(view.append_to(&mut Output::Private(&mut out), 1, 2), Ok(()));
+    assert_eq!(
+        view.append_to(&mut Output::Private(&mut out), 1, 2, InMessage::WHOLE),
+        Ok(())
+    );
     assert_eq!(out, b"45");
-    assert_eq!(view.store(0, b"abcd"[..].into()), Ok(()));
+    assert_eq!(view.store(0, b"abcd"[..].into(), InMessage::WHOLE), Ok(()));
     assert_eq!(buffer.to_vec(), b"012abcd789");
 }
 
@@ -110,7 +113,12 @@ fn read_beyond_a_view_panics_even_inside_the_region() {
     let view = fixture
         .remote(key, ADDRESS, 4)
         .expect("the range is inside");
-    let _ = view.append_to(&mut Output::Private(&mut Vec::new()), 2, 3);
+    let _ = view.append_to(
+        &mut Output::Private(&mut Vec::new()),
+        2,
+        3,
+        InMessage::WHOLE,
+    );
 }
 
 #[test]
@@ -121,7 +129,7 @@ fn write_beyond_a_view_panics_even_inside_the_region() {
     let view = fixture
         .remote(key, ADDRESS, 4)
         .expect("the range is inside");
-    let _ = view.store(2, b"abc"[..].into());
+    let _ = view.store(2, b"abc"[..].into(), InMessage::WHOLE);
 }
 
 #[test]
@@ -377,7 +385,10 @@ fn window_grants_access_to_its_part_of_the_region_only() {
     bound.expect("the binding is valid");
     let view = fixture.remote(key, 1, 4).expect("inside of the window");
     let mut out = Vec::new();
-    assert_eq!(view.append_to(&mut Output::Private(&mut out), 0, 4), Ok(()));
+    assert_eq!(
+        view.append_to(&mut Output::Private(&mut out), 0, 4, InMessage::WHOLE),
+        Ok(())
+    );
     assert_eq!(out, b"3456");
     let outside = error(fixture.remote(key, 1, 5));
     assert_eq!(outside, Some(AccessError::OutOfRange));

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::{AccessError, Accessor, Memory, Output, ProtectionDomain, Requirement, Segment, View};
+use super::{
+    AccessError, Accessor, InMessage, Memory, Output, ProtectionDomain, Requirement, Segment, View,
+};
 use crate::slab::Id;
 use wire::Key;
 
@@ -79,15 +81,16 @@ impl Memory {
         let mut offset = 0;
         while offset < length {
             let count = (length - offset).min(PIECE);
+            let place = InMessage::of(offset, count as usize, length);
             piece.clear();
             let out = &mut Output::Private(piece);
             match &from {
-                Found::View(view) => view.append_to(out, offset, count as usize)?,
+                Found::View(view) => view.append_to(out, offset, count as usize, place)?,
                 Found::Segments(domain, segments) => {
                     self.gather(*domain, segments, offset, count as usize, out)?;
                 }
             }
-            self.store(&to, offset, piece)?;
+            self.store(&to, offset, piece, place)?;
             offset += count;
         }
         Ok(())
@@ -96,7 +99,7 @@ impl Memory {
     /// Copies a message to a place. Fails as [`transfer`](Self::transfer).
     pub(crate) fn fill(&self, to: Place<'_>, message: &[u8]) -> Result<(), AccessError> {
         let to = self.find(to, message.len() as u64, TARGET)?;
-        self.store(&to, 0, message)
+        self.store(&to, 0, message, InMessage::WHOLE)
     }
 
     /// The memory of a place, if it is whole words of a buffer. `None` also stands for what must not be accessed.
@@ -135,11 +138,18 @@ impl Memory {
         })
     }
 
-    fn store(&self, to: &Found<'_>, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
+    fn store(
+        &self,
+        to: &Found<'_>,
+        offset: u64,
+        bytes: &[u8],
+        place: InMessage,
+    ) -> Result<(), AccessError> {
         match to {
-            Found::View(view) => view.store(offset, bytes.into()),
+            Found::View(view) => view.store(offset, bytes.into(), place),
             Found::Segments(domain, segments) => {
-                self.scatter(*domain, segments, offset, bytes.into())
+                let ends = place.following == 0;
+                self.scatter(*domain, segments, offset, bytes.into(), ends)
             }
         }
     }

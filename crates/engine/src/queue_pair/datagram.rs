@@ -211,8 +211,8 @@ fn store(
 ) -> Result<(), AccessError> {
     let (memory, domain) = (device.objects.memory(), receiving.domain);
     let segments = &receiving.request.segments;
-    memory.scatter(domain, segments, 0, network_header[..].into())?;
-    memory.scatter(domain, segments, GRH_LENGTH as u64, payload)
+    memory.scatter(domain, segments, 0, network_header[..].into(), true)?;
+    memory.scatter(domain, segments, GRH_LENGTH as u64, payload, true)
 }
 
 fn datagram_piece(work: &Work, length: u32) -> Piece {

@@ -34,7 +34,7 @@ super::table! {
         [QUEUE_FULL, EXHAUSTED];
     14 "EFAULT"
         "A pointer is invalid."
-        [BAD_POINTER, UNMAPPED_MEMORY];
+        [BAD_POINTER, UNMAPPED_MEMORY, GPU_MEMORY];
     16 "EBUSY"
         "The object is still in use."
         [IN_USE];

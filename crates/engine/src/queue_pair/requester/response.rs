@@ -146,13 +146,14 @@ impl QueuePair {
                 if packet.payload.len() != expected as usize {
                     return Err(Status::BadResponse);
                 }
-                self.store(front, offset, packet.payload, device)
+                let ends = index + 1 == front.packets;
+                self.store(front, offset, packet.payload, ends, device)
             }
             Work::AtomicWrite(_) | Work::Flush { .. } if is_read => Ok(()),
             Work::CompareSwap { .. } | Work::FetchAdd { .. } if !is_read => {
                 let result = packet.atomic_acknowledge().ok_or(Status::BadResponse)?;
                 let original = result.original().to_ne_bytes();
-                self.store(front, 0, original[..].into(), device)
+                self.store(front, 0, original[..].into(), true, device)
             }
             _ => Err(Status::BadResponse),
         }
@@ -163,6 +164,7 @@ impl QueuePair {
         front: &Outstanding,
         offset: u32,
         bytes: PayloadBytes<'_>,
+        ends: bool,
         device: &DeviceState,
     ) -> Result<(), Status> {
         let Payload::Segments(segments) = &front.request.payload else {
@@ -170,7 +172,7 @@ impl QueuePair {
         };
         let memory = device.objects.memory();
         memory
-            .scatter(self.init.domain, segments, u64::from(offset), bytes)
+            .scatter(self.init.domain, segments, u64::from(offset), bytes, ends)
             .map_err(|_| Status::LocalProtection)
     }
 

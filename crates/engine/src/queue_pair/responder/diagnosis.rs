@@ -7,7 +7,7 @@ use super::validate::{needed_right, requirement};
 use super::{Message, Rejection};
 use crate::device_state::DeviceState;
 use crate::incident::{Incident, ReceiveFault, RejectedRequest, RequestFault, Target};
-use crate::memory::Requirement;
+use crate::memory::{AccessError, Requirement};
 
 impl QueuePair {
     /// Notes that a request is about to be rejected.
@@ -41,9 +41,7 @@ impl QueuePair {
     pub(super) fn note_lost_read(&self, psn: Psn, target: Target, device: &mut DeviceState) {
         let operation = Operation::ReadRequest;
         let requirement = Requirement::REMOTE_READ;
-        let Some(fault) = self.fault_at(target, requirement, device) else {
-            return;
-        };
+        let fault = self.fault_at(target, requirement, device);
         device.incidents.note(|| {
             Incident::RequestRejected(RejectedRequest {
                 queue_pair: self.number,
@@ -130,23 +128,24 @@ impl QueuePair {
     }
 
     fn memory_fault(&self, packet: &Packet<'_>, device: &DeviceState) -> Option<RequestFault> {
-        self.fault_at(self.target(packet)?, requirement(packet), device)
+        Some(self.fault_at(self.target(packet)?, requirement(packet), device))
     }
 
+    /// Why a range can't be used. If nothing forbids it, the access itself failed.
     fn fault_at(
         &self,
         target: Target,
         requirement: Requirement,
         device: &DeviceState,
-    ) -> Option<RequestFault> {
+    ) -> RequestFault {
         let length = u64::from(target.length);
         let (key, address) = (target.key, target.address);
         let memory = device.objects.memory();
         let tried = memory.remote(self.accessor(), key, address, length, requirement);
-        Some(RequestFault::Memory {
-            error: tried.err()?,
+        RequestFault::Memory {
+            error: tried.err().unwrap_or(AccessError::NotMapped),
             key_range: memory.key_range(key),
-        })
+        }
     }
 
     /// The check that finds the request invalid.

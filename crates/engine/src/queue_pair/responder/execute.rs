@@ -12,7 +12,7 @@ use super::validate::Rejection;
 use super::{Message, Receiving, Writing};
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::device_state::DeviceState;
-use crate::memory::Requirement;
+use crate::memory::{InMessage, Requirement};
 use crate::observation::{Observation, RemoteAccess, RemoteAccessKind};
 
 impl QueuePair {
@@ -60,13 +60,14 @@ impl QueuePair {
         }
         let segments = &receiving.request.segments;
         let offset = u64::from(receiving.filled);
+        let ends = packet.opcode.position().ends();
         let memory = device.objects.memory();
         memory
-            .scatter(receiving.domain, segments, offset, packet.payload)
+            .scatter(receiving.domain, segments, offset, packet.payload, ends)
             .map_err(|_| Rejection::RECEIVE_UNUSABLE)?;
         drop(memory);
         receiving.filled = filled;
-        if packet.opcode.position().ends() {
+        if ends {
             self.finish_send(packet, device)?;
         }
         Ok(())
@@ -113,9 +114,13 @@ impl QueuePair {
             // since.
             let (key, address) = (writing.key, writing.address);
             let (accessor, requirement) = (self.accessor(), Requirement::NOTHING);
+            let place = InMessage {
+                starts: packet.opcode.position().starts(),
+                following: u64::from(writing.remaining.saturating_sub(brought)),
+            };
             let stored = (device.objects.memory())
                 .remote(accessor, key, address, length, requirement)
-                .and_then(|view| view.store(0, packet.payload));
+                .and_then(|view| view.store(0, packet.payload, place));
             if stored.is_err() {
                 receiving.into_iter().for_each(|it| self.put_back(it));
                 return Err(Rejection::ACCESS);

@@ -9,7 +9,7 @@ use super::super::{PeerRoute, QueuePair};
 use super::{Message, Responder};
 use crate::device_state::DeviceState;
 use crate::incident::Target;
-use crate::memory::{AccessError, Accessor, Requirement};
+use crate::memory::{AccessError, Accessor, InMessage, Requirement};
 use crate::now::Now;
 use crate::observation::Observation;
 use crate::transmit::Batch;
@@ -406,6 +406,10 @@ impl QueuePair {
             head = head.push(&Aeth::new(self.credits(), response.completed));
         }
         let accessor = reading.accessor;
+        let place = InMessage {
+            starts: !reading.started,
+            following: u64::from(reading.remaining) - length as u64,
+        };
         batch.push(&link.route, head, length, |out| {
             if length == 0 {
                 return Ok(());
@@ -415,7 +419,7 @@ impl QueuePair {
             let (key, address) = (reading.key, reading.address);
             let memory = device.objects.memory();
             let view = memory.remote(accessor, key, address, size, rights)?;
-            view.append_to(out, 0, length)
+            view.append_to(out, 0, length, place)
         })?;
         self.advance_read(reading, length as u32);
         Ok(true)

@@ -1,0 +1,117 @@
+//! `ibv_reg_dmabuf_mr`: memory of another device, by a descriptor.
+//!
+//! A DMA-buf that its exporter can map is mapped for as long as it is registered, and is then memory like any other. A GPU's
+//! can't be mapped; programs name its address as that of the region (`iova`), and its bytes are copied from there.
+
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+use engine::{Access, Extent};
+
+use super::alloc_buf::Pages;
+use super::memory_region::{self, region_at};
+use super::protection_domain::Pd;
+use super::{gpu_memory, mapped_pages};
+use crate::abi;
+use crate::entry::entry;
+use crate::errno::Errno;
+
+entry! {
+    export fn ibv_reg_dmabuf_mr(
+        domain: &Pd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        file: c_int,
+        access: c_int,
+    ) -> *mut abi::ibv_mr {
+        register(domain, offset, length, iova, file, access.cast_unsigned())
+    }
+}
+
+/// The rights that the kernel accepts here.
+const POSSIBLE: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::RELAXED_ORDERING);
+
+pub(super) fn register(
+    domain: &Pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    file: RawFd,
+    access: u32,
+) -> Result<*mut abi::ibv_mr, Errno> {
+    domain.open.check_not_inherited()?;
+    let access = memory_region::access_of(access)?;
+    let page = mapped_pages::page_size() as u64;
+    if !POSSIBLE.contains(access) || offset % page != iova % page {
+        return Err(Errno::INVALID);
+    }
+    let end = offset.checked_add(length as u64).ok_or(Errno::INVALID)?;
+    let size = size_of(file)?;
+    if length == 0 || end > size {
+        return Err(Errno::INVALID);
+    }
+    // As rdma-core: the address of the region is the offset.
+    let address = std::ptr::without_provenance_mut(offset as usize);
+    match map(file, offset, length, access) {
+        Ok((pages, extent)) => {
+            let region = memory_region::add(domain, address, extent, iova, access)?;
+            region_at(region)?.keep(pages);
+            Ok(region)
+        }
+        Err(Errno::NO_MEMORY) => Err(Errno::NO_MEMORY),
+        Err(errno) => {
+            let there = (iova, length as u64);
+            let memory = gpu_memory::extent_at(&domain.open.driver, there, access, Err(errno))?;
+            let extent = memory.ok_or(Errno::UNSUPPORTED)?;
+            memory_region::add(domain, address, extent, iova, access)
+        }
+    }
+}
+
+/// The size of a DMA-buf. Shared memory of the system (`memfd_create`) is accepted as well: `udmabuf` makes DMA-bufs of it.
+fn size_of(file: RawFd) -> Result<u64, Errno> {
+    /// `DMA_BUF_MAGIC` of `linux/magic.h`.
+    const DMA_BUF: i64 = 0x444d_4142;
+    // SAFETY: a structure of numbers.
+    let mut kind: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes the structure.
+    if unsafe { libc::fstatfs(file, &raw mut kind) } != 0 {
+        return Err(Errno::last());
+    }
+    match kind.f_type {
+        DMA_BUF => {
+            // SAFETY: takes no pointers. A DMA-buf has no position; the kernel answers with its size.
+            let size = unsafe { libc::lseek64(file, 0, libc::SEEK_END) };
+            u64::try_from(size).map_err(|_| Errno::last())
+        }
+        libc::TMPFS_MAGIC | libc::HUGETLBFS_MAGIC => {
+            // SAFETY: a structure of numbers.
+            let mut state: libc::stat64 = unsafe { std::mem::zeroed() };
+            // SAFETY: the kernel writes the structure.
+            if unsafe { libc::fstat64(file, &raw mut state) } != 0 {
+                return Err(Errno::last());
+            }
+            Ok(state.st_size.cast_unsigned())
+        }
+        _ => Err(Errno::INVALID),
+    }
+}
+
+/// Maps a part of a DMA-buf. The pages must outlive the use of the extent.
+fn map(file: RawFd, offset: u64, length: usize, access: Access) -> Result<(Pages, Extent), Errno> {
+    let into_page = offset as usize % mapped_pages::page_size();
+    let first = i64::try_from(offset - into_page as u64).map_err(|_| Errno::INVALID)?;
+    let writable = access.contains(Access::LOCAL_WRITE);
+    let pages = Pages::of_file(file, first, into_page + length, writable)?;
+    let start = pages.start().wrapping_byte_add(into_page);
+    mapped_pages::check(start.addr(), length, access)?;
+    let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+    let extent = memory_region::program_extent(start, length as u64, access);
+    Ok((pages, extent))
+}
