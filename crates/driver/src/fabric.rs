@@ -73,9 +73,10 @@ pub(crate) trait Fabric: Send {
     /// Leaves a part of the numbers to another lane.
     fn give(&mut self, _: NumberBlock) {}
 
-    /// Begins the steering of packets to this lane, which has taken over a part of another one's numbers.
-    fn begin_service(&mut self) -> Result<(), OpenError> {
-        Ok(())
+    /// Begins the steering of packets to this lane, which has taken over a part of another one's numbers. Returns false if that must
+    /// be tried again, because another process changes a registry now.
+    fn begin_service(&mut self) -> Result<bool, OpenError> {
+        Ok(true)
     }
 
     /// The UDP source port of the address with this index.

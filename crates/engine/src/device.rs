@@ -135,6 +135,8 @@ pub struct Device {
     timers: Timers,
     /// Queue pairs that may have packets to send, in round-robin order.
     ready: VecDeque<Qpn>,
+    /// Queue pairs whose peers on this host have no room for packets.
+    without_room: Vec<Qpn>,
     /// Whether a queue pair that waited for its path is next, if there is one.
     turn_is_next: bool,
     pacing: Pacing,
@@ -215,6 +217,7 @@ impl Device {
             icrc_generator: IcrcGenerator::new(),
             timers: Timers::default(),
             ready: VecDeque::new(),
+            without_room: Vec::new(),
             turn_is_next: false,
             pacing: Pacing::new(config.unreliable_burst),
             given: Vec::new(),
@@ -759,6 +762,12 @@ impl Device {
             let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
                 continue;
             };
+            if let Some((route, peer)) = queue_pair.peer_within_host()
+                && shared_room.is_full(route, peer)
+            {
+                self.without_room.push(number);
+                continue;
+            }
             let paced = queue_pair.is_paced();
             if paced && self.pacing.is_full(now) {
                 self.pacing.wait(number);

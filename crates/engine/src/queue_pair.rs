@@ -275,6 +275,12 @@ impl QueuePair {
         }
     }
 
+    /// The route to its peer, and its number, if it is on this host.
+    pub(crate) fn peer_within_host(&self) -> Option<(&Route, Qpn)> {
+        let link = self.link.as_ref().filter(|it| it.is_within_host)?;
+        Some((&link.route, link.peer))
+    }
+
     /// Whether its packets are sent no faster than the port's speed, because nothing acknowledges them.
     pub(crate) fn is_paced(&self) -> bool {
         matches!(self.init.kind, QueuePairType::Uc | QueuePairType::Ud)

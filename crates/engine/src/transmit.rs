@@ -46,6 +46,11 @@ pub trait SharedRoom {
     /// Room for packets to a queue pair, at least this many bytes; `None` if they go another way. The packets of the
     /// next [`Transmit`] whose `shared_length` is set are there.
     fn reserve(&mut self, route: &Route, destination: Qpn, bytes: usize) -> Option<&[AtomicU8]>;
+
+    /// Whether packets to a queue pair wait for room. Those to another one may have it.
+    fn is_full(&self, _: &Route, _: Qpn) -> bool {
+        false
+    }
 }
 
 /// No shared memory.

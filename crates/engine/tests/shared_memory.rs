@@ -21,6 +21,8 @@ const LENGTH: usize = 20_000;
 struct Room {
     bytes: Vec<AtomicU8>,
     asked_for: Vec<Qpn>,
+    /// Packets to it wait.
+    full: Option<Qpn>,
 }
 
 impl Room {
@@ -28,6 +30,7 @@ impl Room {
         Self {
             bytes: (0..length).map(|_| AtomicU8::new(0xee)).collect(),
             asked_for: Vec::new(),
+            full: None,
         }
     }
 }
@@ -36,6 +39,10 @@ impl SharedRoom for Room {
     fn reserve(&mut self, _: &Route, destination: Qpn, _: usize) -> Option<&[AtomicU8]> {
         self.asked_for.push(destination);
         Some(&self.bytes)
+    }
+
+    fn is_full(&self, _: &Route, destination: Qpn) -> bool {
+        self.full == Some(destination)
     }
 }
 
@@ -139,6 +146,28 @@ const CASES: [(u64, u64, u32); 6] = [
     (7, 7, 9001),
     (2, 6, 1031),
 ];
+
+#[test]
+fn queue_pair_waits_while_its_peer_has_no_room_and_delays_no_other() {
+    let mut pair = Pair::new();
+    let mut room = Room::of(70_000);
+    room.full = Some(pair.other);
+    let write = Work::Write(remote_at(&pair.target, 0));
+    pair.post(write, 0, 100);
+    assert_eq!(pair.deliver(&mut room), (0, 0));
+    let segment = pair.source.segment(0, 100);
+    let posted = SendRequest::new(2, write).with([segment]);
+    (pair.peer.device.post_send(pair.other, posted)).expect("room");
+    assert_eq!(
+        pair.deliver(&mut room),
+        (0, 1),
+        "its acknowledgement goes to the full one"
+    );
+    room.full = None;
+    pair.peer.device.note_room();
+    pair.deliver(&mut room);
+    pair.expect_success(2);
+}
 
 /// The packet can be changed by the other process, so it is not compared itself.
 #[test]

@@ -77,7 +77,7 @@ mod statistics;
 mod steering;
 
 pub use exit_watch::ExitWatch;
-pub use join_all::{join_all, join_all_in, join_part};
+pub use join_all::{begin_service, join_all, join_all_in, join_part};
 pub use join_error::JoinError;
 pub use list_members::{ListedMember, list_members};
 pub use listeners::{Claimant, Listeners, ServiceError};

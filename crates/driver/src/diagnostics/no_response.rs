@@ -129,7 +129,7 @@ pub(super) fn unsent(
 ) -> Option<Diagnostic> {
     let about = names::queue_pair(queue_pair);
     match error {
-        SendError::Full { .. } => None,
+        SendError::Full { .. } | SendError::RingFull => None,
         SendError::TooLong {
             length,
             destination,

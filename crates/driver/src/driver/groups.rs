@@ -7,7 +7,8 @@
 //!
 //! - The new lane joins the addresses with the group's part of the numbers, and with a note in the registry that it gets no packets yet. If
 //!   opening it fails half way, no packet was sent there.
-//! - Then the mover holds the locks of both lanes, removes the note (`Fabric::begin_service`), hands the queue pairs over
+//! - Then the mover holds the locks of both lanes, removes the note (`Fabric::begin_service`; if another process has locked the registry, it
+//!   releases the lanes and tries again), hands the queue pairs over
 //!   (`engine::Device::give` and `adopt`), and lets the group's handles point to the new lane. A thread that waited for the first lane's
 //!   lock looks again whether it is the right one. The smallest block around a number tells its owner, so the kernel and other processes
 //!   send to the new lane from now on; packets that still arrive at the first lane are forwarded.
@@ -18,7 +19,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::Builder;
+use std::thread::{Builder, sleep};
 
 use engine::{ObjectError, QueuePairInit};
 use net::port_sharing::NumberBlock;
@@ -32,6 +33,7 @@ use crate::lane::thread::Thread;
 use crate::lane::{Lane, Relief};
 use crate::lanes::FirstLane;
 use crate::options::{MAX_LANES, OpenError, OpenOptions};
+use crate::times::LONG;
 use crate::waiting::notifier::Notifier;
 
 /// The groups of an open device.
@@ -56,6 +58,9 @@ struct OwnLane {
     lane: Arc<Lane>,
     _thread: Thread,
 }
+
+/// How often a mover tries to hand a group over, at most: about a second. Another process changes a registry within milliseconds.
+const MAX_HAND_OVERS: u32 = 1000;
 
 /// [`Group::place`]: in the first lane.
 const SHARED: u8 = 0;
@@ -402,14 +407,29 @@ impl Driver {
 impl Opened {
     /// Moves a group to a lane of its own.
     fn move_to_own_lane(&self, index: usize) -> Result<(), OpenError> {
-        let group = &self.groups.groups[index];
-        let Some(part) = group.part else {
-            return Ok(());
-        };
-        let can_give = |state: &mut LaneState| state.device_mut().can_give(numbers_of(part));
-        if !self.lane.step(can_give) {
-            return Ok(());
+        let mut own = self.open_own_lane(index)?;
+        for _ in 0..MAX_HAND_OVERS {
+            if self.hand_over(index, &mut own)? {
+                break;
+            }
+            sleep(LONG);
         }
+        // A lane that is not used ends here, because nobody may wait for its thread under a lock.
+        drop(own);
+        let own = self.groups.own_lane(index);
+        for lane in own.into_iter().chain([&self.lane]) {
+            lane.wake_thread_before(lane.step(|state| state.next_deadline()));
+        }
+        Ok(())
+    }
+
+    /// Opens the lane for a group that can move. It gets no packets yet.
+    fn open_own_lane(&self, index: usize) -> Result<Option<OwnLane>, OpenError> {
+        let part = self.groups.groups[index].part;
+        let can_give = |part: &_| self.lane.step(|state| can_give(state, *part));
+        let Some(part) = part.filter(can_give) else {
+            return Ok(None);
+        };
         let first = FirstLane {
             other: index,
             part,
@@ -418,36 +438,51 @@ impl Opened {
         };
         let siblings = Arc::clone(&self.lane.siblings);
         let lane = Driver::create_lane(&self.device, &self.options, Some(&first), siblings)?;
-        let unused = lane.step(|state| {
-            let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
-            let mut thread = Some(thread);
-            self.lane.step(|before| {
-                // Packets that are steered to the new lane from here on wait in its sockets until this step has ended.
-                if can_give(before) && state.port().begin_service().is_ok() {
-                    state.adopt(before.give(part, &group.channels()));
-                    self.lane.siblings.add(&lane);
-                    let own = thread.take().map(|thread| OwnLane {
-                        lane: Arc::clone(&lane),
-                        _thread: thread,
-                    });
-                    let _ = own.map(|own| group.own.set(own));
-                }
-            });
-            // The thread waits for the lock, so it is not stopped under it.
-            Ok::<_, OpenError>(thread)
-        })?;
-        drop(unused);
-        for lane in [&self.lane, &lane] {
-            lane.wake_thread_before(lane.step(|state| state.next_deadline()));
-        }
-        Ok(())
+        let thread = Thread::start(Arc::clone(&lane)).map_err(OpenError::of_system)?;
+        Ok(Some(OwnLane {
+            lane,
+            _thread: thread,
+        }))
     }
+
+    /// Hands a group over to its lane, unless it can't move any more. Returns false if that is to be tried again: nobody waits for a
+    /// registry while he holds the locks of two lanes.
+    fn hand_over(&self, index: usize, own: &mut Option<OwnLane>) -> Result<bool, OpenError> {
+        let group = &self.groups.groups[index];
+        let (Some(part), Some(lane)) = (group.part, own.as_ref()) else {
+            return Ok(true);
+        };
+        let lane = Arc::clone(&lane.lane);
+        lane.step(|state| {
+            self.lane.step(|before| {
+                if !can_give(before, part) {
+                    return Ok(true);
+                }
+                // Packets that are steered to the new lane from here on wait in its sockets until this step has ended.
+                if !state.port().begin_service()? {
+                    return Ok(false);
+                }
+                state.adopt(before.give(part, &group.channels()));
+                self.lane.siblings.add(&lane);
+                let _ = own.take().map(|own| group.own.set(own));
+                Ok(true)
+            })
+        })
+    }
+}
+
+/// Whether the queue pairs with these numbers can move to another lane.
+fn can_give(state: &mut LaneState, part: NumberBlock) -> bool {
+    state.device_mut().can_give(numbers_of(part))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::net::IpAddr;
     use std::time::Duration;
+
+    use net::port_sharing::RuntimeDirectory;
 
     use super::*;
     use crate::CheckOptions;
@@ -474,8 +509,8 @@ mod tests {
         let siblings = Arc::clone(&first.lane().siblings);
         let lane = Driver::create_lane(first.device(), &options, Some(&taken), siblings);
         let lane = lane.expect("room");
-        lane.step(|state| state.port().begin_service())
-            .expect("room");
+        let begun = lane.step(|state| state.port().begin_service());
+        assert!(begun.expect("room"));
         let lane = Driver::over(lane, first.device().clone(), &options, None);
         End::of(&Arc::new(lane))
     }
@@ -626,6 +661,38 @@ mod tests {
             .polled_queue(queue.expect("room"))
             .expect("it exists");
         assert!(handle.poll(&queue).is_none());
+    }
+
+    /// The file that a process locks while it changes the registry of an address.
+    fn registry_lock(address: &str) -> File {
+        let directory = RuntimeDirectory::of_user().expect("it is ours");
+        let files = directory.path().read_dir().expect("it is ours");
+        let mut paths = files.map(|file| file.expect("it is ours").path());
+        let found = paths.find(|path| {
+            let name = path.file_name().expect("a name").to_string_lossy();
+            name.starts_with(&format!("{address}@")) && name.ends_with(".lock")
+        });
+        File::open(found.expect("it has a member")).expect("it is ours")
+    }
+
+    #[test]
+    fn a_group_moves_when_no_other_process_changes_the_registry() {
+        let options = OpenOptions {
+            lanes: 2,
+            ..OpenOptions::default()
+        };
+        let first = Driver::open("127.58.93.35", &options).expect("a loopback address");
+        let handle = first.for_completion_queue(Some(1));
+        let mut own = first.opened.open_own_lane(1).expect("room");
+        let lock = registry_lock("127.58.93.35");
+        lock.lock().expect("a lock");
+        let is_done = first.opened.hand_over(1, &mut own);
+        assert!(!is_done.expect("room"), "it must be tried again");
+        assert_eq!(handle.lane_number(), 0);
+        lock.unlock().expect("a lock");
+        let is_done = first.opened.hand_over(1, &mut own);
+        assert!(is_done.expect("room") && own.is_none());
+        assert_eq!(handle.lane_number(), 1);
     }
 
     #[test]

@@ -52,16 +52,23 @@ impl PollSources {
     }
 }
 
-/// Room in the memory of other processes, unless packets wait.
+/// Room in the memory of other processes, unless earlier packets wait.
 pub(crate) struct RoomBelow<'f> {
-    fabric: Option<&'f mut dyn Fabric>,
+    fabric: &'f mut dyn Fabric,
+    backlog: &'f SendBacklog,
     now: &'f Now,
 }
 
 impl SharedRoom for RoomBelow<'_> {
     fn reserve(&mut self, route: &Route, destination: Qpn, bytes: usize) -> Option<&[AtomicU8]> {
-        let fabric = self.fabric.as_mut()?;
-        fabric.reserve(self.now.get(), (route, destination), bytes)
+        if self.is_full(route, destination) {
+            return None;
+        }
+        (self.fabric).reserve(self.now.get(), (route, destination), bytes)
+    }
+
+    fn is_full(&self, route: &Route, destination: Qpn) -> bool {
+        self.backlog.blocks(route, destination)
     }
 }
 
@@ -163,35 +170,28 @@ impl Port {
 
     /// Sends the packets of one batch. Never blocks: packets for a full socket or ring wait in the backlog.
     pub(crate) fn send(&mut self, now: Instant, transmit: &Transmit, bytes: &mut [u8]) -> Sent {
-        if self.backlog.blocks(transmit) {
-            self.backlog.push(now, transmit, bytes);
-            return Ok(());
-        }
-        match self.fabric.send(now, transmit, bytes) {
-            Err(SendError::Full { sent }) => {
-                self.backlog.push(now, transmit, &bytes[sent..]);
-                Ok(())
-            }
-            outcome => outcome,
-        }
+        let fabric = &mut self.fabric;
+        let send = |packets: &Transmit, bytes: &mut [u8]| fabric.send(now, packets, bytes);
+        self.backlog.send(now, transmit, bytes, send)
     }
 
-    /// Memory of other processes in which packets to them can be built, unless packets wait.
+    /// Memory of other processes in which packets to them can be built, unless earlier ones wait.
     pub(crate) fn shared_room<'f>(&'f mut self, now: &'f Now) -> RoomBelow<'f> {
-        let usable = self.backlog.is_empty();
         RoomBelow {
-            fabric: usable.then_some(&mut *self.fabric),
+            fabric: &mut *self.fabric,
+            backlog: &self.backlog,
             now,
         }
     }
 
-    /// Sends packets that wait, as far as there is room.
-    pub(crate) fn retry_backlog(&mut self, now: &Now) {
-        if !self.backlog.is_empty() {
-            let now = now.get();
-            let fabric = &mut self.fabric;
-            (self.backlog).retry(now, |transmit, bytes| fabric.send(now, transmit, bytes));
+    /// Sends packets that wait, as far as there is room. Returns whether there was some.
+    pub(crate) fn retry_backlog(&mut self, now: &Now) -> bool {
+        if self.backlog.is_empty() {
+            return false;
         }
+        let now = now.get();
+        let fabric = &mut self.fabric;
+        (self.backlog).retry(now, |transmit, bytes| fabric.send(now, transmit, bytes))
     }
 
     /// Sends packets that wait, for a device that closes. Gives up after about a millisecond.
@@ -269,7 +269,9 @@ impl Port {
         let mut packet = vec![0; bytes];
         // The field of the BTH tells which process it is for.
         packet[4..8].copy_from_slice(&number.value().to_be_bytes());
-        self.backlog.push(now, &transmit, &packet);
+        let full = |_: &_, _: &mut _| Err(SendError::RingFull);
+        let kept = self.backlog.send(now, &transmit, &mut packet, full);
+        kept.expect("it waits");
     }
 }
 

@@ -1,29 +1,50 @@
 //! Packets that wait because the socket or the ring to their destination is full.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Instant;
 
 use engine::Transmit;
 use net::socket::SendError;
+use wire::{Qpn, Route};
 
+use super::Sent;
 use crate::times::LOOK;
 
-/// While this many bytes wait, the device builds no more packets.
-const MAX_BYTES: usize = 1 << 20;
+/// While this many bytes wait for sockets, the device builds no more packets: most of them would wait, too.
+const MAX_FOR_SOCKETS: usize = 1 << 20;
+
+/// While this many bytes wait for rings, neither does it, because they take up memory. A connected queue pair is [told](SendBacklog::blocks)
+/// that its peer's ring is full and adds one send of at most 64 KiB, so other peers are served beside 256 of these.
+const MAX_FOR_RINGS: usize = 16 << 20;
 
 /// Packets to each destination stay in order: later ones wait behind those that do not fit.
 #[derive(Default)]
 pub(crate) struct SendBacklog {
-    waiting: VecDeque<(Transmit, Vec<u8>)>,
-    bytes: usize,
+    waiting: VecDeque<(Way, Transmit, Vec<u8>)>,
+    ways: HashSet<Way>,
+    bytes_for_sockets: usize,
+    bytes_for_rings: usize,
     retry_at: Option<Instant>,
 }
 
-type Path = (IpAddr, IpAddr);
+/// What is full.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Way {
+    /// A socket. Here are the addresses of the packets.
+    Socket(IpAddr, IpAddr),
+    /// The ring to the process of this queue pair. Other queue pairs at its address may have another one.
+    Ring(IpAddr, Qpn),
+}
 
-fn path(transmit: &Transmit) -> Path {
-    (transmit.route.flow.source, transmit.route.flow.destination)
+impl Way {
+    fn of_socket(route: &Route) -> Self {
+        Self::Socket(route.flow.source, route.flow.destination)
+    }
+
+    fn of_ring(route: &Route, destination: Qpn) -> Self {
+        Self::Ring(route.flow.destination, destination)
+    }
 }
 
 impl SendBacklog {
@@ -33,19 +54,52 @@ impl SendBacklog {
 
     /// Whether too much waits, so that the device must build no more packets.
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes >= MAX_BYTES
+        self.bytes_for_sockets >= MAX_FOR_SOCKETS || self.bytes_for_rings >= MAX_FOR_RINGS
     }
 
     /// Whether packets to the same destination wait.
-    pub(crate) fn blocks(&self, transmit: &Transmit) -> bool {
-        let path_of_all = || self.waiting.iter().map(|(waiting, _)| path(waiting));
-        !self.is_empty() && path_of_all().any(|it| it == path(transmit))
+    pub(crate) fn blocks(&self, route: &Route, destination: Qpn) -> bool {
+        !self.is_empty()
+            && (self.ways.contains(&Way::of_ring(route, destination))
+                || self.ways.contains(&Way::of_socket(route)))
     }
 
-    /// Keeps packets that do not fit.
-    pub(crate) fn push(&mut self, now: Instant, transmit: &Transmit, bytes: &[u8]) {
-        self.bytes += bytes.len();
-        self.waiting.push_back((*transmit, bytes.to_vec()));
+    /// Sends packets, or keeps those that do not fit.
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit,
+        bytes: &mut [u8],
+        send: impl FnOnce(&Transmit, &mut [u8]) -> Sent,
+    ) -> Sent {
+        let (route, destination) = (&transmit.route, transmit.destination);
+        let ring = Way::of_ring(route, destination);
+        if self.blocks(route, destination) {
+            let way = if self.ways.contains(&ring) {
+                ring
+            } else {
+                Way::of_socket(route)
+            };
+            self.push(now, way, transmit, bytes);
+            return Ok(());
+        }
+        match send(transmit, bytes) {
+            Err(SendError::RingFull) => self.push(now, ring, transmit, bytes),
+            Err(SendError::Full { sent }) => {
+                self.push(now, Way::of_socket(route), transmit, &bytes[sent..]);
+            }
+            outcome => return outcome,
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, now: Instant, way: Way, transmit: &Transmit, bytes: &[u8]) {
+        match way {
+            Way::Socket(..) => self.bytes_for_sockets += bytes.len(),
+            Way::Ring(..) => self.bytes_for_rings += bytes.len(),
+        }
+        self.ways.insert(way);
+        self.waiting.push_back((way, *transmit, bytes.to_vec()));
         self.retry_at.get_or_insert(now + 4 * LOOK);
     }
 
@@ -54,30 +108,24 @@ impl SendBacklog {
         self.retry_at
     }
 
-    /// Offers the packets again, in order. A packet that fails for another reason is lost.
+    /// Offers the packets again, in order. A packet that fails for another reason is lost. Returns whether fewer wait.
     pub(crate) fn retry(
         &mut self,
         now: Instant,
-        mut send: impl FnMut(&Transmit, &mut [u8]) -> Result<(), SendError>,
-    ) {
-        let mut blocked: Vec<Path> = Vec::new();
-        for (transmit, mut bytes) in std::mem::take(self).waiting {
-            let sent = if blocked.contains(&path(&transmit)) {
-                Err(SendError::Full { sent: 0 })
-            } else {
-                send(&transmit, &mut bytes)
-            };
-            if let Err(SendError::Full { sent }) = sent {
-                blocked.push(path(&transmit));
-                self.push(now, &transmit, &bytes[sent..]);
-            }
+        mut send: impl FnMut(&Transmit, &mut [u8]) -> Sent,
+    ) -> bool {
+        let waiting = std::mem::take(self).waiting;
+        let before = waiting.len();
+        for (_, transmit, mut bytes) in waiting {
+            let _ = self.send(now, &transmit, &mut bytes, &mut send);
         }
+        self.waiting.len() < before
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use wire::{Flow, Qpn, Route};
+    use wire::Flow;
 
     use super::*;
     use crate::clock::now;
@@ -99,20 +147,30 @@ mod tests {
         }
     }
 
-    const FULL: Result<(), SendError> = Err(SendError::Full { sent: 0 });
+    const FULL: Sent = Err(SendError::Full { sent: 0 });
+
+    fn blocks(backlog: &SendBacklog, transmit: &Transmit) -> bool {
+        backlog.blocks(&transmit.route, transmit.destination)
+    }
+
+    /// Sends packets that do not fit.
+    fn send(backlog: &mut SendBacklog, transmit: &Transmit, bytes: &[u8], outcome: Sent) {
+        let kept = backlog.send(now(), transmit, &mut bytes.to_vec(), |_, _| outcome);
+        kept.expect("they wait");
+    }
 
     #[test]
     fn packets_to_a_full_destination_wait_in_order_and_others_pass() {
         let mut backlog = SendBacklog::default();
         let start = now();
-        assert!(backlog.is_empty() && !backlog.blocks(&to(2)));
+        assert!(backlog.is_empty() && !blocks(&backlog, &to(2)));
         for (destination, bytes) in [(2, b"aa"), (3, b"bb"), (2, b"cc")] {
-            backlog.push(start, &to(destination), bytes);
+            send(&mut backlog, &to(destination), bytes, FULL);
         }
-        assert_eq!(backlog.retry_at(), Some(start + 4 * LOOK));
-        assert!(backlog.blocks(&to(2)) && !backlog.blocks(&to(4)));
+        assert!(backlog.retry_at() >= Some(start + 4 * LOOK));
+        assert!(blocks(&backlog, &to(2)) && !blocks(&backlog, &to(4)));
         let mut tried = Vec::new();
-        backlog.retry(start, |transmit, bytes| {
+        let fewer = backlog.retry(start, |transmit, bytes| {
             tried.push(bytes.to_vec());
             if transmit.route == to(2).route {
                 FULL
@@ -121,7 +179,8 @@ mod tests {
             }
         });
         assert_eq!(tried, [b"aa", b"bb"], "cc must not overtake aa");
-        assert!(backlog.blocks(&to(2)) && !backlog.blocks(&to(3)));
+        assert!(fewer && blocks(&backlog, &to(2)) && !blocks(&backlog, &to(3)));
+        assert!(!backlog.retry(start, |_, _| FULL));
         let mut sent = Vec::new();
         backlog.retry(start, |_, bytes| {
             sent.push(bytes.to_vec());
@@ -132,9 +191,34 @@ mod tests {
     }
 
     #[test]
+    fn a_full_ring_blocks_one_queue_pair_and_a_full_socket_its_address() {
+        let mut backlog = SendBacklog::default();
+        let other = Transmit {
+            destination: Qpn::new(9),
+            ..to(2)
+        };
+        send(&mut backlog, &to(2), b"aa", Err(SendError::RingFull));
+        assert!(blocks(&backlog, &to(2)) && !blocks(&backlog, &other));
+        send(&mut backlog, &other, b"bb", FULL);
+        let mut sent = Vec::new();
+        let third = Transmit {
+            destination: Qpn::new(10),
+            ..to(2)
+        };
+        assert!(blocks(&backlog, &third) && !blocks(&backlog, &to(3)));
+        // Neither ring nor socket is full any more, and the order stays.
+        send(&mut backlog, &to(2), b"cc", Ok(()));
+        backlog.retry(now(), |_, bytes| {
+            sent.push(bytes.to_vec());
+            Ok(())
+        });
+        assert_eq!(sent, [b"aa", b"bb", b"cc"]);
+    }
+
+    #[test]
     fn what_was_sent_does_not_wait_any_more() {
         let mut backlog = SendBacklog::default();
-        backlog.push(now(), &to(2), b"aabbcc");
+        send(&mut backlog, &to(2), b"aabbcc", FULL);
         backlog.retry(now(), |_, _| Err(SendError::Full { sent: 4 }));
         backlog.retry(now(), |_, bytes| {
             assert_eq!(bytes, b"cc");
@@ -144,13 +228,19 @@ mod tests {
     }
 
     #[test]
-    fn queue_is_full_at_max_bytes() {
-        let mut backlog = SendBacklog::default();
-        backlog.push(now(), &to(2), &vec![0; MAX_BYTES - 1]);
-        assert!(!backlog.is_full());
-        backlog.push(now(), &to(2), &[0]);
-        assert!(backlog.is_full());
-        backlog.retry(now(), |_, _| Ok(()));
-        assert!(!backlog.is_full());
+    fn backlog_is_full_at_its_limits() {
+        let limits: [(usize, fn() -> Sent); 2] = [
+            (MAX_FOR_SOCKETS, || FULL),
+            (MAX_FOR_RINGS, || Err(SendError::RingFull)),
+        ];
+        for (max, outcome) in limits {
+            let mut backlog = SendBacklog::default();
+            send(&mut backlog, &to(2), &vec![0; max - 1], outcome());
+            assert!(!backlog.is_full());
+            send(&mut backlog, &to(2), &[0], outcome());
+            assert!(backlog.is_full());
+            backlog.retry(now(), |_, _| Ok(()));
+            assert!(!backlog.is_full());
+        }
     }
 }

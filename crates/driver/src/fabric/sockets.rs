@@ -11,7 +11,9 @@ use cm::Recipient;
 use engine::Transmit;
 use host::{Message, Owner};
 use net::poll::is_socket_lost;
-use net::port_sharing::{ExitWatch, Member, NumberBlock, ReceivedPacket, join_all, join_part};
+use net::port_sharing::{
+    ExitWatch, Member, NumberBlock, ReceivedPacket, begin_service, join_all, join_part,
+};
 use net::socket::{Inbox, Receiver, Sender, SocketError};
 use statistics::PacketPath;
 use wire::{Gid, Qpn, ROCE_PORT, Route};
@@ -121,9 +123,8 @@ impl Fabric for Sockets {
         }
     }
 
-    fn begin_service(&mut self) -> Result<(), OpenError> {
-        let mut members = self.members.iter_mut();
-        Ok(members.try_for_each(Member::begin_service)?)
+    fn begin_service(&mut self) -> Result<bool, OpenError> {
+        Ok(begin_service(&mut self.members)?)
     }
 
     fn source_port(&self, index: usize) -> u16 {

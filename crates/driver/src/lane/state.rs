@@ -443,7 +443,9 @@ impl LaneState {
     /// time is left to the lane's thread otherwise.
     pub(crate) fn transmit_at(&mut self, now: &Now) {
         self.responses = Responses::Sent;
-        self.sockets.retry_backlog(now);
+        if self.sockets.retry_backlog(now) {
+            self.device_mut().note_room();
+        }
         self.transmit_messages(now);
         // Messages that wait for the log stay with the manager.
         while self.responses != Responses::Unpublished && self.has_cm_output() {

@@ -34,6 +34,7 @@ impl Device {
     /// Takes the queue pairs with these numbers out of the device, for one that shares its objects. The numbers do not
     /// belong to this device any more.
     pub fn give(&mut self, numbers: QpnRange) -> MovingQueuePairs {
+        self.note_room();
         self.ready.retain(|number| !numbers.contains(*number));
         self.given.push(numbers);
         let moving = self.queue_pairs.numbers();

@@ -19,6 +19,11 @@ impl Device {
         self.has_ready() || self.pacing.next().is_some_and(|at| at <= now.get())
     }
 
+    /// Lets queue pairs try again whose peers had [no room](crate::SharedRoom::is_full).
+    pub fn note_room(&mut self) {
+        self.ready.extend(self.without_room.drain(..));
+    }
+
     /// Whether a queue pair may have something to send, or its turn on its path.
     #[inline]
     pub(super) fn has_ready(&self) -> bool {

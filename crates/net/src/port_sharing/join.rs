@@ -205,10 +205,12 @@ impl Drop for Member {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+    use std::slice;
 
     use wire::{Opcode, PacketHead, Psn, Qpn, Route, icrc};
 
     use super::*;
+    use crate::port_sharing::begin_service;
     use crate::port_sharing::registry_table::Entry;
     use crate::port_sharing::steering::MAX_MEMBERS;
     use crate::restrictions::{self, Restriction};
@@ -384,7 +386,7 @@ mod tests {
             (0, 1),
             "its queue pairs are not there yet"
         );
-        part.begin_service().unwrap();
+        assert!(begin_service(slice::from_mut(&mut part)).unwrap());
         for taken in [block, block.part(0, 12).unwrap(), whole.block()] {
             join(taken).unwrap_err();
         }

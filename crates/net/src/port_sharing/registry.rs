@@ -181,14 +181,17 @@ impl Registry {
         self.lock_within(BRIEF_LOCK_ATTEMPTS)
     }
 
-    /// Locks the table for a change, unless it is locked.
+    /// Locks the table for a change, unless it is locked. Never waits.
     pub(super) fn lock_if_free(self: &Arc<Self>) -> Result<Locked, RegistryError> {
         self.lock_within(1)
     }
 
     fn lock_within(self: &Arc<Self>, attempts: u32) -> Result<Locked, RegistryError> {
         let mut file = self.open_lock()?;
-        for _ in 0..attempts {
+        for attempt in 0..attempts {
+            if attempt > 0 {
+                sleep(LOCK_RETRY_INTERVAL);
+            }
             match file.try_lock() {
                 Ok(()) if self.is_current(&file) => {
                     let registry = Arc::clone(self);
@@ -196,7 +199,7 @@ impl Registry {
                 }
                 // The file was removed meanwhile: another process may lock a new one.
                 Ok(()) => file = self.open_lock()?,
-                Err(TryLockError::WouldBlock) => sleep(LOCK_RETRY_INTERVAL),
+                Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(source)) => return Err(self.unusable(source)),
             }
         }

@@ -176,10 +176,8 @@ impl Member {
         Ok(self.claim_lost_services()?)
     }
 
-    /// Begins the steering of packets to this member, which has joined with a part of a block. Until now they reached the member
-    /// with the whole block.
-    pub fn begin_service(&mut self) -> Result<(), JoinError> {
-        let locked = self.registry.lock_briefly()?;
+    /// Begins the steering of packets to this member.
+    pub(super) fn begin_service(&mut self, locked: &Locked) -> Result<(), JoinError> {
         let mut table = locked.read()?;
         self.repair.withdrawn = false;
         // If the registry was removed, this member soon enters again.
@@ -198,9 +196,13 @@ impl Member {
         if self.is_inherited() {
             return;
         }
-        let Ok(locked) = self.registry.lock() else {
-            return;
-        };
+        if let Ok(locked) = self.registry.lock() {
+            self.end_service(&locked);
+        }
+    }
+
+    /// Ends the steering of packets to this member.
+    pub(super) fn end_service(&mut self, locked: &Locked) {
         let Ok(mut table) = locked.read() else {
             return;
         };

@@ -101,7 +101,7 @@ impl Member {
         };
         match self.send_by_shortcut(header, bytes) {
             Outcome::Sent | Outcome::Dropped => Ok(()),
-            Outcome::Full => Err(SendError::Full { sent: 0 }),
+            Outcome::Full => Err(SendError::RingFull),
             Outcome::NoRing => {
                 if !has_icrc {
                     self.generator.fill(&route.flow, segment_size, bytes);

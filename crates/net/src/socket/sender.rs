@@ -29,6 +29,9 @@ pub enum SendError {
         /// How many bytes were sent, a multiple of the segment size.
         sent: usize,
     },
+    /// The ring to the process of the receiver is full.
+    #[error("the memory that is shared with the receiver is full: send the same later")]
+    RingFull,
     /// A packet is too long for the path.
     #[error(
         "packets of {length} bytes are too long for the way to {destination}: choose a smaller \

@@ -469,7 +469,7 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use engine::{Now, ReceiveRequest, SendRequest, Work};
+    use engine::{Device, Now, ReceiveRequest, SendRequest, Work};
     use statistics::PacketPath;
 
     use super::*;
@@ -622,6 +622,47 @@ mod tests {
         assert_eq!(state.sockets.retry_at(), None);
     }
 
+    /// A stopped process does not read its ring. Another one at the same address gets its packets all the same.
+    #[test]
+    fn a_full_ring_delays_no_other_process() {
+        let addresses = ["127.58.91.52", "127.58.91.53"];
+        let (here, stopped) = End::pair_with_rings(addresses);
+        let (ours, other) = (End::of(&here.driver), End::without_thread(addresses[1]));
+        ours.connect(&other);
+        other.connect(&ours);
+        let peer = addresses[1].parse().expect("an address");
+        let timeout = Duration::from_secs(20);
+        // Its deadline does not pass: the ring is full, and stays full.
+        let start = now();
+        let mut state = here.driver.lane().lock();
+        for _ in 0..(12 << 20) / 60_000 {
+            state.sockets.stall(start, (peer, stopped.number), 60_000);
+            state.sockets.retry_backlog(&start.into());
+        }
+        assert!(state.sockets.retry_at().is_some(), "packets wait");
+        for (sender, receiver) in [(&here, &stopped), (&ours, &other)] {
+            let receive = ReceiveRequest::new(1, []);
+            let posted = |device: &mut Device| device.post_receive(receiver.number, receive);
+            (receiver.driver.call_without_transmit(posted)).expect("room");
+            let send = SendRequest::new(2, Work::Send);
+            (state.device_mut().post_send(sender.number, send)).expect("room");
+        }
+        state.transmit(start);
+        let receives = |end: &End| {
+            let queue = end.driver.polled_queue(end.completions);
+            end.driver.poll_without_yield(&queue.expect("it exists"))
+        };
+        while receives(&other).is_none() {
+            assert!(now() < start + timeout, "it waits behind the others");
+        }
+        assert!(state.sockets.retry_at().is_some(), "packets wait");
+        // The process goes on.
+        while receives(&stopped).is_none() {
+            assert!(now() < start + timeout, "its packets stay behind");
+            state.transmit(start);
+        }
+    }
+
     /// The manager keeps it, and the call returns.
     #[test]
     fn a_message_of_the_manager_for_which_there_is_no_room_is_sent_later() {
@@ -632,7 +673,7 @@ mod tests {
         let (start, timeout) = (now(), Duration::from_secs(20));
         while !state.sockets.is_congested() {
             assert!(now() < start + timeout, "the ring is full");
-            state.sockets.stall(start, (peer, there.number), 4096);
+            state.sockets.stall(start, (peer, there.number), 60_000);
             state.sockets.retry_backlog(&start.into());
         }
         let space = wire::cm::PortSpace::Tcp;
