@@ -28,6 +28,7 @@ mod unreliable_connection;
 mod usage;
 
 pub(crate) use datagram::network_header;
+pub(crate) use direct::Kind;
 pub(crate) use settings::Settings;
 
 pub use usage::QueuePairUsage;
@@ -49,6 +50,7 @@ use crate::slab::Id;
 use crate::state::{Attributes, QueuePairType, State};
 use crate::transmit::Batch;
 use diagnosis::WithoutReceive;
+use direct::InStep;
 use requester::Requester;
 use responder::Responder;
 use send_queue::SendQueue;
@@ -70,6 +72,7 @@ pub struct QueuePair {
     pub(crate) counters: QueuePairCounters,
     /// Since when every message finds no receive. Only for incidents.
     without_receive: Option<WithoutReceive>,
+    in_step: InStep,
     /// The time of its entry in the device's timer queue.
     pub(crate) scheduled: Option<Instant>,
     /// Whether it is in the device's queue of queue pairs that may transmit.
@@ -132,6 +135,7 @@ impl QueuePair {
             responder: Responder::new(),
             counters: QueuePairCounters::default(),
             without_receive: None,
+            in_step: InStep::default(),
             scheduled: None,
             queued: false,
         }
@@ -354,6 +358,7 @@ impl QueuePair {
         [&attached.send_completions, &attached.receive_completions]
     }
 
+    #[inline]
     fn accessor(&self) -> Accessor {
         Accessor {
             domain: self.responder.domain.unwrap_or(self.init.domain),
