@@ -256,20 +256,22 @@ impl Driver {
             return self.call_in_child(work);
         }
         let now = Now::read_by(now);
-        let (lane, result, after) = self.step(|lane, state| {
+        // Returned by several functions, it would be copied by each.
+        let mut result = None;
+        let (lane, after) = self.step(|lane, state| {
             state.begin_call();
             // What is executed within the device is not transmitted, where this is decided otherwise.
             state.update_shortcut(&now);
-            let result = calls::run(|| work(state.device_mut()));
+            result = Some(calls::run(|| work(state.device_mut())));
             let is_done = now.known().is_none() && state.is_quiet();
-            (lane, result, (!is_done).then(|| state.end_call(&now)))
+            (lane, (!is_done).then(|| state.end_call(&now)))
         });
         match after {
             Some(after) => lane.finish_call(&now, after),
             // No deadline has changed: only what depends on the time sets one.
             None => lane.note_change_without_lock(),
         }
-        result
+        result.expect("the step has run")
     }
 
     #[cold]
@@ -298,20 +300,22 @@ impl Driver {
     /// Calls the engine with an operation that has nothing to send, such as posting a receive.
     ///
     /// Responses stay deferred, because a receive is usually followed by a reply.
+    #[inline]
     pub fn call_without_transmit<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
             return self.call_in_child(work);
         }
-        let (lane, result) = self.step(|lane, state| {
-            let result = calls::run(|| work(state.device_mut()));
+        let mut result = None;
+        let lane = self.step(|lane, state| {
+            result = Some(calls::run(|| work(state.device_mut())));
             if state.device_mut().has_events() {
                 state.dispatch_events();
             }
-            (lane, result)
+            lane
         });
         // No other call may follow.
         lane.note_change_without_lock();
-        result
+        result.expect("the step has run")
     }
 
     /// Starts to send exit notices to peers when this process dies. Called at the first use of the connection

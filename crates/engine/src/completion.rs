@@ -320,25 +320,32 @@ impl CompletionQueue {
     }
 
     /// Changes the entries, and the flag that follows from them.
-    #[inline]
     fn change<R>(&self, change: impl FnOnce(&mut Entries) -> R) -> R {
         let mut entries = self.entries.lock();
         let result = change(&mut entries);
-        let idle = entries.ring.is_empty() && !entries.is_armed();
-        self.idle.store(idle, Ordering::Release);
+        self.note_change(&entries);
         result
     }
 
-    /// Whether a completion can be added now.
     #[inline]
+    fn note_change(&self, entries: &Entries) {
+        let idle = entries.ring.is_empty() && !entries.is_armed();
+        self.idle.store(idle, Ordering::Release);
+    }
+
+    /// Whether a completion can be added now.
+    #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
         let entries = self.entries.lock();
         entries.ring.len() < entries.capacity as usize
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, completion: Completion, solicited: bool) -> Pushed {
-        self.change(|entries| entries.push(completion, solicited))
+        let mut entries = self.entries.lock();
+        let pushed = entries.push(completion, solicited);
+        self.note_change(&entries);
+        pushed
     }
 
     /// Removes and returns the oldest completion. [`Device::poll_completion`](crate::Device::poll_completion) also
@@ -348,10 +355,11 @@ impl CompletionQueue {
         if self.is_idle() {
             return None;
         }
-        self.change(|entries| {
-            entries.end_sent();
-            entries.ring.pop_front().map(|entry| entry.completion)
-        })
+        let mut entries = self.entries.lock();
+        entries.end_sent();
+        let popped = entries.ring.pop_front();
+        self.note_change(&entries);
+        Some(popped?.completion)
     }
 
     /// Swaps the two newest completions.
@@ -410,7 +418,7 @@ impl CompletionQueue {
 }
 
 impl Entries {
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, completion: Completion, solicited: bool) -> Pushed {
         let outcome = self.add(completion, solicited);
         Pushed {
@@ -419,7 +427,7 @@ impl Entries {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, completion: Completion, solicited: bool) -> PushOutcome {
         if self.overrun {
             return PushOutcome::AlreadyOverrun;

@@ -398,9 +398,10 @@ impl Device {
     }
 
     /// Posts a request to the receive queue of a queue pair.
+    #[inline]
     pub fn post_receive(&mut self, number: Qpn, request: ReceiveRequest) -> Result<(), PostError> {
         let unknown = self.unknown();
-        let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
+        let queue_pair = self.queue_pairs.get_to_receive(number).ok_or(unknown)?;
         queue_pair.post_receive(request, &mut self.state)?;
         // In the error state it has completed.
         self.fail_users_of_overrun_queues();

@@ -84,7 +84,7 @@ impl DeviceState {
     }
 
     /// As [`complete`](Self::complete), where nothing is observed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_completion(
         &mut self,
         queue: &CompletionQueue,

@@ -34,7 +34,7 @@ pub use window::{Binding, WindowKind};
 pub(crate) use access::{Requirement, View};
 pub(crate) use output::Output;
 pub(crate) use read_mostly::{ReadMostly, Reading, Writing};
-pub(crate) use transfer::Place;
+pub(crate) use transfer::{Place, Span};
 
 use crate::limits::Limits;
 use crate::random::Random;

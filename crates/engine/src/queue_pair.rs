@@ -29,6 +29,7 @@ mod unreliable_connection;
 mod usage;
 
 pub(crate) use datagram::network_header;
+pub(crate) use direct::Kind;
 pub(crate) use settings::Settings;
 
 pub use usage::QueuePairUsage;
@@ -51,6 +52,7 @@ use crate::state::{Attributes, QueuePairType, State};
 use crate::transmit::Batch;
 use congestion_notice::CongestionNotice;
 use diagnosis::WithoutReceive;
+use direct::InStep;
 use requester::Requester;
 use responder::Responder;
 use send_queue::SendQueue;
@@ -73,6 +75,7 @@ pub struct QueuePair {
     pub(crate) counters: QueuePairCounters,
     /// Since when every message finds no receive. Only for incidents.
     without_receive: Option<WithoutReceive>,
+    in_step: InStep,
     /// The time of its entry in the device's timer queue.
     pub(crate) scheduled: Option<Instant>,
     /// Whether it is in the device's queue of queue pairs that may transmit.
@@ -136,6 +139,7 @@ impl QueuePair {
             notice: CongestionNotice::default(),
             counters: QueuePairCounters::default(),
             without_receive: None,
+            in_step: InStep::default(),
             scheduled: None,
             queued: false,
         }
@@ -277,7 +281,7 @@ impl QueuePair {
 
     /// The route to its peer, and its number, if it is on this host.
     pub(crate) fn peer_within_host(&self) -> Option<(&Route, Qpn)> {
-        let link = self.link.as_ref().filter(|it| it.is_within_host)?;
+        let link = self.link.as_ref().filter(|it| it.congestion == Congestion::Local)?;
         Some((&link.route, link.peer))
     }
 
@@ -375,6 +379,7 @@ impl QueuePair {
         [&attached.send_completions, &attached.receive_completions]
     }
 
+    #[inline]
     fn accessor(&self) -> Accessor {
         Accessor {
             domain: self.responder.domain.unwrap_or(self.init.domain),

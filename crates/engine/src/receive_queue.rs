@@ -94,6 +94,14 @@ impl ReceiveQueue {
     }
 
     pub(crate) fn post(&mut self, request: ReceiveRequest) -> Result<(), PostError> {
+        self.make_room(&request)?;
+        self.push(request);
+        Ok(())
+    }
+
+    /// Checks whether the request can be posted, and reserves memory for it.
+    #[inline]
+    pub(crate) fn make_room(&mut self, request: &ReceiveRequest) -> Result<(), PostError> {
         if self.requests.len() >= self.capacity as usize {
             return Err(PostError::QueueFull);
         }
@@ -106,9 +114,13 @@ impl ReceiveQueue {
             return Err(PostError::MessageTooLong);
         }
         let reserved = self.requests.try_reserve(1);
-        reserved.map_err(|_| PostError::NoMemory)?;
+        reserved.map_err(|_| PostError::NoMemory)
+    }
+
+    /// Adds a request for which there is room.
+    #[inline]
+    pub(crate) fn push(&mut self, request: ReceiveRequest) {
         self.requests.push_back(request);
-        Ok(())
     }
 
     pub(crate) fn take(&mut self) -> Option<ReceiveRequest> {

@@ -49,7 +49,7 @@ impl DeviceObjects {
     }
 
     /// All registered memory. It cannot change until the guard is dropped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn memory(&self) -> Reading<'_, Memory> {
         self.objects.memory.read(self.device)
     }

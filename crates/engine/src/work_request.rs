@@ -26,6 +26,16 @@ pub struct RemoteMemory {
 }
 
 impl RemoteMemory {
+    /// The first bytes there.
+    #[inline]
+    pub(crate) const fn segment(self, length: u32) -> Segment {
+        Segment {
+            address: self.address,
+            length,
+            key: self.key,
+        }
+    }
+
     /// The length of [`to_bytes`](Self::to_bytes).
     pub const LENGTH: usize = 12;
 
@@ -177,6 +187,15 @@ impl Work {
                 | Work::SendInvalidate(_)
                 | Work::WriteImmediate(..)
         )
+    }
+
+    /// The immediate data.
+    #[inline]
+    pub(crate) const fn immediate(&self) -> Option<[u8; 4]> {
+        match *self {
+            Work::SendImmediate(immediate) | Work::WriteImmediate(_, immediate) => Some(immediate),
+            _ => None,
+        }
     }
 
     /// Whether the peer sends a response other than an acknowledgement, which takes a limited

@@ -411,9 +411,14 @@ fn a_request_that_fails_is_reported_as_by_packets() {
 
 type Change = fn(&mut Pair);
 
-/// Requests that the receiver refuses, because of a change after the first request.
+fn fail(pair: &mut Pair, end: End) {
+    let failed = pair.peer.device.move_to_error(pair.number(end));
+    failed.expect("legal");
+}
+
+/// Requests that an end refuses, because of a change after the first request.
 #[test]
-fn a_request_that_the_receiver_refuses_is_refused_as_by_packets() {
+fn a_request_that_an_end_refuses_is_refused_as_by_packets() {
     let no_rights = |pair: &mut Pair| {
         let attributes = Attributes {
             access: Some(Access::LOCAL_WRITE),
@@ -423,15 +428,12 @@ fn a_request_that_the_receiver_refuses_is_refused_as_by_packets() {
         changed.expect("legal");
     };
     let hidden_receives = |pair: &mut Pair| pair.peer.device.hide_receives(pair.numbers[1], true);
-    let gone = |pair: &mut Pair| {
-        let gone = pair.peer.device.move_to_error(pair.numbers[1]);
-        gone.expect("legal");
-    };
-    let cases: [(Change, Kind); 4] = [
+    let cases: [(Change, Kind); 5] = [
         (no_rights, Kind::Write),
         (no_rights, Kind::Read),
         (hidden_receives, Kind::Send),
-        (gone, Kind::Write),
+        (|pair| fail(pair, End::Left), Kind::Write),
+        (|pair| fail(pair, End::Right), Kind::Write),
     ];
     for (change, kind) in cases {
         let request = |kind| Request {

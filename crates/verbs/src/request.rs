@@ -179,6 +179,12 @@ impl Request {
     pub(crate) fn into_engine(self) -> SendRequest {
         self.0
     }
+
+    /// The same, in its place: it is larger than what is done with it.
+    #[inline]
+    pub(crate) fn as_engine(&mut self) -> &mut SendRequest {
+        &mut self.0
+    }
 }
 
 impl Outgoing {

@@ -305,10 +305,15 @@ impl Driver {
     }
 
     /// The lane that serves this now. It may be another one later: see [`step`](Self::step).
+    #[inline]
     pub(crate) fn lane(&self) -> &Arc<Lane> {
+        let first = &self.opened.lane;
+        if !first.common.has_lanes() {
+            return first;
+        }
         let group = self.group.get().copied().unwrap_or(0);
         let own = self.opened.groups.own_lane(group);
-        own.unwrap_or(&self.opened.lane)
+        own.unwrap_or(first)
     }
 
     /// The lane that serves a channel now.

@@ -136,8 +136,17 @@ impl QueuePairs {
         self.slots[self.slot(number)?].as_deref()
     }
 
+    /// A queue pair, to change it.
     #[inline]
     pub(super) fn get_mut(&mut self, number: Qpn) -> Option<&mut QueuePair> {
+        let queue_pair = self.get_to_receive(number)?;
+        queue_pair.leave_step();
+        Some(queue_pair)
+    }
+
+    /// A queue pair, to post receives: so it stays in step with its peer.
+    #[inline]
+    pub(super) fn get_to_receive(&mut self, number: Qpn) -> Option<&mut QueuePair> {
         if number == Qpn::GSI {
             return self.management.as_deref_mut();
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::accelerator::InMessage;
 use super::error::NotAccessible;
+use super::extent::Few;
 use super::{Extent, Memory, Output, ProtectionDomain, Segment};
 use crate::slab::Id;
 use wire::PayloadBytes;
@@ -146,11 +147,27 @@ impl<'a> View<'a> {
     }
 
     /// The first bytes as words, if they are whole words of a buffer.
+    #[inline(always)]
+    pub(super) fn words(&self, length: usize) -> Option<&'a [AtomicU64]> {
+        if length as u64 > self.length {
+            return None;
+        }
+        self.extent.words(self.offset, length)
+    }
+
+    /// Copies the first bytes out of it. Returns false, and may have copied some, if they are not whole words of a buffer, nor accessible
+    /// memory of a C program.
     #[inline]
-    pub(super) fn words(&self, length: u64) -> Option<&'a [AtomicU64]> {
-        (length <= self.length)
-            .then(|| self.extent.words(self.offset, length as usize))
-            .flatten()
+    pub(super) fn load_few(&self, into: &mut Few, length: usize) -> bool {
+        assert!(length as u64 <= self.length);
+        self.extent.load_few(into, self.offset, length)
+    }
+
+    /// Copies bytes into it, as [`load_few`](Self::load_few).
+    #[inline]
+    pub(super) fn store_few(&self, from: &Few, length: usize) -> bool {
+        assert!(length as u64 <= self.length);
+        self.extent.store_few(from, self.offset, length)
     }
 
     /// Changes the first eight bytes atomically. Returns the previous value, or `None` if they are

@@ -313,7 +313,7 @@ impl Buffer {
     }
 
     /// The words of `length` bytes at `offset`, if they are whole words.
-    #[inline]
+    #[inline(always)]
     pub(super) fn whole_words(&self, offset: usize, length: usize) -> Option<&[AtomicU64]> {
         let offset = offset.checked_sub(self.head)?;
         if !(offset | length).is_multiple_of(WORD) {

@@ -6,7 +6,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use wire::PayloadBytes;
 
@@ -42,6 +42,9 @@ pub enum MappingChange {
     /// Its pages were given back to the system: other ones take their place.
     Replaced,
 }
+
+/// What is copied at once without a buffer of the device.
+pub(super) type Few = [u64; 8];
 
 /// The memory of a region: a [`Buffer`], program memory or memory of an accelerator.
 #[derive(Clone)]
@@ -222,7 +225,7 @@ impl Extent {
     }
 
     /// The words at `offset`, if these bytes are whole words of a buffer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn words(&self, offset: u64, length: usize) -> Option<&[AtomicU64]> {
         match &self.backing {
             Backing::Buffer(buffer, start) => buffer.whole_words(start + offset as usize, length),
@@ -230,6 +233,54 @@ impl Extent {
             | Backing::Accelerator(..)
             | Backing::Nothing
             | Backing::Detached => None,
+        }
+    }
+
+    /// Copies bytes at `offset` out of it. Returns false if they are not whole words of a buffer, nor accessible program memory.
+    #[inline]
+    pub(super) fn load_few(&self, into: &mut Few, offset: u64, length: usize) -> bool {
+        assert!(within(offset, length, self.length) && length <= size_of::<Few>());
+        match &self.backing {
+            Backing::Buffer(buffer, start) => {
+                let Some(words) = buffer.whole_words(start + offset as usize, length) else {
+                    return false;
+                };
+                for (into, word) in into.iter_mut().zip(words) {
+                    *into = word.load(Ordering::Relaxed);
+                }
+                // What was written before a word that is seen here is seen from now on.
+                fence(Ordering::Acquire);
+                true
+            }
+            // SAFETY: `length` bytes are inside the extent and inside `into`, by the assertion.
+            Backing::Program(start, access) => unsafe {
+                (access.load)(into.as_mut_ptr().cast(), byte_at(*start, offset), length)
+            },
+            Backing::Accelerator(..) | Backing::Nothing | Backing::Detached => false,
+        }
+    }
+
+    /// Copies bytes to `offset`. Returns false as [`load_few`](Self::load_few).
+    #[inline]
+    pub(super) fn store_few(&self, from: &Few, offset: u64, length: usize) -> bool {
+        assert!(within(offset, length, self.length) && length <= size_of::<Few>());
+        match &self.backing {
+            Backing::Buffer(buffer, start) => {
+                let Some(words) = buffer.whole_words(start + offset as usize, length) else {
+                    return false;
+                };
+                // A thread that reads one of these words also sees what was written before them.
+                fence(Ordering::Release);
+                for (word, from) in words.iter().zip(from) {
+                    word.store(*from, Ordering::Relaxed);
+                }
+                true
+            }
+            // SAFETY: `length` bytes are inside the extent and inside `from`, by the assertion.
+            Backing::Program(start, access) => unsafe {
+                (access.store)(byte_at(*start, offset), from.as_ptr().cast(), length)
+            },
+            Backing::Accelerator(..) | Backing::Nothing | Backing::Detached => false,
         }
     }
 

@@ -110,7 +110,7 @@ impl<T> Keys<T> {
         index as usize & (self.places.len() - 1)
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, key: Key) -> Option<&Slot<T>> {
         let position = self.places.get(self.place(index(key)))?;
         let slot = self.slots.get((*position as usize).wrapping_sub(1))?;
@@ -124,7 +124,7 @@ impl<T> Keys<T> {
         slot.as_mut()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slot(key).filter(|slot| slot.key == key)?;
         slot.object.as_ref()

@@ -38,7 +38,7 @@ impl<T> ReadMostly<T> {
     }
 
     /// The value, for one of the readers. A thread may read it again while it has a guard.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&self, reader: usize) -> Reading<'_, T> {
         let lock = self.shards[reader % SHARDS].0.read_recursive();
         Reading {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use super::extent::Few;
 use super::{
     AccessError, Accessor, InMessage, Memory, Output, ProtectionDomain, Requirement, Segment, View,
 };
@@ -11,9 +12,6 @@ use wire::Key;
 /// How many bytes are copied at once. They stay in the first-level cache between the two places.
 const PIECE: u64 = 16 << 10;
 
-/// How many words are copied at once without a buffer.
-const FEW: usize = 8;
-
 /// Where a message is, or belongs.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'p> {
@@ -21,6 +19,17 @@ pub(crate) enum Place<'p> {
     Segments(Id<ProtectionDomain>, &'p [Segment]),
     /// The address in the memory of a key, which a peer names.
     Remote(Accessor, Key, u64),
+}
+
+/// A segment in memory of a domain, and what is done with it.
+#[derive(Clone, Copy)]
+pub(crate) struct Span(Id<ProtectionDomain>, Segment, Requirement);
+
+impl Span {
+    #[inline(always)]
+    pub(crate) fn of(domain: Id<ProtectionDomain>, segment: Segment, needs: Requirement) -> Self {
+        Self(domain, segment, needs)
+    }
 }
 
 /// The memory of a place.
@@ -48,26 +57,40 @@ const TARGET: Needs = Needs {
 };
 
 impl Memory {
-    /// Copies a message from one place to another. Fails if memory is not as it should be; then parts may be copied.
-    #[inline]
-    pub(crate) fn transfer(
-        &self,
-        from: Place<'_>,
-        to: Place<'_>,
-        length: u64,
-        piece: &mut Vec<u8>,
-    ) -> Result<(), AccessError> {
-        if length <= (FEW * size_of::<u64>()) as u64
-            && let Some(source) = self.whole_words(from, length, SOURCE)
-            && let Some(target) = self.whole_words(to, length, TARGET)
-        {
-            copy_few(target, source);
-            return Ok(());
+    /// Copies a short message from one span to another. Returns false if the message or one of the spans is something else, or if memory is
+    /// not as it should be; then parts may be copied.
+    #[inline(always)]
+    pub(crate) fn copy_few(&self, from: Span, to: Span, length: u32) -> bool {
+        let length = length as usize;
+        if length > size_of::<Few>() {
+            return false;
         }
-        self.transfer_pieces(from, to, length, piece)
+        let (Some(from), Some(to)) = (self.view_of(from, length), self.view_of(to, length)) else {
+            return false;
+        };
+        if let Some([from]) = from.words(length)
+            && let Some([to]) = to.words(length)
+        {
+            copy_word(to, from);
+            return true;
+        }
+        copy_words(&to, &from, length)
     }
 
-    fn transfer_pieces(
+    /// The memory of a span, if it is in a region that is accessible.
+    #[inline(always)]
+    fn view_of(&self, span: Span, length: usize) -> Option<View<'_>> {
+        let Span(domain, segment, requirement) = span;
+        let region = self.region(segment.key)?;
+        if region.domain != domain || length > segment.length as usize {
+            return None;
+        }
+        let view = region.view(segment.address, segment.length.into(), requirement);
+        view.ok()
+    }
+
+    /// Copies a message from one place to another. Fails if memory is not as it should be; then parts may be copied.
+    pub(crate) fn transfer(
         &self,
         from: Place<'_>,
         to: Place<'_>,
@@ -100,24 +123,6 @@ impl Memory {
     pub(crate) fn fill(&self, to: Place<'_>, message: &[u8]) -> Result<(), AccessError> {
         let to = self.find(to, message.len() as u64, TARGET)?;
         self.store(&to, 0, message, InMessage::WHOLE)
-    }
-
-    /// The memory of a place, if it is whole words of a buffer. `None` also stands for what must not be accessed.
-    #[inline]
-    fn whole_words(&self, place: Place<'_>, length: u64, needs: Needs) -> Option<&[AtomicU64]> {
-        let (domain, key, address, size, requirement) = match place {
-            Place::Segments(domain, [segment]) => {
-                let size = u64::from(segment.length);
-                (domain, segment.key, segment.address, size, needs.local)
-            }
-            Place::Segments(..) => return None,
-            Place::Remote(accessor, key, address) => {
-                (accessor.domain, key, address, length, needs.remote)
-            }
-        };
-        let region = self.region(key).filter(|it| it.domain == domain)?;
-        let view = region.view(address, size, requirement).ok()?;
-        view.words(length)
     }
 
     /// The memory of a place.
@@ -155,15 +160,16 @@ impl Memory {
     }
 }
 
-/// Copies words that others may access at the same time, with the guarantees of [`Buffer`](super::Buffer).
+/// Copies a word that others may access at the same time, with the guarantees of [`Buffer`](super::Buffer).
 #[inline]
-fn copy_few(to: &[AtomicU64], from: &[AtomicU64]) {
-    let mut words = [0; FEW];
-    for (word, from) in words.iter_mut().zip(from) {
-        *word = from.load(Ordering::Relaxed);
-    }
+fn copy_word(to: &AtomicU64, from: &AtomicU64) {
+    let word = from.load(Ordering::Relaxed);
     fence(Ordering::AcqRel);
-    for (to, word) in to.iter().zip(words) {
-        to.store(word, Ordering::Relaxed);
-    }
+    to.store(word, Ordering::Relaxed);
+}
+
+/// Copies few bytes. Returns false if they are not whole words of a buffer, nor in memory of a C program that is there.
+fn copy_words(to: &View<'_>, from: &View<'_>, length: usize) -> bool {
+    let mut few = Few::default();
+    from.load_few(&mut few, length) && to.store_few(&few, length)
 }

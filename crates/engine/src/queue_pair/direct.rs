@@ -11,12 +11,23 @@ use super::QueuePair;
 use super::send_queue::in_packets;
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::device_state::DeviceState;
-use crate::memory::{Access, Memory, Place};
+use crate::memory::{Access, Memory, Place, Requirement, Span};
 use crate::state::{QueuePairType, State};
 use crate::transmit::wire_length;
-use crate::work_request::{Payload, RemoteMemory, SendFlags, SendRequest, Work};
+use crate::work_request::{Payload, RemoteMemory, SendFlags, SendRequest};
+
+/// What earlier requests have found out about a queue pair. The device forgets it when it gets the queue pair for anything that may
+/// change it, so a request that follows another one need not find it out again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct InStep {
+    /// It may send to its peer, and nothing is under way: the last thing that it did was to complete a request.
+    sends: bool,
+    /// It expects what its peer sends next, and nothing is under way.
+    receives: bool,
+}
 
 /// A request that is posted to an idle queue pair.
+#[derive(Clone, Copy)]
 pub(crate) struct DirectRequest<'r> {
     request: &'r SendRequest,
     kind: Kind,
@@ -26,8 +37,9 @@ pub(crate) struct DirectRequest<'r> {
     psn: Psn,
 }
 
+/// The requests that need no packets.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     Send(Option<[u8; 4]>),
     Write(RemoteMemory),
     Read(RemoteMemory),
@@ -41,16 +53,6 @@ struct Traffic {
 }
 
 impl Kind {
-    fn of(work: &Work) -> Option<Self> {
-        match *work {
-            Work::Send => Some(Self::Send(None)),
-            Work::SendImmediate(immediate) => Some(Self::Send(Some(immediate))),
-            Work::Write(remote) => Some(Self::Write(remote)),
-            Work::Read(remote) => Some(Self::Read(remote)),
-            _ => None,
-        }
-    }
-
     const fn work(self) -> CompletedWork {
         match self {
             Self::Send(_) => CompletedWork::Send,
@@ -77,7 +79,7 @@ impl DirectRequest<'_> {
     }
 
     /// What the sender and the receiver would send.
-    #[inline]
+    #[inline(always)]
     fn traffic(&self) -> [Traffic; 2] {
         match self.kind {
             Kind::Send(None) => [self.message(&SEND), ACKNOWLEDGEMENT],
@@ -88,7 +90,7 @@ impl DirectRequest<'_> {
     }
 
     /// The packets of the whole message. The last one is as long as the rest.
-    #[inline]
+    #[inline(always)]
     fn message(&self, heads: &Heads) -> Traffic {
         let length = self.length();
         let bytes = match self.packets as usize {
@@ -168,20 +170,48 @@ impl QueuePair {
         self.link.as_ref().map(|link| link.peer)
     }
 
-    /// The request that is posted, if it is valid and nothing else is under way. Its packets would request one acknowledgement,
-    /// with the last of them.
+    /// Forgets what requests have found out, because it may change.
     #[inline]
-    pub(crate) fn direct_request<'r>(&self, request: &'r SendRequest) -> Option<DirectRequest<'r>> {
-        let link = self.link.as_ref()?;
-        let is_next = self.state == State::ReadyToSend
-            && self.init.kind == QueuePairType::Rc
+    pub(crate) fn leave_step(&mut self) {
+        self.in_step = InStep::default();
+    }
+
+    /// Whether both ends are known to be idle and in step.
+    #[inline]
+    pub(crate) fn is_known_in_step_with(&self, receiver: &Self) -> bool {
+        // A queue pair that was destroyed may have had the number of this one.
+        self.in_step.sends
+            && receiver.in_step.receives
+            && receiver.peer_number() == Some(self.number)
+    }
+
+    /// Whether nothing is under way at this queue pair, and its peer expects what it sends next. The address of the peer is one of this
+    /// device, because packets of this queue pair come from it.
+    pub(crate) fn is_in_step_with(&self, receiver: &Self) -> bool {
+        let (Some(ours), Some(theirs)) = (&self.link, &receiver.link) else {
+            return false;
+        };
+        let kinds = [self.init.kind, receiver.init.kind];
+        kinds == [QueuePairType::Rc; 2]
+            && self.state == State::ReadyToSend
             && self.send.is_empty()
             && !self.responder.has_responses()
-            && self.requester.is_idle();
-        if !is_next {
-            return None;
-        }
-        let kind = Kind::of(&request.work)?;
+            && self.requester.is_idle()
+            && theirs.peer == self.number
+            && ours.mtu == theirs.mtu
+            && theirs.is_from_peer(&ours.route)
+            && receiver.state.receives()
+            && receiver.responder.is_idle_at(self.requester.cursor())
+    }
+
+    /// The request that is posted, if it is valid. Its packets would request one acknowledgement, with the last of them.
+    #[inline(always)]
+    pub(crate) fn direct_request<'r>(
+        &self,
+        request: &'r SendRequest,
+        kind: Kind,
+    ) -> Option<DirectRequest<'r>> {
+        let link = self.link.as_ref()?;
         let length = self.send.check_common(request)?;
         let (packets, mtu) = (in_packets(length, link.mtu), link.mtu());
         let is_short = packets == 1 || packets <= self.requester.packets_per_ack_request(mtu);
@@ -196,14 +226,10 @@ impl QueuePair {
         })
     }
 
-    /// Whether this queue pair would execute the request of its peer, as far as its memory allows it. The address of the peer is
-    /// one of this device, because packets of this queue pair come from it.
-    #[inline]
-    pub(crate) fn expects(&self, request: &DirectRequest<'_>, sender: &Self) -> bool {
-        let (Some(ours), Some(theirs)) = (&self.link, &sender.link) else {
-            return false;
-        };
-        let admits = match request.kind {
+    /// Whether this queue pair would execute the request of its peer, as far as its memory allows it.
+    #[inline(always)]
+    pub(crate) fn admits(&self, request: DirectRequest<'_>) -> bool {
+        let has_room = match request.kind {
             Kind::Send(_) => {
                 let next = self.receive.front();
                 self.init.shared_receive.is_none()
@@ -213,35 +239,72 @@ impl QueuePair {
             Kind::Write(_) => true,
             Kind::Read(_) => self.attributes.responder_resources > Some(0),
         };
-        admits
-            && ours.peer == sender.number
-            && ours.mtu == theirs.mtu
-            && ours.is_from_peer(&theirs.route)
-            && self.init.kind == QueuePairType::Rc
-            && self.state.receives()
-            && self.access().contains(request.kind.needed_right())
-            && self.responder.is_idle_at(request.psn)
+        has_room && self.access().contains(request.kind.needed_right())
     }
 
     /// Copies the data of a request to its place. Fails if memory is not as it should be; then parts may be copied.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn copy_directly(
         &self,
-        request: &DirectRequest<'_>,
+        request: DirectRequest<'_>,
         receiver: &Self,
         memory: &Memory,
         piece: &mut Vec<u8>,
     ) -> Option<()> {
-        if request.length == 0 {
+        if request.length == 0 || self.copy_few(request, receiver, memory) {
             return Some(());
         }
-        let remote = |it: RemoteMemory| Place::Remote(receiver.accessor(), it.key, it.address);
+        self.copy_pieces(request, receiver, memory, piece)
+    }
+
+    /// Copies a short message between two spans of memory. Returns false if it is not one, or is not accessible.
+    #[inline(always)]
+    fn copy_few(&self, request: DirectRequest<'_>, receiver: &Self, memory: &Memory) -> bool {
+        let Payload::Segments(segments) = &request.request.payload else {
+            return false;
+        };
+        let [segment] = segments.as_slice() else {
+            return false;
+        };
+        let (length, domain) = (request.length, receiver.init.domain);
+        let ours = |needs| Span::of(self.init.domain, *segment, needs);
+        let theirs = |remote: RemoteMemory, needs| Span::of(domain, remote.segment(length), needs);
+        let (from, to) = match request.kind {
+            Kind::Send(_) => match receiver.receive.front().map(|it| it.segments.as_slice()) {
+                Some([receive]) => {
+                    let to = Span::of(domain, *receive, Requirement::LOCAL_WRITE);
+                    (ours(Requirement::NOTHING), to)
+                }
+                _ => return false,
+            },
+            Kind::Write(remote) => {
+                let to = theirs(remote, Requirement::REMOTE_WRITE);
+                (ours(Requirement::NOTHING), to)
+            }
+            Kind::Read(remote) => {
+                let from = theirs(remote, Requirement::REMOTE_READ);
+                (from, ours(Requirement::LOCAL_WRITE))
+            }
+        };
+        memory.copy_few(from, to, length)
+    }
+
+    #[inline(never)]
+    fn copy_pieces(
+        &self,
+        request: DirectRequest<'_>,
+        receiver: &Self,
+        memory: &Memory,
+        piece: &mut Vec<u8>,
+    ) -> Option<()> {
         let theirs = match request.kind {
             Kind::Send(_) => {
                 let segments = &receiver.receive.front()?.segments;
                 Place::Segments(receiver.init.domain, segments)
             }
-            Kind::Write(memory) | Kind::Read(memory) => remote(memory),
+            Kind::Write(memory) | Kind::Read(memory) => {
+                Place::Remote(receiver.accessor(), memory.key, memory.address)
+            }
         };
         let ours = match &request.request.payload {
             Payload::Segments(segments) => Place::Segments(self.init.domain, segments),
@@ -255,10 +318,10 @@ impl QueuePair {
     }
 
     /// Moves the receiver to the state after the request, and the sender to the state after the acknowledgement.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete_directly(
         &mut self,
-        request: &DirectRequest<'_>,
+        request: DirectRequest<'_>,
         receiver: &mut Self,
         device: &mut DeviceState,
     ) {
@@ -301,6 +364,14 @@ impl QueuePair {
                 self.send_completion(Status::Success, (posted.id, work), request.length);
             device.add_completion(&self.attached.send_completions, completion, false);
         }
+    }
+
+    /// What the acknowledgement of a request leaves as it is, if nothing else happens between two requests.
+    #[cold]
+    pub(crate) fn enter_step_with(&mut self, receiver: &mut Self) {
+        self.end_retries();
+        self.in_step.sends = true;
+        receiver.in_step.receives = true;
     }
 
     #[inline]

@@ -129,29 +129,24 @@ impl QueuePair {
         self.send.reserve(requests.len())
     }
 
+    #[inline]
     pub(crate) fn post_receive(
         &mut self,
         request: ReceiveRequest,
         device: &mut DeviceState,
     ) -> Result<(), PostError> {
-        let id = request.id;
-        let recorded = device.observations.are_recorded();
-        let segments = recorded.then(|| request.segments.clone());
-        let posted = self
-            .check_receives()
-            .and_then(|()| self.receive.post(request));
-        if let Err(error) = posted {
-            self.note_rejected_post(id, CompletedWork::Receive, error, device);
+        let checked = self.check_receives();
+        let checked = checked.and_then(|()| self.receive.make_room(&request));
+        if let Err(error) = checked {
+            self.note_rejected_post(request.id, CompletedWork::Receive, error, device);
             return Err(error);
         }
-        if let Some(segments) = segments {
-            let queue = ReceiveQueueId::Own(self.number);
-            device.observations.note(|| Observation::ReceivePosted {
-                queue,
-                id,
-                segments,
-            });
-        }
+        device.observations.note(|| Observation::ReceivePosted {
+            queue: ReceiveQueueId::Own(self.number),
+            id: request.id,
+            segments: request.segments.clone(),
+        });
+        self.receive.push(request);
         if self.state == State::Error {
             self.flush_receives(device);
         }
@@ -159,6 +154,7 @@ impl QueuePair {
     }
 
     /// Checks whether the queue pair has its own receive queue.
+    #[inline]
     fn check_receives(&self) -> Result<(), PostError> {
         if self.state == State::Reset {
             return Err(PostError::WrongState(self.state));

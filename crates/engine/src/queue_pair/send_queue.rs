@@ -412,6 +412,10 @@ fn packets_of(work: &Work, length: u32, mtu: PathMtu) -> u32 {
 }
 
 /// How many packets a message of this length takes. An empty message takes one.
+#[inline]
 pub(super) fn in_packets(length: u32, mtu: PathMtu) -> u32 {
-    length.div_ceil(mtu.bytes() as u32).max(1)
+    match mtu.bytes() as u32 {
+        mtu if length <= mtu => 1,
+        mtu => length.div_ceil(mtu),
+    }
 }

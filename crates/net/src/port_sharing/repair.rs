@@ -51,7 +51,12 @@ impl Member {
             return now + LIVENESS_CHECK_INTERVAL;
         }
         self.check_registry_after_strays(now);
-        if now >= self.repair.next_due(now) {
+        let due = self.repair.next_due(now);
+        // So it is at nearly every poll.
+        if now < due && self.outbox.is_empty() {
+            return due;
+        }
+        if now >= due {
             self.repair.due = Some(now + LIVENESS_CHECK_INTERVAL);
             // A failed inspection is repeated later. Packets are forwarded meanwhile.
             if self.inspect(now).is_err() {
@@ -104,6 +109,9 @@ impl Member {
 
     /// Checks the registry if packets of other members were steered to this one.
     pub(super) fn check_registry_after_strays(&mut self, now: Instant) {
+        if self.repair.suspect.is_none() {
+            return;
+        }
         let too_early = self.repair.next_stray_check.is_some_and(|at| now < at);
         if too_early {
             return;

@@ -95,15 +95,15 @@ impl Handle {
     }
 
     #[inline]
-    pub(crate) fn post_send(&self, request: Request) -> Result<(), PostError> {
-        let (number, mut request) = (self.number, request.into_engine());
+    pub(crate) fn post_send(&self, mut request: Request) -> Result<(), PostError> {
+        let (number, request) = (self.number, request.as_engine());
         #[cfg(feature = "tracing")]
-        let _span = post_span(number, &request).entered();
+        let _span = post_span(number, request).entered();
         match &self.object {
             Object::Software { driver, .. } => {
-                driver.post(|device| device.post_send(number, &mut request))
+                driver.post(|device| device.post_send(number, request))
             }
-            Object::System(queue_pair) => Ok(queue_pair.post_send(&request)?),
+            Object::System(queue_pair) => Ok(queue_pair.post_send(request)?),
         }
     }
 

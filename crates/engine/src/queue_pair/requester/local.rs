@@ -39,6 +39,7 @@ impl Local {
         self.bytes = (self.bytes / 2).max(self.min);
     }
 
+    #[inline]
     pub(super) fn acknowledged(&mut self, told: &News) {
         // A window that is not needed does not grow, nor one that was just reduced.
         let is_needed = told.outstanding * 2 >= self.window();

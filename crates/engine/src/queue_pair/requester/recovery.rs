@@ -209,8 +209,7 @@ impl QueuePair {
         self.end_retries();
     }
 
-    #[inline]
-    fn end_retries(&mut self) {
+    pub(in crate::queue_pair) fn end_retries(&mut self) {
         self.requester.renew_retries(&self.attributes);
         self.requester.retransmitted_at = None;
         self.requester.lasting_retries = None;
@@ -227,7 +226,6 @@ impl QueuePair {
             outstanding: packets,
             is_repairing: false,
         });
-        self.end_retries();
     }
 
     /// The peer has responded, so what is in flight is not overdue.

@@ -128,6 +128,7 @@ impl SendWindow {
     }
 
     /// Packets are acknowledged to a queue pair with a window of its own.
+    #[inline]
     pub(super) fn acknowledged_here(&mut self, news: &News) {
         if let Self::Own(own) = self {
             own.local.acknowledged(news);
