@@ -45,7 +45,7 @@ impl Siblings {
                     others.iter().for_each(|lane| lane.move_to_error(number));
                 }
                 LaneMessage::Disconnecting => {
-                    others.iter().for_each(|lane| lane.receive_all());
+                    others.iter().for_each(Lane::receive_all);
                     if !first.common.has_unpolled() {
                         first.step(LaneState::release_disconnections);
                     }
