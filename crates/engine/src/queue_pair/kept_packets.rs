@@ -91,6 +91,15 @@ impl KeptPackets {
         HeldPackets::new(ranges)
     }
 
+    /// The PSN of the first packet from this one on. Forgets earlier ones.
+    pub(super) fn first_from(&mut self, psn: Psn) -> Option<Psn> {
+        while self.packets.front()?.psn.since(psn) < 0 {
+            let kept = self.packets.pop_front()?;
+            self.bytes -= kept.datagram.len();
+        }
+        Some(self.packets.front()?.psn)
+    }
+
     /// Removes and returns the packet with this PSN, and forgets earlier ones.
     pub(super) fn take(&mut self, psn: Psn) -> Option<Kept> {
         while self.packets.front()?.psn.since(psn) <= 0 {

@@ -28,6 +28,7 @@ use std::time::Instant;
 
 use wire::Psn;
 
+use super::kept_packets::KeptPackets;
 use super::segmentation::Piece;
 use super::send_queue::{Outstanding, Progress, SendQueue};
 use super::{PeerRoute, QueuePair};
@@ -62,6 +63,8 @@ pub(super) struct Requester {
     credit_limit: Option<u32>,
     /// The last PSN of each read or atomic in flight.
     awaited: VecDeque<Psn>,
+    /// Responses that arrived before an earlier one.
+    kept: KeptPackets,
     /// Packets sent since the last one that requested an acknowledgement.
     packets_since_ack_request: u32,
     retries_left: u8,
@@ -115,6 +118,7 @@ impl Requester {
             sequence: 1,
             credit_limit: None,
             awaited: VecDeque::new(),
+            kept: KeptPackets::default(),
             packets_since_ack_request: 0,
             retries_left: 0,
             rnr_retries_left: 0,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use wire::Psn;
 
+use super::super::kept_packets::KeptPackets;
 use super::super::{QueuePair, Timer};
 use super::Requester;
 use super::coalescing::Coalescing;
@@ -95,6 +96,7 @@ impl Requester {
         self.response_due = None;
         self.repair = None;
         self.coalescing = Coalescing::Off;
+        self.kept = KeptPackets::default();
         self.awaited.clear();
         self.position = 0;
         self.lasting_retries = None;
@@ -109,6 +111,7 @@ impl Requester {
     fn go_back(&mut self) {
         self.cursor = self.oldest;
         self.position = 0;
+        self.kept = KeptPackets::default();
         self.awaited.clear();
         self.packets_since_ack_request = 0;
         self.acknowledgement_due = None;
@@ -254,8 +257,23 @@ impl QueuePair {
         }
     }
 
-    /// A packet or its response is lost: sends it again, once per loss.
+    /// A response is lost: requests it again, once per loss. The peer has executed the requests behind it, unlike those behind a
+    /// lost request.
+    pub(super) fn recover_response(&mut self, device: &mut DeviceState) {
+        if !self.requester.is_round_under_way() {
+            let goes_back = self.requester.goes_back();
+            self.recover(goes_back, device);
+        }
+    }
+
+    /// A packet is lost: sends it again, once per loss.
     pub(super) fn recover_loss(&mut self, device: &mut DeviceState) {
+        // Those that are to be requested again already are not awaited meanwhile.
+        let goes_back = self.requester.goes_back() || !self.requester.awaited.is_empty();
+        self.recover(goes_back, device);
+    }
+
+    fn recover(&mut self, goes_back: bool, device: &mut DeviceState) {
         let missing = self.requester.oldest;
         // After going back, nothing is in flight until the next send.
         let is_back = !self.requester.awaits_response();
@@ -264,14 +282,12 @@ impl QueuePair {
         }
         if self.use_retry(device).is_ok() {
             self.requester.retransmitted_at = Some(missing);
-            if self.requester.awaited.is_empty() && !self.requester.goes_back() {
-                self.repair_loss(&mut device.paths);
-            } else {
-                // Responses behind a lost one are dropped, so all of them are requested again. Those that are to be requested
-                // again already are not awaited meanwhile.
-                let paths = &mut device.paths;
+            let paths = &mut device.paths;
+            if goes_back {
                 self.requester.window.lost(Loss::Response, paths);
                 self.requester.go_back();
+            } else {
+                self.repair_loss(paths);
             }
         }
     }

@@ -29,7 +29,7 @@ const MAX_HEADERS: usize = 40;
 pub(super) enum Loss {
     /// Packets are sent again: how many, and how many in all since the repair began.
     Packets { again: u32, in_repair: u32 },
-    /// A response of a READ.
+    /// Everything is sent again.
     Response,
     /// Nothing was acknowledged since then, so everything is sent again. `is_first`: and it was not before.
     Timeout { since: Instant, is_first: bool },
@@ -91,6 +91,12 @@ impl Requester {
             Some(Way::Holes(holes)) => holes.lost() == 1,
             None => false,
         }
+    }
+
+    /// Whether packets of a round are to be sent, or not acknowledged.
+    pub(super) fn is_round_under_way(&self) -> bool {
+        let way = self.repair.as_ref().map(|repair| &repair.way);
+        matches!(way, Some(Way::Rounds(rounds)) if rounds.is_under_way(self.oldest))
     }
 
     /// Whether losses are being repaired.

@@ -3,6 +3,7 @@
 use wire::{Aeth, NakCode, Operation, Packet, PayloadBytes, Psn, RnrTimer, Syndrome};
 
 use super::super::QueuePair;
+use super::super::kept_packets::REORDERING;
 use super::super::send_queue::{Outstanding, Progress};
 use crate::completion::Status;
 use crate::device_state::DeviceState;
@@ -26,16 +27,72 @@ impl QueuePair {
         if acknowledged || packet.psn.since(requester.next) >= 0 {
             return self.handle_unmatched(now, packet, device);
         }
-        match packet.opcode.operation() {
-            Operation::Acknowledge => self.handle_acknowledgement(now, packet, device),
-            Operation::AtomicAcknowledge | Operation::ReadResponse => {
-                self.handle_data(now, packet, device);
-            }
-            _ => device.counters.unexpected_responses += 1,
+        if self.handle_next(now, packet, device).is_err() {
+            self.keep_response(packet, device);
         }
+        self.handle_kept_responses(now, device);
         if self.state != State::Error {
             self.complete_finished(device);
         }
+    }
+
+    fn handle_next(
+        &mut self,
+        now: &Now,
+        packet: &Packet<'_>,
+        device: &mut DeviceState,
+    ) -> Result<(), ResponseMissing> {
+        match packet.opcode.operation() {
+            Operation::Acknowledge => self.handle_acknowledgement(now, packet, device),
+            Operation::AtomicAcknowledge | Operation::ReadResponse => {
+                self.handle_data(now, packet, device)
+            }
+            _ => {
+                device.counters.unexpected_responses += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// A response arrives before an earlier one, so the peer has executed all requests before it. It is kept, and only the missing
+    /// response is requested again, with the rest of its READ.
+    fn keep_response(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
+        let requester = &mut self.requester;
+        requester.kept.keep(packet, 1, requester.oldest);
+        let is_read = packet.opcode.operation() == Operation::ReadResponse;
+        let is_followed = is_read && !packet.opcode.position().ends();
+        if is_followed && packet.psn.since(requester.oldest) <= REORDERING {
+            return;
+        }
+        device.counters.implied_naks += 1;
+        self.recover_response(device);
+    }
+
+    /// Handles responses that were kept, as far as none is missing. Another gap before the rest of them is a loss.
+    fn handle_kept_responses(&mut self, now: &Now, device: &mut DeviceState) {
+        let gap = self.requester.oldest;
+        while let Some(psn) = self.requester.kept.first_from(self.requester.oldest)
+            && !self.awaits_response_before(psn)
+            && let Some(kept) = self.requester.kept.take(psn)
+        {
+            if self.handle_next(now, &kept.packet(), device).is_err() {
+                break;
+            }
+        }
+        if self.requester.oldest != gap && !self.requester.kept.is_empty() {
+            self.recover_response(device);
+        }
+    }
+
+    /// Whether a request in flight is to be answered before the response with this PSN is.
+    fn awaits_response_before(&self, psn: Psn) -> bool {
+        let requests = (0..).map_while(|position| self.send.at(position));
+        let mut earlier = requests.take_while(|request| match request.progress {
+            Progress::Begun { first, .. } => first.since(psn) < 0,
+            Progress::Done => true,
+            Progress::Posted | Progress::Failed(_) => false,
+        });
+        psn != self.requester.oldest && earlier.any(|it| it.work().has_response())
     }
 
     /// The response matches no outstanding request. It may report new credits.
@@ -60,10 +117,15 @@ impl QueuePair {
         }
     }
 
-    fn handle_acknowledgement(&mut self, now: &Now, packet: &Packet<'_>, device: &mut DeviceState) {
+    fn handle_acknowledgement(
+        &mut self,
+        now: &Now,
+        packet: &Packet<'_>,
+        device: &mut DeviceState,
+    ) -> Result<(), ResponseMissing> {
         let (Some(aeth), Ok(held)) = (packet.aeth(), packet.held_packets()) else {
             device.counters.malformed += 1;
-            return;
+            return Ok(());
         };
         let syndrome = aeth.syndrome();
         // A NAK acknowledges all packets before it.
@@ -72,8 +134,15 @@ impl QueuePair {
             _ => packet.psn,
         };
         if self.acknowledge_before(end, now, device).is_err() {
+            if let Syndrome::Acknowledge { .. } = syndrome
+                && held.is_empty()
+            {
+                return Err(ResponseMissing);
+            }
+            // The peer lacks later requests, too, so all are sent again.
             device.counters.implied_naks += 1;
-            return self.recover_loss(device);
+            self.recover_loss(device);
+            return Ok(());
         }
         match syndrome {
             Syndrome::Acknowledge { .. } => {
@@ -94,23 +163,29 @@ impl QueuePair {
             }
             Syndrome::Reserved(_) => self.fail_send(Status::BadResponse, device),
         }
+        Ok(())
     }
 
     /// Handles the data of a read, the result of an atomic, or the response to a flush or atomic
     /// write.
-    fn handle_data(&mut self, now: &Now, packet: &Packet<'_>, device: &mut DeviceState) {
-        let gap = self.acknowledge_before(packet.psn, now, device).is_err();
-        if gap && !device.planted.is(Bug::ResponseGapAccepted) {
-            device.counters.implied_naks += 1;
-            return self.recover_loss(device);
+    fn handle_data(
+        &mut self,
+        now: &Now,
+        packet: &Packet<'_>,
+        device: &mut DeviceState,
+    ) -> Result<(), ResponseMissing> {
+        let gap = self.acknowledge_before(packet.psn, now, device);
+        if !device.planted.is(Bug::ResponseGapAccepted) {
+            gap?;
         }
         let Some((front, index)) = self.awaited_front(packet.psn) else {
             device.counters.unexpected_responses += 1;
-            return;
+            return Ok(());
         };
         let last = index + 1 == front.packets;
         if let Err(status) = self.accept_data(front, index, packet, device) {
-            return self.fail_send(status, device);
+            self.fail_send(status, device);
+            return Ok(());
         }
         if let Some(aeth) = packet.aeth() {
             self.update_credits(aeth);
@@ -121,6 +196,7 @@ impl QueuePair {
         }
         self.advance_cursor();
         self.made_progress(now, before, device);
+        Ok(())
     }
 
     /// The oldest request, if it awaits the response `psn`, and the index of the response packet.
