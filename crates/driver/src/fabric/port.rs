@@ -11,7 +11,7 @@ use engine::{Now, QpnRange, SharedRoom, Transmit};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet};
 use net::port_sharing::NumberBlock;
-use net::socket::{SendError, SocketError};
+use net::socket::SocketError;
 use wire::{Gid, Qpn, Route};
 
 use super::send_backlog::SendBacklog;
@@ -269,7 +269,7 @@ impl Port {
         let mut packet = vec![0; bytes];
         // The field of the BTH tells which process it is for.
         packet[4..8].copy_from_slice(&number.value().to_be_bytes());
-        let full = |_: &_, _: &mut _| Err(SendError::RingFull);
+        let full = |_: &_, _: &mut _| Err(net::socket::SendError::RingFull);
         let kept = self.backlog.send(now, &transmit, &mut packet, full);
         kept.expect("it waits");
     }
