@@ -61,8 +61,7 @@ impl Ready {
 
 /// Waits until one of the interests is ready or the timeout ends; without a timeout, forever.
 ///
-/// The timeout is exact to the nanosecond, up to the thread's timer slack, which is 50 µs unless
-/// [`be_punctual`] was called. A signal ends the wait with nothing ready. A descriptor that is
+/// The timeout is exact to the nanosecond, up to the thread's timer slack, which is usually 50 µs. A signal ends the wait with nothing ready. A descriptor that is
 /// closed is an error (`EBADF`): it would end every wait at once.
 ///
 /// # Panics
@@ -104,12 +103,6 @@ pub fn closed_error() -> io::Error {
 /// such a descriptor fails, or ends at once, always.
 pub fn is_socket_lost(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK))
-}
-
-/// Makes the kernel wake this thread on time. By default it may wake it up to 50 µs later, to save
-/// power.
-pub fn be_punctual() -> io::Result<()> {
-    sys::poll::set_timer_slack(Duration::from_nanos(1))
 }
 
 /// Ends another thread's [`wait`].
@@ -235,7 +228,6 @@ mod tests {
 
     #[test]
     fn a_wait_times_out() {
-        be_punctual().unwrap();
         let waker = Waker::new().unwrap();
         let begin = Instant::now();
         let interests = [Interest::readable(waker.as_fd())];

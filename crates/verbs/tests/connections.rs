@@ -1,6 +1,6 @@
 //! Connections by the connection manager, over loopback.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -218,10 +218,16 @@ fn address_without_a_process_rejects_after_seconds() {
     assert!(matches!(refused, Err(ConnectError::NoListener(_))));
 }
 
+/// It starts when its client has asked again, after 1.5 s. The client gives up when it has asked four times, after 6 s.
 #[test]
 fn a_server_may_start_seconds_after_its_client() {
-    let server = thread::spawn(|| {
-        thread::sleep(Duration::from_secs(4));
+    let hears = UdpSocket::bind("127.54.3.5:4791").unwrap();
+    let server = thread::spawn(move || {
+        for _ in 0..2 {
+            let (length, _) = hears.recv_from(&mut [0; 512]).unwrap();
+            assert!(length > 200, "a request");
+        }
+        drop(hears);
         let listener = Listener::bind("127.54.3.5:7176").unwrap();
         accept(listener.wait(), b"late")
     });

@@ -105,9 +105,16 @@ impl RuntimeDirectory {
     pub(super) fn new() -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("roci-test-{}-{number}", process::id()));
-        let made = fs::DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|error| format!("{} can't be made: {error}", path.display()))?;
+        let name = format!("roci-test-{}-{number}", process::id());
+        let make = |path: &PathBuf| fs::DirBuilder::new().mode(0o700).create(path);
+        // In memory, as those of users are. On a disk that others keep busy, to replace a registry takes seconds, and whoever waits for
+        // its lock gives up.
+        let path = Path::new("/dev/shm").join(&name);
+        if make(&path).is_ok() {
+            return Ok(RuntimeDirectory { path });
+        }
+        let path = env::temp_dir().join(name);
+        make(&path).map_err(|error| format!("{} can't be made: {error}", path.display()))?;
         Ok(RuntimeDirectory { path })
     }
 

@@ -210,6 +210,7 @@ mod tests {
     use wire::{Opcode, PacketHead, Psn, Qpn, Route, icrc};
 
     use super::*;
+    use crate::fork::Guard;
     use crate::port_sharing::begin_service;
     use crate::port_sharing::registry_table::Entry;
     use crate::port_sharing::steering::MAX_MEMBERS;
@@ -337,35 +338,56 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_that_disowns_the_sockets_keeps_no_port() {
+    fn a_forked_child_from_which_the_sockets_are_guarded_keeps_no_port() {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let address = IpAddr::from([127, 192 | high & 63, low, 1]);
         let path = std::env::temp_dir().join(format!("roci-fork-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&path).unwrap();
-        for (disowns, expected) in [(false, false), (true, true)] {
+        for is_guarded in [false, true] {
             let member = Member::join_in(&directory, address).unwrap();
             let local = member.receiver().local();
-            let child = fork(|| {
-                if disowns && member.is_inherited() {
-                    member.disown_after_fork();
-                }
-            });
-            // In the parent it has no effect.
-            member.disown_after_fork();
+            let guarded = member.fds().into_iter().filter(|_| is_guarded);
+            let guard = Guard::new(guarded);
+            let child = fork(|| ());
+            drop(guard);
             assert!(!member.is_inherited() && !is_free(local));
             drop(member);
             let begin = Instant::now();
             // The child may not have run yet.
-            while expected && !is_free(local) {
+            while is_guarded && !is_free(local) {
                 assert!(
                     begin.elapsed() < Duration::from_secs(8),
                     "it holds the port"
                 );
             }
-            assert_eq!(is_free(local), expected);
+            assert_eq!(is_free(local), is_guarded);
             end(child);
             assert!(is_free(local));
         }
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_port_that_is_held_a_moment_longer_is_waited_for() {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let local = SocketAddr::from(([127, 192 | high & 63, low, 8], ROCE_PORT));
+        let path = std::env::temp_dir().join(format!("roci-held-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
+        let registry = Arc::new(Registry::new(directory.path(), local.ip()));
+        let held = Receiver::bind(local).unwrap();
+        let late = Instant::now() - 2 * PORT_RELEASE_TIMEOUT;
+        let refused = meet(&registry, local, late).unwrap_err();
+        let taken = matches!(refused, JoinError::Socket(SocketError::PortTaken { .. }));
+        assert!(taken, "{refused}");
+        // However long this takes, the time to wait does not end.
+        let early = Instant::now() + Duration::from_secs(3600);
+        std::thread::scope(|scope| {
+            let joins = scope.spawn(|| meet(&registry, local, early).map(drop));
+            // It probably waits then.
+            sleep(20 * TICK);
+            drop(held);
+            joins.join().unwrap().unwrap();
+        });
         std::fs::remove_dir_all(path).unwrap();
     }
 

@@ -20,7 +20,6 @@ use super::registry::{Registry, RegistryError};
 use super::repair_state::RepairState;
 use super::shortcut::Shortcuts;
 use crate::socket::{Receiver, Sender};
-use crate::sys;
 
 /// Counters of events outside of the ordinary packet flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -157,26 +156,9 @@ impl Member {
         Ok(living.map(|it| it.block).collect())
     }
 
-    /// Whether this is the copy in a forked child. The packets belong to the parent: call
-    /// [`disown_after_fork`](Self::disown_after_fork), and join again to get numbers.
+    /// Whether this is the copy in a forked child. The packets belong to the parent: join again to get numbers. A
+    /// [guard](crate::fork::Guard) keeps the sockets from the child, where they would keep the parent's index after its death.
     pub fn is_inherited(&self) -> bool {
         !self.process.is_current()
-    }
-
-    /// Releases the sockets that a fork copied, so that they are closed when the parent closes
-    /// them. Otherwise the parent's index in the group stays taken after its death, and packets
-    /// that are steered there are lost.
-    ///
-    /// Call it in the child directly after the fork: it allocates nothing and takes no lock. In the
-    /// parent it does nothing.
-    pub fn disown_after_fork(&self) {
-        if !self.is_inherited() {
-            return;
-        }
-        let [receiver, mailbox] = self.fds();
-        for fd in [receiver, mailbox, self.sender.as_fd()] {
-            // If `/dev/null` can't be opened, nothing else can be done.
-            let _ = sys::process::replace_with_null(fd);
-        }
     }
 }

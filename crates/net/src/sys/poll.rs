@@ -107,15 +107,6 @@ pub(crate) fn event_clear(counter: BorrowedFd<'_>) {
     unsafe { libc::eventfd_read(counter.as_raw_fd(), &raw mut value) };
 }
 
-/// Sets how late the kernel may wake this thread, so that it can wake several at once.
-pub(crate) fn set_timer_slack(slack: Duration) -> io::Result<()> {
-    // 0 would select the parent's value.
-    let nanoseconds = slack.as_nanos().clamp(1, 1_000_000_000) as libc::c_ulong;
-    // SAFETY: this option takes a number and no pointers.
-    let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
-    check(result).map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 use std::env;
-use std::io::{BufRead, BufReader, stdin};
+use std::io::{BufRead, BufReader, Write, stdin};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use net::poll::{Interest, wait};
 use net::port_sharing::{JoinError, Member, NumberBlock};
 use net::socket::Inbox;
 
+use crate::child::TIMEOUT;
 use crate::one_process::taken;
 use crate::traffic::{Peer, Site};
 
@@ -126,7 +126,8 @@ fn thousand() {
     members.into_iter().for_each(std::mem::forget);
 }
 
-/// Not a test: a process with some members, until its input ends.
+/// Not a test: a process with some members. It answers each line with how many packets it got, and how many of them from other members,
+/// until its input ends.
 #[test]
 #[ignore = "started by other tests as a process of its own"]
 fn many_members() {
@@ -140,22 +141,22 @@ fn many_members() {
         .collect();
     let blocks: Vec<_> = members.iter().map(|it| it.block().to_string()).collect();
     println!("> {}", blocks.join(" "));
-    let input = stdin();
+    let (standard_input, mut input) = (stdin(), stdin().lock());
     let mut inbox = Inbox::new(1);
     let mut got = 0;
     loop {
         let now = Instant::now();
         let due = members.iter_mut().map(|it| it.maintain(now)).min().unwrap();
         let sockets = members.iter().flat_map(Member::fds).map(Interest::readable);
-        let interests: Vec<_> = [Interest::readable(input.as_fd())]
+        let interests: Vec<_> = [Interest::readable(standard_input.as_fd())]
             .into_iter()
             .chain(sockets)
             .collect();
         let ready = wait(&interests, Some(due.saturating_duration_since(now))).unwrap();
-        // What was sent before the input ended is in the sockets.
-        let ends = ready.contains(0);
+        // What was sent before the question is in the sockets.
+        let asked = ready.contains(0);
         let woken: Vec<_> = (0..members.len())
-            .map(|at| ends || ready.contains(1 + 2 * at) || ready.contains(2 + 2 * at))
+            .map(|at| asked || ready.contains(1 + 2 * at) || ready.contains(2 + 2 * at))
             .collect();
         let now = Instant::now();
         for (member, _) in members.iter_mut().zip(woken).filter(|it| it.1) {
@@ -164,13 +165,14 @@ fn many_members() {
                 got += member.receive(now, &mut inbox, |_| {}).unwrap();
             }
         }
-        if ends {
-            break;
+        if asked {
+            if input.read_line(&mut String::new()).unwrap() == 0 {
+                std::process::exit(0);
+            }
+            let forwarded = members.iter().map(|it| it.counters().forwarded_to_us);
+            println!("> {got} {}", forwarded.sum::<u64>());
         }
     }
-    let forwarded = members.iter().map(|it| it.counters().forwarded_to_us);
-    println!("> {got} {}", forwarded.sum::<u64>());
-    std::process::exit(0);
 }
 
 struct Members {
@@ -196,10 +198,9 @@ impl Members {
     }
 
     /// How many packets it got, and how many of them from other members.
-    fn end(mut self) -> (u64, u64) {
-        drop(self.child.stdin.take());
+    fn report(&mut self) -> (u64, u64) {
+        writeln!(self.child.stdin.as_ref().unwrap()).unwrap();
         let said = heard(&mut self.lines);
-        let _ = self.child.wait();
         let (got, forwarded) = said.split_once(' ').unwrap();
         (got.parse().unwrap(), forwarded.parse().unwrap())
     }
@@ -232,23 +233,32 @@ fn groups(site: &Site, processes: usize) {
         "after half of them died another joined in {:?}",
         begin.elapsed()
     );
-    thread::sleep(Duration::from_millis(1500));
+    let mut blocks = groups.iter().flat_map(|it| &it.blocks);
+    assert!(blocks.all(|block| *block != newcomer.block()));
     let peer = Peer::new(site.address);
-    let blocks = groups.iter().flat_map(|it| &it.blocks);
-    for (sent, block) in blocks.enumerate() {
-        assert_ne!(*block, newcomer.block());
-        peer.send(&[block.first()]);
-        // Nothing is lost because a mailbox is full.
-        if sent % 16 == 15 {
-            thread::sleep(Duration::from_millis(5));
-        }
+    let mut right_in_a_row = 0;
+    while right_in_a_row < 5 {
+        assert!(begin.elapsed() < TIMEOUT, "they don't find their places");
+        right_in_a_row = if each_group_gets_its_own(&peer, &mut groups) {
+            right_in_a_row + 1
+        } else {
+            0
+        };
     }
-    let sent = 16 * groups.len() as u64;
-    let ends: Vec<_> = groups.into_iter().map(Members::end).collect();
-    let got: u64 = ends.iter().map(|it| it.0).sum();
-    let forwarded: u64 = ends.iter().map(|it| it.1).sum();
-    println!("{got} of {sent} packets arrived, {forwarded} of them by another member");
-    assert_eq!((got, forwarded), (sent, 0));
+    println!("their places were found after {:?}", begin.elapsed());
+}
+
+/// Sends one packet to each member, and says whether each group got its own from the kernel.
+fn each_group_gets_its_own(peer: &Peer, groups: &mut [Members]) -> bool {
+    let before: Vec<_> = groups.iter_mut().map(Members::report).collect();
+    for block in groups.iter().flat_map(|it| &it.blocks) {
+        peer.send(&[block.first()]);
+    }
+    let mut groups = groups.iter_mut().zip(before);
+    groups.all(|(group, (got, forwarded))| {
+        let expected = (got + group.blocks.len() as u64, forwarded);
+        group.report() == expected
+    })
 }
 
 #[test]

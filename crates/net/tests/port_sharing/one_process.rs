@@ -1,10 +1,10 @@
 //! Several members in one process, seen from inside.
 
 use std::fs;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::{sleep, spawn};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use net::port_sharing::{JoinError, Member, NumberBlock, ReceivedPacket, RuntimeDirectory};
@@ -398,21 +398,6 @@ fn unused_registry_of_another_version_is_replaced() {
     );
     drop(member);
     Member::join_in(&directory, site.address).unwrap();
-    fs::remove_dir_all(path).unwrap();
-}
-
-#[test]
-fn a_port_that_is_held_a_moment_longer_is_waited_for() {
-    let site = Site::new(64);
-    let (path, directory) = runtime_directory("held");
-    let held = UdpSocket::bind((site.address, 4791)).unwrap();
-    let holder = spawn(move || {
-        sleep(Duration::from_millis(100));
-        drop(held);
-    });
-    let joined = Member::join_in(&directory, site.address);
-    holder.join().unwrap();
-    joined.unwrap();
     fs::remove_dir_all(path).unwrap();
 }
 
