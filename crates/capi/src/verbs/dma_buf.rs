@@ -77,30 +77,31 @@ pub(super) fn register(
 /// The size of a DMA-buf. Shared memory of the system (`memfd_create`) is accepted as well: `udmabuf` makes DMA-bufs of it.
 fn size_of(file: RawFd) -> Result<u64, Errno> {
     /// `DMA_BUF_MAGIC` of `linux/magic.h`.
-    const DMA_BUF: i64 = 0x444d_4142;
+    const DMA_BUF: u64 = 0x444d_4142;
+    const SHARED: [u64; 2] = [libc::TMPFS_MAGIC as u64, libc::HUGETLBFS_MAGIC as u64];
     // SAFETY: a structure of numbers.
     let mut kind: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes the structure.
     if unsafe { libc::fstatfs(file, &raw mut kind) } != 0 {
         return Err(Errno::last());
     }
-    match kind.f_type {
-        DMA_BUF => {
-            // SAFETY: takes no pointers. A DMA-buf has no position; the kernel answers with its size.
-            let size = unsafe { libc::lseek64(file, 0, libc::SEEK_END) };
-            u64::try_from(size).map_err(|_| Errno::last())
-        }
-        libc::TMPFS_MAGIC | libc::HUGETLBFS_MAGIC => {
-            // SAFETY: a structure of numbers.
-            let mut state: libc::stat64 = unsafe { std::mem::zeroed() };
-            // SAFETY: the kernel writes the structure.
-            if unsafe { libc::fstat64(file, &raw mut state) } != 0 {
-                return Err(Errno::last());
-            }
-            Ok(state.st_size.cast_unsigned())
-        }
-        _ => Err(Errno::INVALID),
+    // Its type differs between C libraries.
+    let kind = kind.f_type as u64;
+    if kind == DMA_BUF {
+        // SAFETY: takes no pointers. A DMA-buf has no position; the kernel answers with its size.
+        let size = unsafe { libc::lseek(file, 0, libc::SEEK_END) };
+        return u64::try_from(size).map_err(|_| Errno::last());
     }
+    if !SHARED.contains(&kind) {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: a structure of numbers.
+    let mut state: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes the structure.
+    if unsafe { libc::fstat(file, &raw mut state) } != 0 {
+        return Err(Errno::last());
+    }
+    u64::try_from(state.st_size).map_err(|_| Errno::INVALID)
 }
 
 /// Maps a part of a DMA-buf. The pages must outlive the use of the extent.

@@ -333,11 +333,6 @@ static void work_queues_are_not_offered(void)
 	RETURNS_NULL(ibv_create_wq(left.context, &wq), EOPNOTSUPP);
 }
 
-static void memory_of_other_devices_is_not_offered(void)
-{
-	RETURNS_NULL(ibv_reg_dmabuf_mr(left.pd, 0, 4096, 0, -1, 0), EOPNOTSUPP);
-}
-
 static void rate_limits_are_not_offered(void)
 {
 	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
@@ -402,7 +397,6 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(flows_are_not_offered),
 	WITH_LEFT(counters_are_not_offered),
 	WITH_LEFT(work_queues_are_not_offered),
-	WITH_LEFT(memory_of_other_devices_is_not_offered),
 	WITH_LEFT(rate_limits_are_not_offered),
 	WITH_LEFT(a_group_that_is_no_multicast_address),
 	WITH_LEFT(a_group_that_was_not_joined),
