@@ -20,7 +20,7 @@ const TOLERANCE: f64 = 0.02;
 pub(crate) fn measure(root: &Path) -> Result<(), String> {
     let path = root.join(TABLE);
     let text = fs::read_to_string(&path).map_err(|error| format!("{TABLE}: {error}"))?;
-    let runner = runner()?;
+    let variable = runner_variable()?;
     println!("instructions of one request within a process, from post to completion");
     let mut worse = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -31,7 +31,7 @@ pub(crate) fn measure(root: &Path) -> Result<(), String> {
         };
         let known: f64 = known.parse().map_err(|error| format!("{TABLE}: {error}"))?;
         let [few, many] =
-            COUNTS.map(|count| count_instructions(root, &runner, operation, length, count));
+            COUNTS.map(|count| count_instructions(root, &variable, operation, length, count));
         let each = (many? - few?) as f64 / (COUNTS[1] - COUNTS[0]) as f64;
         println!("{operation:>6} {length:>6} {each:>8.0}, {known:.0} before");
         if each > known * (1.0 + TOLERANCE) {
@@ -47,8 +47,8 @@ pub(crate) fn measure(root: &Path) -> Result<(), String> {
     ))
 }
 
-/// The variable by which cargo runs programs under another one, with its value.
-fn runner() -> Result<(String, &'static str), String> {
+/// The variable by which cargo runs programs under another one.
+fn runner_variable() -> Result<String, String> {
     let counts = Command::new("valgrind").arg("--version").output();
     counts.map_err(|error| format!("valgrind counts instructions: {error}; install it"))?;
     let version = Command::new("rustc").arg("-vV").output();
@@ -56,37 +56,39 @@ fn runner() -> Result<(String, &'static str), String> {
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.ok_or("`rustc -vV` names no host")?;
-    let variable = format!(
-        "CARGO_TARGET_{}_RUNNER",
-        host.to_uppercase().replace('-', "_")
-    );
-    Ok((
-        variable,
-        "valgrind --tool=callgrind --callgrind-out-file=/dev/null",
-    ))
+    let host = host.to_uppercase().replace('-', "_");
+    Ok(format!("CARGO_TARGET_{host}_RUNNER"))
 }
 
+/// Counts the instructions of the thread that posts and polls. Those of the device's own thread depend on how long the run takes.
 fn count_instructions(
     root: &Path,
-    (variable, valgrind): &(String, &'static str),
+    variable: &str,
     operation: &str,
     length: &str,
     count: u64,
 ) -> Result<u64, String> {
     // To open a device takes longer the more other processes have opened one.
     let scratch = Scratch::new("instructions")?;
+    let counts = scratch.0.join("counts");
+    let valgrind = format!(
+        "valgrind --tool=callgrind --separate-threads=yes --callgrind-out-file={}",
+        counts.display()
+    );
     let words = format!("bench -p rocinante --bench instructions -- {operation} {length} {count}");
     let command = CommandLine::cargo(&words);
     let output = Command::new("cargo")
         .args(command.words())
-        .env(variable, valgrind)
+        .env(variable, &valgrind)
         .env("XDG_RUNTIME_DIR", &scratch.0)
         .current_dir(root)
         .output()
         .map_err(|error| format!("`{command}` can't be started: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let collected = said.lines().find_map(|line| line.split_once("Collected :"));
-    collected
-        .and_then(|(_, count)| count.trim().parse().ok())
+    let first_thread = fs::read_to_string(scratch.0.join("counts-01")).unwrap_or_default();
+    let mut lines = first_thread.lines();
+    let total = lines.find_map(|line| line.strip_prefix("totals: "));
+    total
+        .and_then(|count| count.trim().parse().ok())
         .ok_or_else(|| format!("`{command}` under `{valgrind}` counted nothing:\n{said}"))
 }
