@@ -416,7 +416,7 @@ fn fail(pair: &mut Pair, end: End) {
     failed.expect("legal");
 }
 
-/// Requests that an end refuses, because of a change after the first request.
+/// Requests that an end refuses, because of a change after the first ones.
 #[test]
 fn a_request_that_an_end_refuses_is_refused_as_by_packets() {
     let no_rights = |pair: &mut Pair| {
@@ -445,9 +445,10 @@ fn a_request_that_an_end_refuses_is_refused_as_by_packets() {
             fenced: false,
             is_whole: true,
         };
-        let first = Step::Send(End::Left, request(Kind::Write));
-        let receive = Step::Receive(End::Right, 64);
-        let mut pairs = run(&[receive, first, Step::Transmit]);
+        // The first one needs packets, and the second finds both ends in step.
+        let good = [Step::Send(End::Left, request(Kind::Write)), Step::Transmit];
+        let receive = [Step::Receive(End::Right, 64)];
+        let mut pairs = run(&[&receive[..], &good, &good].concat());
         pairs.iter_mut().for_each(change);
         let before = pairs[1].right.bytes();
         let steps = [Step::Send(End::Left, request(kind)), Step::Transmit];

@@ -507,6 +507,29 @@ mod tests {
     }
 
     #[test]
+    fn few_bytes_are_copied_if_they_are_whole_words_or_program_memory() {
+        let mut memory = Aligned(*b"................");
+        let start = NonNull::from(&mut memory.0).cast();
+        // SAFETY: the memory outlives the extent, and no reference to it is used meanwhile.
+        let program = unsafe { Extent::program_memory(start, 16, &FOUR_BYTES) };
+        let buffer = Extent::from(Buffer::copy_of(b"0123456789abcdef"));
+        let mut few = Few::default();
+        assert!(buffer.load_few(&mut few, 8, 8));
+        assert!(program.store_few(&few, 2, 4) && !program.store_few(&few, 2, 5));
+        assert!(program.load_few(&mut few, 1, 4) && !program.load_few(&mut few, 1, 5));
+        assert!(buffer.store_few(&few, 0, 8));
+        assert!(!buffer.load_few(&mut few, 4, 8) && !buffer.store_few(&few, 0, 4));
+        for other in [Extent::discarding(8), Extent::detached(8)] {
+            assert!(!other.load_few(&mut few, 0, 8) && !other.store_few(&few, 0, 8));
+        }
+        let mut out = Vec::new();
+        let read = buffer.append_to(&mut Output::Private(&mut out), 0, 16);
+        read.expect("a buffer is accessible");
+        assert_eq!(&out, b".89acdef89abcdef");
+        assert_eq!(&memory.0, b"..89ab..........");
+    }
+
+    #[test]
     fn update_of_an_unaligned_word_is_rejected() {
         let extent = Extent::from(Buffer::zeroed(32));
         assert_eq!(extent.update_word(4, |word| word + 1), Ok(None));
