@@ -281,7 +281,10 @@ impl QueuePair {
 
     /// The route to its peer, and its number, if it is on this host.
     pub(crate) fn peer_within_host(&self) -> Option<(&Route, Qpn)> {
-        let link = self.link.as_ref().filter(|it| it.congestion == Congestion::Local)?;
+        let link = self
+            .link
+            .as_ref()
+            .filter(|it| it.congestion == Congestion::Local)?;
         Some((&link.route, link.peer))
     }
 

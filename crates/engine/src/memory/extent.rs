@@ -523,7 +523,7 @@ mod tests {
             assert!(!other.load_few(&mut few, 0, 8) && !other.store_few(&few, 0, 8));
         }
         let mut out = Vec::new();
-        let read = buffer.append_to(&mut Output::Private(&mut out), 0, 16);
+        let read = buffer.append_to(&mut Output::Private(&mut out), 0, 16, WHOLE);
         read.expect("a buffer is accessible");
         assert_eq!(&out, b".89acdef89abcdef");
         assert_eq!(&memory.0, b"..89ab..........");
