@@ -16,7 +16,7 @@ functions! {
     retain_primary_context = c"cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
     create_stream = c"cuStreamCreate" (*mut *mut c_void, c_uint);
     synchronize = c"cuStreamSynchronize" (*mut c_void);
-    allocate_pinned = c"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    pin = c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     copy_to_device = c"cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, *mut c_void);
     copy_to_host = c"cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, *mut c_void);
     error_name = c"cuGetErrorName" (c_int, *mut *const c_char);
@@ -25,7 +25,7 @@ functions! {
 /// `CU_STREAM_NON_BLOCKING`: the stream does not wait for the program's default stream, in which a kernel may wait for our copy.
 const NON_BLOCKING: c_uint = 1;
 
-/// `CU_MEMHOSTALLOC_PORTABLE`: pinned memory for all contexts.
+/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned memory for all contexts.
 const PORTABLE: c_uint = 1;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: calls are allowed although another thread captures a graph.
@@ -158,17 +158,25 @@ impl Entered<'_> {
         Ok(Stream(stream))
     }
 
-    /// Allocates pinned memory. It is never freed.
+    /// Allocates pinned memory. It is never freed, and does not end with the context, in contrast to memory that libcuda allocates.
     pub(crate) fn allocate_pinned(&self, length: usize) -> Result<NonNull<u8>, Error> {
-        let mut memory = ptr::null_mut();
-        // SAFETY: libcuda writes the address.
-        let error =
-            unsafe { (self.driver.functions.allocate_pinned)(&raw mut memory, length, PORTABLE) };
-        self.driver.check("cuMemHostAlloc", error)?;
-        NonNull::new(memory.cast()).ok_or_else(|| Error::Failed {
-            function: "cuMemHostAlloc",
-            error: "no memory".to_owned(),
-        })
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new pages, which nobody else knows.
+        let pages = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
+        let start = NonNull::new(pages).filter(|_| pages != libc::MAP_FAILED);
+        let start = start.ok_or_else(|| Error::Failed {
+            function: "mmap",
+            error: std::io::Error::last_os_error().to_string(),
+        })?;
+        // SAFETY: the pages are mapped, and stay so if libcuda accepts them.
+        let error = unsafe { (self.driver.functions.pin)(start.as_ptr(), length, PORTABLE) };
+        let pinned = self.driver.check("cuMemHostRegister", error);
+        if pinned.is_err() {
+            // SAFETY: nobody uses the pages.
+            unsafe { libc::munmap(start.as_ptr(), length) };
+        }
+        pinned.map(|()| start.cast())
     }
 
     /// Waits until everything in the stream is done.

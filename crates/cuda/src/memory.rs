@@ -11,7 +11,7 @@ use crate::channel::Channel;
 pub struct Memory {
     start: u64,
     channel: Arc<Channel>,
-    /// Whether a copy into it failed that nobody has heard of yet.
+    /// Whether a copy into it has failed. Then it fails until it is registered anew: whose bytes are missing is not known.
     failed: Arc<AtomicBool>,
 }
 
@@ -29,7 +29,7 @@ impl Memory {
     }
 
     fn has_succeeded(&self, copied: bool) -> bool {
-        !self.failed.swap(false, Ordering::Relaxed) && copied
+        !self.failed.load(Ordering::Relaxed) && copied
     }
 }
 

@@ -6,6 +6,7 @@ use crate::driver::{Context, Driver};
 
 const CONTEXT: c_int = 1;
 const MEMORY_TYPE: c_int = 2;
+const IS_MANAGED: c_int = 8;
 const DEVICE_ORDINAL: c_int = 9;
 const RANGE_START: c_int = 11;
 const RANGE_SIZE: c_int = 12;
@@ -17,7 +18,9 @@ const DEVICE: u64 = 2;
 pub(crate) fn context_of(driver: &Driver, address: u64) -> Option<Context> {
     // The attribute has 32 bits.
     let kind = driver.attribute(MEMORY_TYPE, address)? & 0xffff_ffff;
-    if kind != DEVICE {
+    let is_managed = driver.attribute(IS_MANAGED, address).unwrap_or(0) & 0xffff_ffff != 0;
+    // Managed memory moves to the processor when that accesses it.
+    if kind != DEVICE || is_managed {
         return None;
     }
     let context = driver.attribute(CONTEXT, address);

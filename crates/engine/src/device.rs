@@ -327,6 +327,8 @@ impl Device {
             queue_pair.note_rejected_change(attributes, error, &mut self.state);
             return Err(error);
         }
+        // It may have another peer now, whose ring has room.
+        self.note_room();
         self.reschedule(number);
         Ok(())
     }

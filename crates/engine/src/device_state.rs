@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::completion::{Completion, CompletionQueue, PushOutcome, Pushed};
+use crate::completion::{Completion, CompletionQueue, PushOutcome, Pushed, Status};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
@@ -77,6 +77,10 @@ impl DeviceState {
     ) {
         self.observations
             .note(|| Observation::Completed(queue.id(), completion));
+        if completion.status != Status::Success {
+            // Success is only told when all bytes are there.
+            self.objects.memory().settle();
+        }
         self.add_completion(queue, completion, solicited);
         if self.planted.is(Bug::CompletionOutOfOrder) {
             queue.swap_newest();

@@ -83,6 +83,8 @@ pub(crate) struct Memory {
     windows: u32,
     /// How many type-2 windows are bound.
     private_windows: u32,
+    /// How many regions are memory of an accelerator.
+    accelerated: u32,
 }
 
 /// The object that a key names.
@@ -99,6 +101,25 @@ impl Memory {
             regions: 0,
             windows: 0,
             private_windows: 0,
+            accelerated: 0,
+        }
+    }
+
+    /// Waits until no copy to or from accelerators is under way, because the program may use the memory of a request that has failed,
+    /// or was discarded.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if self.accelerated > 0 {
+            self.settle_all();
+        }
+    }
+
+    #[cold]
+    fn settle_all(&self) {
+        for (_, object) in self.keys.iter() {
+            if let KeyedMemory::Region(region) = object {
+                region.extent.settle();
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod support;
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rocinante::{Connector, Request};
 use support::ConnectedPair;
@@ -36,13 +37,25 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Events {
 }
 
 impl Events {
-    fn assert_any(&self, parts: &[&str]) {
+    /// Waits for an event of another thread.
+    fn wait_for(&self, parts: &[&str]) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.have(parts) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        self.assert_any(parts);
+    }
+
+    fn have(&self, parts: &[&str]) -> bool {
         let events = self.0.lock().expect("no panic");
-        let has_all = |event: &&String| parts.iter().all(|part| event.contains(part));
-        assert!(
-            events.iter().any(|event| has_all(&event)),
-            "{parts:?} in {events:#?}"
-        );
+        let has_all = |event: &String| parts.iter().all(|part| event.contains(part));
+        events.iter().any(has_all)
+    }
+
+    fn assert_any(&self, parts: &[&str]) {
+        let has_them = self.have(parts);
+        let events = self.0.lock().expect("no panic");
+        assert!(has_them, "{parts:?} in {events:#?}");
     }
 }
 
@@ -66,7 +79,8 @@ fn posts_packets_completions_and_state_changes_are_events() {
         "opcode=RcSendOnly",
     ]);
     events.assert_any(&["message=completion", "id=77"]);
-    events.assert_any(&[
+    // The receiver tells of it when it has released its lock, perhaps after its acknowledgement has arrived.
+    events.wait_for(&[
         "message=packet",
         "direction=\"received\"",
         "opcode=RcSendOnly",

@@ -52,13 +52,13 @@ pub(super) fn register(
         return Err(Errno::INVALID);
     }
     let end = offset.checked_add(length as u64).ok_or(Errno::INVALID)?;
-    let size = size_of(file)?;
-    if length == 0 || end > size {
+    let file = File::new(file)?;
+    if length == 0 || end > file.size {
         return Err(Errno::INVALID);
     }
     // As rdma-core: the address of the region is the offset.
     let address = std::ptr::without_provenance_mut(offset as usize);
-    match map(file, offset, length, access) {
+    match file.map(offset, length, access) {
         Ok((pages, extent)) => {
             let region = memory_region::add(domain, address, extent, iova, access)?;
             region_at(region)?.keep(pages);
@@ -74,45 +74,71 @@ pub(super) fn register(
     }
 }
 
-/// The size of a DMA-buf. Shared memory of the system (`memfd_create`) is accepted as well: `udmabuf` makes DMA-bufs of it.
-fn size_of(file: RawFd) -> Result<u64, Errno> {
-    /// `DMA_BUF_MAGIC` of `linux/magic.h`.
-    const DMA_BUF: u64 = 0x444d_4142;
-    const SHARED: [u64; 2] = [libc::TMPFS_MAGIC as u64, libc::HUGETLBFS_MAGIC as u64];
-    // SAFETY: a structure of numbers.
-    let mut kind: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes the structure.
-    if unsafe { libc::fstatfs(file, &raw mut kind) } != 0 {
-        return Err(Errno::last());
-    }
-    // Its type differs between C libraries.
-    let kind = kind.f_type as u64;
-    if kind == DMA_BUF {
-        // SAFETY: takes no pointers. A DMA-buf has no position; the kernel answers with its size.
-        let size = unsafe { libc::lseek(file, 0, libc::SEEK_END) };
-        return u64::try_from(size).map_err(|_| Errno::last());
-    }
-    if !SHARED.contains(&kind) {
-        return Err(Errno::INVALID);
-    }
-    // SAFETY: a structure of numbers.
-    let mut state: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes the structure.
-    if unsafe { libc::fstat(file, &raw mut state) } != 0 {
-        return Err(Errno::last());
-    }
-    u64::try_from(state.st_size).map_err(|_| Errno::INVALID)
+/// A DMA-buf. Shared memory of the system (`memfd_create`) is accepted as well: `udmabuf` makes DMA-bufs of it.
+struct File {
+    descriptor: RawFd,
+    size: u64,
+    /// The size of its pages, which may be huge ones.
+    page: usize,
+    is_dma_buf: bool,
 }
 
-/// Maps a part of a DMA-buf. The pages must outlive the use of the extent.
-fn map(file: RawFd, offset: u64, length: usize, access: Access) -> Result<(Pages, Extent), Errno> {
-    let into_page = offset as usize % mapped_pages::page_size();
-    let first = i64::try_from(offset - into_page as u64).map_err(|_| Errno::INVALID)?;
-    let writable = access.contains(Access::LOCAL_WRITE);
-    let pages = Pages::of_file(file, first, into_page + length, writable)?;
-    let start = pages.start().wrapping_byte_add(into_page);
-    mapped_pages::check(start.addr(), length, access)?;
-    let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
-    let extent = memory_region::program_extent(start, length as u64, access);
-    Ok((pages, extent))
+impl File {
+    fn new(descriptor: RawFd) -> Result<Self, Errno> {
+        /// `DMA_BUF_MAGIC` of `linux/magic.h`.
+        const DMA_BUF: u64 = 0x444d_4142;
+        const SHARED: [u64; 2] = [libc::TMPFS_MAGIC as u64, libc::HUGETLBFS_MAGIC as u64];
+        // SAFETY: a structure of numbers.
+        let mut kind: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes the structure.
+        if unsafe { libc::fstatfs(descriptor, &raw mut kind) } != 0 {
+            return Err(Errno::last());
+        }
+        // The types differ between C libraries.
+        let (page, kind) = (kind.f_bsize as usize, kind.f_type as u64);
+        if kind == DMA_BUF {
+            // SAFETY: takes no pointers. A DMA-buf has no position; the kernel answers with its size.
+            let size = unsafe { libc::lseek(descriptor, 0, libc::SEEK_END) };
+            let size = u64::try_from(size).map_err(|_| Errno::last())?;
+            return Ok(Self {
+                descriptor,
+                size,
+                page: mapped_pages::page_size(),
+                is_dma_buf: true,
+            });
+        }
+        if !SHARED.contains(&kind) {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: a structure of numbers.
+        let mut state: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes the structure.
+        if unsafe { libc::fstat(descriptor, &raw mut state) } != 0 {
+            return Err(Errno::last());
+        }
+        let size = u64::try_from(state.st_size).map_err(|_| Errno::INVALID)?;
+        Ok(Self {
+            descriptor,
+            size,
+            page,
+            is_dma_buf: false,
+        })
+    }
+
+    /// Maps a part of it. The pages must outlive the use of the extent.
+    fn map(&self, offset: u64, length: usize, access: Access) -> Result<(Pages, Extent), Errno> {
+        let into_page = offset as usize % self.page;
+        let first = i64::try_from(offset - into_page as u64).map_err(|_| Errno::INVALID)?;
+        let writable = access.contains(Access::LOCAL_WRITE);
+        let whole = (into_page + length).next_multiple_of(self.page);
+        let pages = Pages::of_file(self.descriptor, first, whole, writable)?;
+        let start = pages.start().wrapping_byte_add(into_page);
+        // A DMA-buf has all its pages, and the kernel can't fault those in that are no memory of its own.
+        if !self.is_dma_buf {
+            mapped_pages::check(start.addr(), length, access)?;
+        }
+        let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+        let extent = memory_region::program_extent(start, length as u64, access);
+        Ok((pages, extent))
+    }
 }

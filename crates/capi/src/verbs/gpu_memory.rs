@@ -16,6 +16,9 @@ pub(super) fn extent_at(
     access: Access,
     checked: Result<(), Errno>,
 ) -> Result<Option<Extent>, Errno> {
+    if checked == Err(Errno::INVALID) {
+        return Ok(None);
+    }
     // Kernels that can't fault pages in take reserved addresses for memory.
     let is_certain = checked.is_ok() && mapped_pages::can_populate();
     if is_certain && !access.contains(Access::ON_DEMAND) {

@@ -423,7 +423,8 @@ impl Opened {
         drop(own);
         let own = self.groups.own_lane(index);
         for lane in own.into_iter().chain([&self.lane]) {
-            lane.wake_thread_before(lane.step(|state| state.next_deadline()));
+            // Queue pairs that stay may have their turns on the paths that others have left.
+            lane.flush();
         }
         Ok(())
     }

@@ -426,6 +426,7 @@ impl Device {
         queue_pair.observe_discard(Observation::QueuePairDestroyed, &mut self.state);
         self.groups.leave_all(number);
         self.state.uncompared.remove(&number);
+        self.state.objects.memory().settle();
         self.state.objects.memory_mut().release_queue_pair(number);
         queue_pair.purge_completions();
         self.state.objects.tables().detach(&init);

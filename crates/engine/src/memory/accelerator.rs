@@ -31,7 +31,7 @@ pub unsafe trait AcceleratorMemory: Send + Sync {
     /// the read and the write.
     fn update_word(&self, offset: u64, change: &dyn Fn(u64) -> u64) -> Option<u64>;
 
-    /// Waits for all copies. The memory is not used any more, and the program may free it.
+    /// Waits for all copies, also those of a message whose last bytes never come: the program may use the memory, or free it.
     fn settle(&self);
 }
 
@@ -66,6 +66,7 @@ mod tests {
     use super::super::*;
     use super::*;
     use crate::slab::Table;
+    use crate::{Attributes, Config, Device, QueuePairInit, QueuePairType, ReceiveRequest, State};
     use std::sync::{Arc, Mutex};
 
     /// Memory of 64 bytes that notes what is done with it.
@@ -239,7 +240,46 @@ mod tests {
             .expect("valid");
         assert_eq!(it.noted.calls(), ["settle"]);
         let mut it = fixture();
+        it.memory.settle();
+        assert_eq!(it.noted.calls(), ["settle"]);
         it.memory.deregister(it.key).expect("valid");
         assert_eq!(it.noted.calls(), ["settle"]);
+        it.memory.settle();
+        assert!(it.noted.calls().is_empty());
+    }
+
+    /// The program may use the memory of a request as soon as it knows that the request has failed, or discards it.
+    #[test]
+    fn copies_end_before_a_failure_is_told_and_before_a_queue_pair_is_discarded() {
+        let noted = Arc::new(Noted::default());
+        let mut device = Device::new(Config::default());
+        let domain = device.allocate_domain().expect("room");
+        let completions = device.create_completion_queue(16).expect("room");
+        let extent = Extent::accelerator_memory(Arc::clone(&noted), 64);
+        let registered = device.register(domain, extent, 0x1000, Access::LOCAL_WRITE);
+        registered.expect("the registration is valid");
+        let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
+        let number = device.create_queue_pair(init).expect("room");
+        let initialized = Attributes {
+            state: Some(State::Initialized),
+            partition_index: Some(0),
+            port: Some(1),
+            access: Some(Access::LOCAL_WRITE),
+            ..Attributes::default()
+        };
+        device.modify(number, &initialized).expect("a legal change");
+        let posted = device.post_receive(number, ReceiveRequest::new(1, []));
+        posted.expect("room");
+        assert!(noted.calls().is_empty());
+        device.move_to_error(number).expect("a legal change");
+        assert_eq!(noted.calls(), ["settle"]);
+        let reset = Attributes {
+            state: Some(State::Reset),
+            ..Attributes::default()
+        };
+        device.modify(number, &reset).expect("a legal change");
+        assert_eq!(noted.calls(), ["settle"]);
+        device.destroy_queue_pair(number).expect("it exists");
+        assert_eq!(noted.calls(), ["settle"]);
     }
 }

@@ -175,6 +175,11 @@ impl Extent {
         }
     }
 
+    /// Whether it is memory of an accelerator.
+    pub(super) fn is_accelerated(&self) -> bool {
+        matches!(self.backing, Backing::Accelerator(..))
+    }
+
     /// Waits until no copy of its bytes is under way.
     pub(crate) fn settle(&self) {
         if let Backing::Accelerator(memory, _) = &self.backing {

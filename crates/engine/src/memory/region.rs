@@ -44,11 +44,13 @@ impl Memory {
         }
         let length = region.extent.length();
         let address = region.address;
+        let accelerated = u32::from(region.extent.is_accelerated());
         let key = self
             .keys
             .insert(KeyedMemory::Region(region))
             .ok_or(MemoryError::Exhausted)?;
         self.regions += 1;
+        self.accelerated += accelerated;
         Ok(Registration {
             local_key: key,
             remote_key: key,
@@ -78,7 +80,9 @@ impl Memory {
             address,
             access.unwrap_or(region.access),
         )?;
+        self.accelerated += u32::from(changed.extent.is_accelerated());
         let former = std::mem::replace(region, changed);
+        self.accelerated -= u32::from(former.extent.is_accelerated());
         former.extent.settle();
         Ok(former.domain)
     }
@@ -131,6 +135,7 @@ impl Memory {
             Some(KeyedMemory::Region(region)) => {
                 let domain = region.domain;
                 region.extent.settle();
+                self.accelerated -= u32::from(region.extent.is_accelerated());
                 self.keys.remove(key);
                 self.regions -= 1;
                 Ok(domain)

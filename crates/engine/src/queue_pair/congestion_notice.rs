@@ -56,7 +56,7 @@ impl QueuePair {
     ) {
         self.notice.is_due = false;
         let Some(link) = self.link else { return };
-        // CA17: PSN and MigReq are 0, and BECN is set.
+        // Annex A17.9.3: the PSN and MigReq of a notification are 0, and BECN is set.
         let head = PacketHead::new(Opcode::CongestionNotification, link.peer, Psn::ZERO)
             .partition(self.partition())
             .migrated(false)

@@ -165,6 +165,7 @@ impl QueuePair {
     /// requests.
     fn reset(&mut self, device: &mut DeviceState) {
         self.observe_discard(Observation::QueuePairReset, device);
+        device.objects.memory().settle();
         self.purge_completions();
         self.leave_path(&mut device.paths);
         *self = Self {

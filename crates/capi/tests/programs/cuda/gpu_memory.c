@@ -330,7 +330,7 @@ static void registrations_are_checked(void)
 	uint64_t gpu = cuda->allocate(10000);
 	RETURNS_NULL(ibv_reg_mr(left.pd, (void *)gpu, 10001, EVERYTHING), EFAULT);
 	RETURNS_NULL(ibv_reg_mr(left.pd, (void *)(gpu + 1), 10000, EVERYTHING), EFAULT);
-	cuda->fail("cuMemHostAlloc");
+	cuda->fail("cuMemHostRegister");
 	RETURNS_NULL(ibv_reg_mr(left.pd, (void *)gpu, 10000, EVERYTHING), EFAULT);
 	cuda->fail(NULL);
 	RETURNS_NULL(ibv_reg_mr(left.pd, (void *)gpu, 10000, EVERYTHING | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);

@@ -13,7 +13,7 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, LAUNCH_FAILED = 719 };
 
-enum attribute { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12 };
+enum attribute { CONTEXT = 1, MEMORY_TYPE = 2, IS_MANAGED = 8, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12 };
 
 #define MAX_ALLOCATIONS 64
 #define MAX_COPIES 4096
@@ -149,6 +149,8 @@ EXPORT int cuPointerGetAttribute(void *value, enum attribute attribute, uint64_t
 		*(void **)value = &the_context;
 	else if (it && attribute == MEMORY_TYPE)
 		*(unsigned *)value = 2;
+	else if (it && attribute == IS_MANAGED)
+		*(unsigned *)value = it->is_managed;
 	else if (it && attribute == DEVICE_ORDINAL)
 		*(int *)value = 0;
 	else if (it && attribute == RANGE_START)
@@ -206,17 +208,16 @@ EXPORT int cuStreamCreate(void **stream, unsigned flags)
 	return depth > 0 && flags == 1 ? SUCCESS : INVALID_CONTEXT;
 }
 
-EXPORT int cuMemHostAlloc(void **memory, size_t length, unsigned flags)
+EXPORT int cuMemHostRegister_v2(void *memory, size_t length, unsigned flags)
 {
 	(void)flags;
-	if (depth == 0 || fails("cuMemHostAlloc"))
+	if (depth == 0 || fails("cuMemHostRegister"))
 		return OUT_OF_MEMORY;
-	*memory = malloc(length);
 	pthread_mutex_lock(&lock);
 	for (int i = 0; i < MAX_ALLOCATIONS; i++) {
 		if (pinned[i].start)
 			continue;
-		pinned[i].start = *memory;
+		pinned[i].start = memory;
 		pinned[i].length = length;
 		break;
 	}
