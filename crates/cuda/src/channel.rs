@@ -1,4 +1,4 @@
-//! Copies between this process and the memory of one context.
+//! Copies between this process and the memory of one GPU.
 //!
 //! A channel is a stream and pinned memory. Bytes that are stored are gathered in pinned memory as long as they continue each
 //! other, and go over in large copies while more are gathered; the last bytes of a message wait until all are there. Bytes that
@@ -27,10 +27,11 @@ const READ: usize = 256 << 10;
 /// Messages that are read at the same time, each with its own bytes ahead.
 const READERS: usize = 8;
 
-/// The stream and the pinned memory of a context. They stay for the life of the process: to free pinned memory waits for all
-/// kernels of the program.
+/// A context of our own on a GPU, with a stream and pinned memory. They stay for the life of the process: to free pinned memory waits
+/// for all kernels of the program.
 pub(crate) struct Channel {
     driver: &'static Driver,
+    ordinal: u64,
     context: Context,
     stream: Stream,
     pinned: Mutex<Pinned>,
@@ -74,36 +75,31 @@ struct Ahead {
 }
 
 impl Channel {
-    /// The channel of a context.
-    pub(crate) fn of(driver: &'static Driver, context: Context) -> Result<Arc<Self>, Error> {
+    /// The channel of a GPU.
+    pub(crate) fn of(driver: &'static Driver, ordinal: u64) -> Result<Arc<Self>, Error> {
         static CHANNELS: Mutex<Vec<Arc<Channel>>> = Mutex::new(Vec::new());
         let mut channels = CHANNELS.lock().unwrap_or_else(PoisonError::into_inner);
-        // A program that destroys a context may get another one with the same name, to which the stream does not belong.
-        channels.retain(|channel| channel.context != context || channel.is_usable());
-        if let Some(known) = channels.iter().find(|it| it.context == context) {
+        if let Some(known) = channels.iter().find(|it| it.ordinal == ordinal) {
             return Ok(Arc::clone(known));
         }
-        let channel = Arc::new(Self::new(driver, context)?);
+        let channel = Arc::new(Self::new(driver, ordinal)?);
         channels.push(Arc::clone(&channel));
         Ok(channel)
     }
 
-    fn new(driver: &'static Driver, context: Context) -> Result<Self, Error> {
+    fn new(driver: &'static Driver, ordinal: u64) -> Result<Self, Error> {
+        let context = driver.create_context(ordinal)?;
         let entered = driver.enter(context)?;
         let stream = entered.create_stream()?;
         let start = entered.allocate_pinned(STORED + READ * READERS)?;
         drop(entered);
         Ok(Self {
             driver,
+            ordinal,
             context,
             stream,
             pinned: Mutex::new(Pinned::new(start)),
         })
-    }
-
-    fn is_usable(&self) -> bool {
-        let entered = self.driver.enter(self.context);
-        entered.is_ok_and(|entered| entered.synchronize(&self.stream).is_ok())
     }
 
     fn lock(&self) -> MutexGuard<'_, Pinned> {

@@ -13,7 +13,7 @@ functions! {
     pop_context = c"cuCtxPopCurrent_v2" (*mut *mut c_void);
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
     device = c"cuDeviceGet" (*mut c_int, c_int);
-    retain_primary_context = c"cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
+    create_context = c"cuCtxCreate_v2" (*mut *mut c_void, c_uint, c_int);
     create_stream = c"cuStreamCreate" (*mut *mut c_void, c_uint);
     synchronize = c"cuStreamSynchronize" (*mut c_void);
     pin = c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
@@ -36,7 +36,7 @@ pub(crate) struct Driver {
     functions: Functions,
 }
 
-/// A context of the program (`CUcontext`).
+/// A context of our own (`CUcontext`). It is never destroyed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Context(NonNull<c_void>);
 
@@ -76,28 +76,28 @@ impl Driver {
         (error == 0).then_some(value)
     }
 
-    /// The context at an address that libcuda has returned.
-    pub(crate) fn context_at(address: u64) -> Option<Context> {
-        NonNull::new(ptr::with_exposed_provenance_mut(address as usize)).map(Context)
-    }
-
-    /// The context that the runtime uses for a GPU. It is never released: the program's memory is in it.
-    pub(crate) fn primary_context(&self, ordinal: u64) -> Option<Context> {
+    /// Creates a context on a GPU. In one of the program's, calls may wait for a kernel that waits for the data: as long as another thread
+    /// is in a call that waits for all kernels, for example to allocate memory.
+    pub(crate) fn create_context(&self, ordinal: u64) -> Result<Context, Error> {
         let mut device = 0;
         // SAFETY: libcuda writes the device.
         let error = unsafe { (self.functions.device)(&raw mut device, ordinal as c_int) };
-        if error != 0 {
-            return None;
-        }
+        self.check("cuDeviceGet", error)?;
         let mut context = ptr::null_mut();
-        // SAFETY: libcuda writes the context.
-        let error = unsafe { (self.functions.retain_primary_context)(&raw mut context, device) };
-        NonNull::new(context).filter(|_| error == 0).map(Context)
+        // SAFETY: libcuda writes the context, and makes it current.
+        let error = unsafe { (self.functions.create_context)(&raw mut context, 0, device) };
+        self.check("cuCtxCreate", error)?;
+        let mut current = ptr::null_mut();
+        // SAFETY: libcuda writes the context that was made current.
+        unsafe { (self.functions.pop_context)(&raw mut current) };
+        Ok(Context(
+            NonNull::new(context).expect("libcuda has returned one"),
+        ))
     }
 
     /// Makes a context that of this thread for a while.
     pub(crate) fn enter(&self, context: Context) -> Result<Entered<'_>, Error> {
-        // SAFETY: the context is one that libcuda has returned. If the program has destroyed it, libcuda says so.
+        // SAFETY: the context is one that `create_context` returned.
         let error = unsafe { (self.functions.push_context)(context.0.as_ptr()) };
         self.check("cuCtxPushCurrent", error)?;
         let mut mode = RELAXED;

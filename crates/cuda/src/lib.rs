@@ -1,7 +1,7 @@
 //! Memory of NVIDIA GPUs, for programs that register it.
 //!
 //! The driver's library, libcuda, is never loaded for a program: [`memory_at`] uses it only if the program itself has loaded it.
-//! Addresses are recognised by `cuPointerGetAttribute`. Bytes go through pinned memory of the process, on a stream of our own that
+//! Addresses are recognised by `cuPointerGetAttribute`. Bytes go through pinned memory of the process, in a context of our own that
 //! does not wait for the program's kernels (`channel`).
 //!
 //! Addresses of libcuda and of registered memory are raw, so all of the crate may have `unsafe` code; each block has its proof.
@@ -54,7 +54,7 @@ pub fn memory_at(address: u64, length: u64) -> Result<Option<Memory>, Error> {
     let Some(driver) = driver::Driver::of_the_program() else {
         return Ok(None);
     };
-    let Some(context) = pointer::context_of(driver, address) else {
+    let Some(ordinal) = pointer::gpu_of(driver, address) else {
         return Ok(None);
     };
     let there = pointer::extent_at(driver, address, length);
@@ -65,7 +65,7 @@ pub fn memory_at(address: u64, length: u64) -> Result<Option<Memory>, Error> {
             there,
         });
     }
-    let channel = channel::Channel::of(driver, context)?;
+    let channel = channel::Channel::of(driver, ordinal)?;
     Ok(Some(Memory::new(address, channel)))
 }
 

@@ -2,9 +2,8 @@
 
 use std::ffi::c_int;
 
-use crate::driver::{Context, Driver};
+use crate::driver::Driver;
 
-const CONTEXT: c_int = 1;
 const MEMORY_TYPE: c_int = 2;
 const IS_MANAGED: c_int = 8;
 const DEVICE_ORDINAL: c_int = 9;
@@ -14,21 +13,16 @@ const RANGE_SIZE: c_int = 12;
 /// `CU_MEMORYTYPE_DEVICE`.
 const DEVICE: u64 = 2;
 
-/// The context of memory of a GPU; `None` if the address is not one of a GPU.
-pub(crate) fn context_of(driver: &Driver, address: u64) -> Option<Context> {
-    // The attribute has 32 bits.
-    let kind = driver.attribute(MEMORY_TYPE, address)? & 0xffff_ffff;
-    let is_managed = driver.attribute(IS_MANAGED, address).unwrap_or(0) & 0xffff_ffff != 0;
+/// The number of the GPU whose memory is at an address; `None` if the address is not one of a GPU.
+pub(crate) fn gpu_of(driver: &Driver, address: u64) -> Option<u64> {
+    // These attributes have 32 bits.
+    let attribute = |it| Some(driver.attribute(it, address)? & 0xffff_ffff);
     // Managed memory moves to the processor when that accesses it.
-    if kind != DEVICE || is_managed {
+    let is_managed = attribute(IS_MANAGED).is_some_and(|it| it != 0);
+    if attribute(MEMORY_TYPE)? != DEVICE || is_managed {
         return None;
     }
-    let context = driver.attribute(CONTEXT, address);
-    context.and_then(Driver::context_at).or_else(|| {
-        // Memory that is mapped piece by piece (`cuMemMap`), or comes from a pool, belongs to no context.
-        let ordinal = driver.attribute(DEVICE_ORDINAL, address)?;
-        driver.primary_context(ordinal & 0xffff_ffff)
-    })
+    attribute(DEVICE_ORDINAL)
 }
 
 /// How many of `length` bytes at an address are memory of its GPU. They may be in several allocations, as those that are
