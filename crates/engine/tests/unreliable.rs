@@ -333,6 +333,18 @@ fn after_a_burst_messages_wait_for_the_link() {
     assert!((Duration::from_micros(90)..Duration::from_micros(180)).contains(&took));
 }
 
+/// Otherwise a caller that can't send at that time wakes up again and again.
+#[test]
+fn end_of_the_wait_for_the_link_is_told_once() {
+    let (mut peer, outbox) = paced();
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
+    peer.received(at(0));
+    let end = peer.device.poll_timeout().expect("it waits");
+    peer.device.handle_timeout(end);
+    assert_eq!(peer.device.poll_timeout(), None);
+    assert!(!peer.received(end).is_empty());
+}
+
 #[test]
 fn queue_pair_that_waits_for_the_link_can_be_destroyed() {
     let (mut peer, outbox) = paced();

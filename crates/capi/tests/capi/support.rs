@@ -61,48 +61,35 @@ pub(crate) fn compile_library(source: &Path, library: &Path) {
     let name = library.file_name().expect("it is a file");
     let mut name_for_loader = std::ffi::OsString::from("-Wl,-soname,");
     name_for_loader.push(name);
-    let mut command = Command::new("cc");
-    command
-        .args([
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-g",
-            "-shared",
-            "-fPIC",
-            "-pthread",
-        ])
-        .arg(name_for_loader)
-        .arg("-o")
-        .arg(library)
-        .arg(source);
-    let output = command.output().expect("there is a compiler");
-    let messages = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {messages}", source.display());
+    let mut command = compiler(source, library);
+    command.args(["-shared", "-fPIC"]).arg(name_for_loader);
+    run(command, source);
 }
 
 /// Compiles a C program, against our library if `link` says where it is.
 pub(crate) fn compile(source: &Path, program: &Path, link: Option<&Path>) {
-    let mut command = Command::new("cc");
-    command
-        .args([
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-g",
-            "-pthread",
-            "-o",
-        ])
-        .arg(program)
-        .arg(source);
+    let mut command = compiler(source, program);
     if let Some(directory) = link {
         command
             .arg("-L")
             .arg(directory)
             .args(["-libverbs", "-lrdmacm"]);
     }
+    run(command, source);
+}
+
+/// The C compiler, with the options that all our programs have.
+fn compiler(source: &Path, result: &Path) -> Command {
+    let mut command = Command::new("cc");
+    command
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g"])
+        .args(["-pthread", "-o"])
+        .arg(result)
+        .arg(source);
+    command
+}
+
+fn run(mut command: Command, source: &Path) {
     let output = command.output().expect("there is a compiler");
     let messages = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {messages}", source.display());

@@ -451,8 +451,8 @@ impl Opened {
         }))
     }
 
-    /// Hands a group over to its lane, unless it can't move any more. Returns false if that is to be tried again: nobody waits for a
-    /// registry while he holds the locks of two lanes.
+    /// Hands a group over to its lane, unless it can't move any more. Returns false if that is to be tried again: no thread waits
+    /// for a registry while it holds the locks of two lanes.
     fn hand_over(&self, index: usize, own: &mut Option<OwnLane>) -> Result<bool, OpenError> {
         let group = &self.groups.groups[index];
         let (Some(part), Some(lane)) = (group.part, own.as_ref()) else {
