@@ -8,12 +8,12 @@ use crate::child::{Process, Report};
 use crate::processes::{all_get_their_own, settle, total, until};
 use crate::traffic::{Peer, Site};
 
-/// A process that keeps a member's socket and does nothing with it.
+/// A process that keeps a member's socket and does nothing with it, for longer than a test takes.
 pub(crate) fn keeper(member: &Member) -> Child {
     let [socket, _] = member.fds();
     let copy = socket.try_clone_to_owned().unwrap();
     let mut sleeper = Command::new("sleep");
-    let sleeper = sleeper.arg("20").stdin(Stdio::from(copy));
+    let sleeper = sleeper.arg("300").stdin(Stdio::from(copy));
     // No process waits for the end of its output.
     sleeper
         .stdout(Stdio::null())

@@ -295,7 +295,7 @@ fn over_ipv6_members_share_as_well() {
 /// one may belong to a stopped process.
 #[test]
 fn a_member_that_leaves_hands_its_index_over() {
-    let site = Site::new(74);
+    let site = Site::new(103);
     let (path, directory) = runtime_directory("handover");
     let join = || Member::join_in(&directory, site.address).unwrap();
     let (leaves, mut stays, mut last) = (join(), join(), join());
@@ -348,7 +348,7 @@ fn a_removed_registry_is_written_again() {
 /// The process must go on whatever is in its place.
 #[test]
 fn a_registry_that_is_no_table_any_more_is_written_again() {
-    let site = Site::new(73);
+    let site = Site::new(104);
     let address = site.address;
     let damages: [fn(&Path); 4] = [
         |registry| {

@@ -137,6 +137,8 @@ fn three_of_eight_are_killed_and_three_new_ones_join() {
     let lost = total(&reports, |it| it.lost);
     println!("of {sent} packets after the deaths {strays} were forwarded and {lost} lost");
     assert_eq!(total(&reports, |it| it.own) - before, sent);
+    // On a busy machine the deaths may be repaired later.
+    println!("repaired after {:?}", settle(&peer, &mut members));
     all_get_their_own(&peer, &mut members);
 
     members.extend((0..3).map(|_| Process::join(address)));

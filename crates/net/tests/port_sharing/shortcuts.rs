@@ -110,7 +110,7 @@ fn a_packet_through_memory_has_the_route_that_the_socket_gives_it() {
 
 #[test]
 fn a_packet_over_the_mtu_is_rejected_through_memory_too() {
-    let sites = [Site::new(79), Site::new(91)];
+    let sites = [Site::new(79), Site::new(105)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
     open_rings(&target, &mut one, &mut other);
@@ -128,7 +128,7 @@ fn a_packet_over_the_mtu_is_rejected_through_memory_too() {
 
 #[test]
 fn a_woken_member_reads_its_mailbox_at_once() {
-    let site = Site::new(92);
+    let site = Site::new(106);
     let [mut one, mut other] = [(); 2].map(|()| join(&site));
     let target = Target::new(&one, &other);
     open_rings(&target, &mut one, &mut other);
@@ -333,7 +333,7 @@ fn build_in_place(target: &Target, from: &mut Member, numbers: &[u32]) -> Vec<Ve
 
 #[test]
 fn packets_are_built_and_taken_in_shared_memory() {
-    let sites = [Site::new(95), Site::new(96)];
+    let sites = [Site::new(107), Site::new(108)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
     let reserve = |member: &mut Member, to: &Target| {
@@ -375,7 +375,7 @@ fn packets_are_built_and_taken_in_shared_memory() {
 /// Its writer may be out of date, or lie.
 #[test]
 fn a_packet_in_shared_memory_that_is_not_for_this_member_is_not_taken() {
-    let sites = [Site::new(97), Site::new(98)];
+    let sites = [Site::new(109), Site::new(110)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
     open_rings(&target, &mut one, &mut other);

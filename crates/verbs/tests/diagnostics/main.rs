@@ -108,7 +108,7 @@ prints! {
         ["with IBV_ACCESS_REMOTE_WRITE", "Register it with IBV_ACCESS_LOCAL_WRITE, too"];
 }
 
-// Peers.
+// Peers. The engine says after a second that a request is still retried; on a busy machine the program learns of it later.
 prints! {
     no_receive_posted: "no receive"
         ["IBV_WC_RNR_RETRY_EXC_ERR", "at 127.57.2.2", "had no receive posted", "rnr_retry is 1"];
@@ -128,13 +128,13 @@ prints! {
         ["127.57.7.1 sends requests to QP 0x", "which is still in INIT: they are dropped"]
         ["IBV_WC_RETRY_EXC_ERR", "is not in RTR yet", "go to RTR before either sends"];
     a_peer_that_is_silent_for_long: "silent for long"
-        ["SEND (wr_id 7, 64 bytes)", "is still being retried: no response for 1.", "no process serves UDP port 4791"]
+        ["SEND (wr_id 7, 64 bytes)", "is still being retried: no response for ", "no process serves UDP port 4791"]
         ["IBV_WC_RETRY_EXC_ERR", "no response after 7 retries within", "no process serves UDP port 4791"];
     a_receive_that_is_missing_for_long: "no receive for long"
         ["SEND (wr_id 7, 8 bytes)", "waits for a receive", "without a limit (rnr_retry is 7)"]
-        ["keeps a message from QP 0x", "it has had no receive posted for 1."];
+        ["keeps a message from QP 0x", "it has had no receive posted for "];
     a_peer_that_has_closed_its_device: "peer closed"
-        ["is still being retried: no response for 1.", "its process has ended, nothing serves UDP port 4791 at 127.57.16.2 any more"]
+        ["is still being retried: no response for ", "its process has ended, nothing serves UDP port 4791 at 127.57.16.2 any more"]
         ["IBV_WC_RETRY_EXC_ERR", "its process has ended, nothing serves UDP port 4791 at 127.57.16.2 any more"];
     a_connection_request_without_an_answer: "no answer to a request"
         ["from 127.57.17.1 (lo) to 127.57.17.9:7199 has no answer yet", "127.57.17.9 may be reachable, but does not answer"];

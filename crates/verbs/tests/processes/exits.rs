@@ -17,6 +17,9 @@ const OURS: &str = "127.53.3.1";
 const THEIRS: &str = "127.53.3.2";
 const PORT: u16 = 7010;
 
+/// Far longer than a child needs to start and to ask for a connection.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// 100 ms are promised; a loaded machine gets more.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -92,7 +95,7 @@ pub(crate) fn run() {
 fn a_client_dies(way: &str, signal: Option<&str>) {
     let listener = Listener::bind(at(OURS)).expect("an address of this machine");
     let mut client = Peer::start("connect", way, THEIRS);
-    let request = listener.wait_for(ANNOUNCEMENT_TIMEOUT).expect("a request");
+    let request = listener.wait_for(START_TIMEOUT).expect("a request");
     let (domain, builder) = queue_pair(request.context());
     let prepared = request.prepare(builder).expect("room");
     let connection = prepared.accept(b"").expect("the client is there");
@@ -132,7 +135,7 @@ fn a_client_dies_before_it_is_accepted() {
     listener.bind(at(OURS)).expect("a free port");
     listener.listen(1).expect("it is bound");
     let client = Peer::start("connect", "signal", THEIRS);
-    let request = channel.wait_for(ANNOUNCEMENT_TIMEOUT).expect("a request");
+    let request = channel.wait_for(START_TIMEOUT).expect("a request");
     assert!(matches!(request.kind, EventKind::ConnectRequest { .. }));
     client.signal("-KILL");
     let begin = Instant::now();
