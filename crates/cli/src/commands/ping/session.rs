@@ -208,9 +208,10 @@ impl Session {
         let has_left = matches!(outcome, Err(Stop::Left(_)));
         // If the connection is broken, there is nothing to end.
         let _ = self.connection.disconnect();
-        let timeout = match outcome {
-            Ok(()) => FAREWELL_TIMEOUT,
-            Err(_) => DISCONNECT_TIMEOUT,
+        let timeout = if outcome.is_ok() {
+            FAREWELL_TIMEOUT
+        } else {
+            DISCONNECT_TIMEOUT
         };
         let over = has_left || self.connection.wait_disconnected(timeout);
         let end = self.end_event();
