@@ -26,6 +26,9 @@ const WITHOUT_IO: [&str; 11] = [
     "sim",
 ];
 
+/// Test programs of these packages that open devices all the same, by package and name.
+const WITH_DEVICES: [(&str, &str); 1] = [("rocinante-explain", "analysis")];
+
 /// No test takes a minute on a quiet machine. One that takes this long hangs.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -48,9 +51,8 @@ pub(super) struct Report {
 
 /// The jobs that run all tests of these programs. Long ones come first, so that no processor is idle at the end.
 pub(super) fn all(programs: &[TestProgram]) -> Result<Vec<Job<'_>>, String> {
-    let (without_io, others): (Vec<_>, Vec<_>) = programs
-        .iter()
-        .partition(|program| WITHOUT_IO.contains(&&*program.package));
+    let (without_io, others): (Vec<_>, Vec<_>) =
+        programs.iter().partition(|program| is_without_io(program));
     let whole = without_io.into_iter().map(|program| Job {
         program,
         test: None,
@@ -61,6 +63,11 @@ pub(super) fn all(programs: &[TestProgram]) -> Result<Vec<Job<'_>>, String> {
         jobs.extend(tests.map(|test| Job { program, test }));
     }
     Ok(jobs)
+}
+
+fn is_without_io(program: &TestProgram) -> bool {
+    let opens_devices = WITH_DEVICES.contains(&(&*program.package, &*program.name));
+    WITHOUT_IO.contains(&&*program.package) && !opens_devices
 }
 
 fn tests_of(program: &TestProgram) -> Result<Vec<String>, String> {

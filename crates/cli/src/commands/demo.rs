@@ -52,8 +52,9 @@ const DEVICE_MEMORY: usize = BULK + 8;
 const BEFORE: u64 = 42;
 /// The new value of the counter.
 const AFTER: u64 = 1337;
-/// The timeout of each step. Longer than any step takes, even with injected losses.
-const COMPLETION_TIMEOUT: Duration = Duration::from_secs(4);
+/// The timeout of each step. Longer than any step takes, even with injected losses: all retries of a queue pair together take four seconds,
+/// and more on a machine that is busy with other things.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The messages to the second process.
 #[derive(Serialize, Deserialize)]

@@ -30,9 +30,12 @@ pub(super) fn send(
     Ok(pump.flow())
 }
 
-/// How long a receiver waits for more messages when the sender has stopped. Datagrams may still be on their way, and a poll finds
-/// none while another thread takes them in.
+/// How long a receiver waits for more messages when the sender has stopped.
 const LAST_MESSAGES: Duration = Duration::from_millis(20);
+
+/// The same where messages may be lost: the sender does not wait until they have arrived, and a poll finds none while another thread takes
+/// them in. That thread may have to wait for a processor.
+const LAST_UNRELIABLE_MESSAGES: Duration = Duration::from_millis(100);
 
 /// Receives until `stop` is set, and also sends `amount`, if given. Returns at once if there is nothing to do: the caller
 /// sleeps then, and does not take the CPU from the other side.
@@ -46,6 +49,11 @@ pub(super) fn serve(
     if amount.is_none() && queue_pairs.are_served_by_system() {
         return Ok(pump.flow());
     }
+    let last_messages = if queue_pairs.parameters.counts_arrivals() {
+        LAST_UNRELIABLE_MESSAGES
+    } else {
+        LAST_MESSAGES
+    };
     let mut quiet_since = None;
     loop {
         pump.fill()?;
@@ -53,7 +61,7 @@ pub(super) fn serve(
             quiet_since = None;
             continue;
         }
-        if quiet_since.get_or_insert_with(Instant::now).elapsed() > LAST_MESSAGES {
+        if quiet_since.get_or_insert_with(Instant::now).elapsed() > last_messages {
             return Ok(pump.flow());
         }
     }

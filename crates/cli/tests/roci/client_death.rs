@@ -46,7 +46,7 @@ fn a_server_ends_when_its_client_is_killed() {
 /// Two hosts: network namespaces that a veth pair connects. The client is killed while it is connected.
 const TWO_MACHINES: &str = r#"
 ip link set lo up || exit 0
-unshare -n sleep 60 & other=$!
+unshare -n sleep 120 & other=$!
 while [ "$(readlink /proc/$other/ns/net)" = "$(readlink /proc/$$/ns/net)" ]; do sleep 0.05; done
 ip link add here type veth peer name there netns $other || exit 0
 ip address add 10.97.0.1/24 dev here && ip link set here up
@@ -63,7 +63,7 @@ for try in $(seq 300); do
   sleep 0.1
 done
 kill -9 $client
-for look in $(seq 100); do
+for look in $(seq 400); do
   kill -0 $server 2>/dev/null || break
   sleep 0.05
 done
@@ -79,7 +79,7 @@ fn a_server_on_another_machine_ends_when_its_client_is_killed() {
     }
     let directory = Directory::new("end");
     let output = Command::new("timeout")
-        .args(["60", "unshare", "-Urn", "sh", "-c", TWO_MACHINES])
+        .args(["120", "unshare", "-Urn", "sh", "-c", TWO_MACHINES])
         .env("ROCI", env!("CARGO_BIN_EXE_roci"))
         .env("XDG_RUNTIME_DIR", directory.path())
         .env_remove("ROCI_DEVICES")

@@ -311,7 +311,8 @@ fn a_missing_listener_is_reported_at_once() {
             "roci: no program listens at {there}:7175: start the server first, and check address and port"
         )
     );
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    // A client gives up a server that does not answer after ten seconds.
+    assert!(begin.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Far more than anything here needs, also on a busy machine.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Far more than anything here needs, also on a busy machine: some commands run programs a hundred times.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The result of a command.
 #[derive(Debug)]

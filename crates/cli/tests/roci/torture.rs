@@ -19,13 +19,13 @@ fn planted_bugs() -> String {
     found.to_str().expect("a text").to_owned()
 }
 
-/// Runs until the bug is found, and returns the results.
-fn find(bug: &str, directory: &Directory) -> Value {
+/// Runs until the bug is found, and returns the results. A run that takes longer than the timeout counts as a hang.
+fn find(bug: &str, timeout: &str, directory: &Directory) -> Value {
     let program = planted_bugs();
     let arguments = [
         "--first",
         "--timeout",
-        "5",
+        timeout,
         "--json",
         "found.json",
         "--junit",
@@ -42,7 +42,8 @@ fn find(bug: &str, directory: &Directory) -> Value {
 #[test]
 fn a_planted_bug_is_found_shrunk_to_one_packet_and_repeated() {
     let directory = Directory::new("torture-bug");
-    let found = find("rnr-retry", &directory);
+    // No run hangs here, so a long timeout costs nothing.
+    let found = find("rnr-retry", "30", &directory);
     let failure = &found["failures"][0];
     assert_eq!(failure["repeated"], "3 of 3", "{failure:#}");
     let faults = failure["faults"].as_array().expect("a list");
@@ -147,7 +148,7 @@ fn a_hang_is_ended_and_reported() {
         "--replay",
         replay,
         "--timeout",
-        "2",
+        "6",
         "--",
         &program,
     ];
@@ -183,7 +184,7 @@ fn every_planted_bug_is_found_and_every_correction_passes() {
         "one-event",
     ] {
         let directory = Directory::new(&format!("torture-{bug}"));
-        let found = find(bug, &directory);
+        let found = find(bug, "5", &directory);
         let failure = &found["failures"][0];
         assert_ne!(failure["repeated"], "0 of 3", "{bug}: {failure:#}");
         assert!(

@@ -15,6 +15,9 @@ use wire::{
 const FEW: u32 = 10_000;
 const LONGER: u32 = 8;
 
+/// How often a long capture is analysed at most.
+const TRIES: u32 = 3;
+
 /// A SEND in one packet.
 fn send(queue_pair: u32, psn: u32) -> Vec<u8> {
     let head = PacketHead::new(Opcode::RcSendOnly, Qpn::new(queue_pair), Psn::new(psn));
@@ -85,8 +88,10 @@ fn assert_linear_time<F: Iterator<Item = Vec<u8>>>(datalink: DataLink, frames: f
     let [short, long] = [FEW, FEW * LONGER].map(|many| capture(datalink, frames(many)));
     // Warm up: the first run allocates memory.
     time_to_analyse(&short);
-    let (short, long) = (time_to_analyse(&short), time_to_analyse(&long));
-    assert!(long < short * LONGER * 3, "{short:?}, then {long:?}");
+    let limit = time_to_analyse(&short) * LONGER * 3;
+    // What disturbs a processor only adds time, so one good measurement is enough.
+    let within_limit = |_| time_to_analyse(&long) < limit;
+    assert!((0..TRIES).any(within_limit), "longer than {limit:?}");
 }
 
 #[test]

@@ -24,7 +24,10 @@ const PROBE_DELAY: Duration = Duration::from_secs(1);
 
 /// How long after a flushed receive the end of the connection may be reported.
 const END_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long to wait for the peer's response to the disconnection.
+/// How long to wait for the peer's response to the disconnection, after all pings. The peer's program gives it, and may wait for a
+/// processor; a lost message is sent again after 1.5 and 3 seconds.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same after an interrupt or an error: then the peer may be gone.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The numbers of work requests.
@@ -205,15 +208,19 @@ impl Session {
         let has_left = matches!(outcome, Err(Stop::Left(_)));
         // If the connection is broken, there is nothing to end.
         let _ = self.connection.disconnect();
-        let over = has_left || self.connection.wait_disconnected(DISCONNECT_TIMEOUT);
+        let timeout = if outcome.is_ok() {
+            FAREWELL_TIMEOUT
+        } else {
+            DISCONNECT_TIMEOUT
+        };
+        let over = has_left || self.connection.wait_disconnected(timeout);
+        let end = self.end_event();
         match outcome {
-            Ok(()) if over => self.note_end(),
+            Ok(()) if over => note(&end),
             Ok(()) | Err(Stop::Interrupted) => {}
-            Err(Stop::Left(awaited)) => {
-                self.note_end();
-                // The number of rping's state after a disconnection.
-                note(&format!("wait for {awaited} state 10"));
-            }
+            // One text, because a server's other sessions write to the same stream. The number is that of rping's state after a
+            // disconnection.
+            Err(Stop::Left(awaited)) => note(&format!("{end}\nwait for {awaited} state 10")),
             Err(Stop::Failed(error)) => return Err(error),
         }
         Ok(())
@@ -287,18 +294,19 @@ impl Session {
         })
     }
 
-    fn note_end(&self) {
+    /// What rping says when the connection has ended.
+    fn end_event(&self) -> String {
         let side = match self.side {
             Side::Client => "client",
             Side::Server => "server",
         };
-        note(&format!("{side} DISCONNECT EVENT..."));
+        format!("{side} DISCONNECT EVENT...")
     }
 }
 
-/// The stream on which rping reports the end of a connection.
-fn note(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+/// Writes to the stream on which rping reports the end of a connection.
+fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Rping's name of an operation.
