@@ -17,6 +17,12 @@
 /* The Q_Key of datagrams between the two queue pairs. */
 #define QUEUE_KEY 0x1111
 
+/* How long to wait for what is on its way, in milliseconds. A loaded machine is slow. */
+#define EVENT_TIMEOUT 20000
+
+/* The code of the timeout after which packets are sent again: 67 ms. */
+#define ACK_TIMEOUT 14
+
 /* The depth of each send and receive queue. */
 #define QUEUE_LENGTH 16
 
@@ -48,6 +54,17 @@ static inline int count_descriptors(void)
 		fewest = count < fewest ? count : fewest;
 	}
 	return fewest;
+}
+
+/* Checks that no descriptor is left open. What a thread of the library has open for a moment can stay open for long when that
+ * thread has to wait for a processor. */
+static inline void check_that_none_is_left_open(int before)
+{
+	int now = count_descriptors();
+	for (int i = 0; now > before && i < 5000; i++)
+		now = count_descriptors();
+	if (now > before)
+		COMPLAIN("%d descriptors are left open", now - before);
 }
 
 /* Skips a case in which another library sometimes hangs, and prints that it is skipped. */
@@ -157,7 +174,7 @@ static inline void to_rts(struct ibv_qp *qp, uint32_t peer, union ibv_gid gid)
 	to_rtr(qp, peer, gid);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS,
 				    .sq_psn = 100,
-				    .timeout = 14,
+				    .timeout = ACK_TIMEOUT,
 				    .retry_cnt = 7,
 				    .rnr_retry = 7,
 				    .max_rd_atomic = 4 };

@@ -15,6 +15,7 @@ static struct rdma_conn_param parameters = { .private_data = "hello",
 					 .private_data_len = 6,
 					 .responder_resources = 3,
 					 .initiator_depth = 2,
+					 .retry_count = 7,
 					 .rnr_retry_count = 7 };
 
 static inline struct sockaddr_in at(const char *ip, int port)

@@ -40,7 +40,7 @@ static void a_request_is_readable(void)
 {
 	make_qp_of(client);
 	CHECK(rdma_connect(client, &parameters) == 0);
-	CHECK(is_readable(channel->fd, 5000));
+	CHECK(is_readable(channel->fd, EVENT_TIMEOUT));
 }
 
 static void a_request_has_the_address_of_the_client(void)

@@ -6,9 +6,6 @@
 #include <rdma/rdma_cma.h>
 #include "check.h"
 
-/* In milliseconds: an event is there before what follows from it. */
-#define SOON 1000
-
 static void receive_at_right(uint64_t id)
 {
 	struct ibv_sge sge = part(&right, 0, 64);
@@ -54,7 +51,7 @@ static void an_armed_queue_notifies_once(void)
 	CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
 	CHECK(!is_readable(right.channel->fd, 0));
 	send_from_left(0);
-	CHECK(is_readable(right.channel->fd, 5000));
+	CHECK(is_readable(right.channel->fd, EVENT_TIMEOUT));
 	CHECK(next_event(right.channel) == right.cq);
 	CHECK(!is_readable(right.channel->fd, 0));
 	CHECK(wait_for(right.cq).wr_id == 1);
@@ -108,7 +105,7 @@ static void await_by_draining(struct ibv_comp_channel *channel, struct ibv_cq *c
 	while (ibv_poll_cq(cq, 1, &wc) == 0) {
 		int events = 0;
 		while (events == 0) {
-			CHECK(is_readable(channel->fd, 5000));
+			CHECK(is_readable(channel->fd, EVENT_TIMEOUT));
 			events = drain(channel);
 		}
 		SAME(events, 1);
@@ -166,7 +163,7 @@ static void a_readable_descriptor_has_an_event(void)
 			take_one_event();
 		send_from_left(IBV_SEND_SIGNALED);
 		while (ibv_poll_cq(right.cq, 1, &wc) == 0) {
-			CHECK(is_readable(right.channel->fd, 5000));
+			CHECK(is_readable(right.channel->fd, EVENT_TIMEOUT));
 			take_one_event();
 		}
 		SAME(wc.status, IBV_WC_SUCCESS);
@@ -214,7 +211,7 @@ static void each_event_is_an_edge(void)
 		receive_at_right(round);
 		CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
 		send_from_left(0);
-		CHECK(epoll_wait(loop, &event, 1, 5000) == 1);
+		CHECK(epoll_wait(loop, &event, 1, EVENT_TIMEOUT) == 1);
 		CHECK(event.events == EPOLLIN);
 		CHECK(epoll_wait(loop, &event, 1, 0) == 0);
 		CHECK(wait_for(right.cq).wr_id == round);
@@ -233,7 +230,7 @@ static void a_duplicated_descriptor_is_readable_too(void)
 	CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
 	CHECK(!is_readable(copy, 0));
 	send_from_left(0);
-	CHECK(is_readable(copy, 5000));
+	CHECK(is_readable(copy, EVENT_TIMEOUT));
 	CHECK(next_event(right.channel) == right.cq);
 	CHECK(!is_readable(copy, 0));
 	ibv_ack_cq_events(right.cq, 1);
@@ -352,7 +349,7 @@ static void the_first_message_establishes_communication(void)
 	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
 	post(from, &wr);
 	SAME(wait_for(left.cq).status, IBV_WC_SUCCESS);
-	CHECK(is_readable(right.context->async_fd, SOON));
+	CHECK(is_readable(right.context->async_fd, EVENT_TIMEOUT));
 	struct ibv_async_event event;
 	CHECK(ibv_get_async_event(right.context, &event) == 0);
 	SAME(event.event_type, IBV_EVENT_COMM_EST);
@@ -369,7 +366,7 @@ static void a_wrong_key_fails_the_request(void)
 static void a_wrong_key_is_an_event_at_the_responder(void)
 {
 	write_through(right.mr->rkey ^ 0x100, right.memory);
-	CHECK(is_readable(right.context->async_fd, SOON));
+	CHECK(is_readable(right.context->async_fd, EVENT_TIMEOUT));
 	struct ibv_async_event event;
 	CHECK(ibv_get_async_event(right.context, &event) == 0);
 	SAME(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
@@ -405,7 +402,7 @@ static void a_queue_pair_with_shared_receives_gets_a_last_wqe_event(void)
 	struct ibv_srq *srq = shared_receives();
 	struct ibv_qp *qp = qp_that_shares(srq);
 	to_error(qp);
-	CHECK(is_readable(left.context->async_fd, SOON));
+	CHECK(is_readable(left.context->async_fd, EVENT_TIMEOUT));
 	struct ibv_async_event event;
 	CHECK(ibv_get_async_event(left.context, &event) == 0);
 	SAME(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -420,7 +417,7 @@ static void a_destroyed_object_has_no_events(void)
 	struct ibv_srq *srq = shared_receives();
 	struct ibv_qp *qp = qp_that_shares(srq);
 	to_error(qp);
-	CHECK(is_readable(left.context->async_fd, SOON));
+	CHECK(is_readable(left.context->async_fd, EVENT_TIMEOUT));
 	CHECK(ibv_destroy_qp(qp) == 0);
 	CHECK(!is_readable(left.context->async_fd, 0));
 	CHECK(ibv_destroy_srq(srq) == 0);

@@ -193,7 +193,7 @@ static void a_shared_receive_queue_below_its_limit_is_an_event(void)
 	join_with(srq);
 	let_them_be_few(srq);
 	struct ibv_async_event event;
-	CHECK(is_readable(right.context->async_fd, 5000));
+	CHECK(is_readable(right.context->async_fd, EVENT_TIMEOUT));
 	CHECK(ibv_get_async_event(right.context, &event) == 0);
 	SAME(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
 	CHECK(event.element.srq == srq);
@@ -209,7 +209,7 @@ static void a_destroyed_shared_receive_queue_has_no_events(void)
 	struct ibv_srq *srq = shared_receives();
 	join_with(srq);
 	let_them_be_few(srq);
-	CHECK(is_readable(right.context->async_fd, 5000));
+	CHECK(is_readable(right.context->async_fd, EVENT_TIMEOUT));
 	leave(srq);
 	CHECK(!is_readable(right.context->async_fd, 0));
 }

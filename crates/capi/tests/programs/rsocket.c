@@ -268,7 +268,7 @@ static void connect_can_be_non_blocking(void)
 	for (accepted = -1; accepted < 0 || !writable;) {
 		struct pollfd both[2] = { { .fd = listener, .events = POLLIN },
 					  { .fd = client, .events = POLLOUT } };
-		CHECK(rpoll(both, 2, 5000) > 0);
+		CHECK(rpoll(both, 2, EVENT_TIMEOUT) > 0);
 		if (both[0].revents & POLLIN)
 			accepted = raccept(listener, NULL, NULL);
 		writable = both[1].revents & POLLOUT;
@@ -295,7 +295,7 @@ static void poll_reports_the_end_of_a_stream(void)
 	struct pollfd quiet = { .fd = accepted, .events = POLLIN };
 	CHECK(rpoll(&quiet, 1, 20) == 0);
 	CHECK(rshutdown(client, SHUT_RDWR) == 0);
-	CHECK(rpoll(&quiet, 1, 5000) == 1);
+	CHECK(rpoll(&quiet, 1, EVENT_TIMEOUT) == 1);
 	char got;
 	CHECK(rread(accepted, &got, 1) == 0);
 }

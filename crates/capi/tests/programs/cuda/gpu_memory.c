@@ -264,16 +264,29 @@ static enum ibv_wc_status one_sided(enum ibv_wr_opcode opcode, struct memory own
 	return fate_of(&left, &wr);
 }
 
+/* Sets the timeout after which packets are sent again; 0 is never. The queue pair has no requests. */
+static void set_timeout(struct ibv_qp *qp, uint8_t code)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .timeout = code };
+	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT) == 0);
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+}
+
 static void a_short_message_is_one_copy_and_a_long_one_a_few(void)
 {
 	struct memory host = on_host(&left, SIZE), gpu = on_gpu(&right, SIZE);
 	struct stand_in_counts before = cuda->counts();
+	/* A READ whose response is late would be executed again, with a second copy. */
+	set_timeout(left.qp, 0);
 	SAME(one_sided(IBV_WR_RDMA_WRITE, host, gpu, 64), IBV_WC_SUCCESS);
 	SAME(one_sided(IBV_WR_RDMA_READ, host, gpu, 64), IBV_WC_SUCCESS);
 	struct stand_in_counts after = cuda->counts();
 	SAME(after.to_device - before.to_device, 1);
 	SAME(after.to_host - before.to_host, 1);
 	SAME(after.waits - before.waits, 2);
+	set_timeout(left.qp, ACK_TIMEOUT);
 	SAME(one_sided(IBV_WR_RDMA_WRITE, host, gpu, MIB), IBV_WC_SUCCESS);
 	SAME(one_sided(IBV_WR_RDMA_READ, host, gpu, MIB), IBV_WC_SUCCESS);
 	struct stand_in_counts last = cuda->counts();

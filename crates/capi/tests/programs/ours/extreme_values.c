@@ -562,12 +562,12 @@ static void sizes_of_an_ids_queues(void)
 		if (TRY_ERRNO(rdma_create_qp(client, NULL, &init)) == 0)
 			rdma_destroy_qp(client);
 		CHECK(!client->send_cq && !client->recv_cq && !client->recv_cq_channel);
-		SAME(count_descriptors(), before);
+		check_that_none_is_left_open(before);
 		struct ibv_srq_init_attr shared = { .attr = { size, size, size } };
 		if (TRY_ERRNO(rdma_create_srq(client, NULL, &shared)) == 0)
 			rdma_destroy_srq(client);
 	}
-	SAME(count_descriptors(), before);
+	check_that_none_is_left_open(before);
 }
 
 static void long_private_data_of_an_endpoint(void)

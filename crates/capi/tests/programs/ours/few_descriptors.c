@@ -119,8 +119,7 @@ static void walk(int (*work)(void))
 			/* Some are kept for the next time; a second time takes no more. */
 			int kept = count_descriptors();
 			all = work() && all;
-			if (count_descriptors() > kept)
-				COMPLAIN("%d descriptors are lost with %d", count_descriptors() - kept, limit);
+			check_that_none_is_left_open(kept);
 			_exit(all ? 0 : 3);
 		}
 		int status;

@@ -29,9 +29,6 @@ int epoll_wait(int set, struct epoll_event *events, int count, int timeout)
 	return repoll_wait(set, events, count, timeout);
 }
 
-/* Long enough for a busy machine. */
-#define LONG_ENOUGH 10000
-
 #define FAILS_WITH(call, number) CHECK((call) == -1 && errno == (number))
 
 static int set, listener, client, accepted;
@@ -63,7 +60,7 @@ static void change(int member, uint32_t events)
 static void expect_event(int member, uint32_t events)
 {
 	struct epoll_event event;
-	CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
+	CHECK(repoll_wait(set, &event, 1, EVENT_TIMEOUT) == 1);
 	CHECK(event.data.u64 == 0x100000000ull + member);
 	CHECK(event.events == events);
 }
@@ -192,7 +189,7 @@ static void ordinary_descriptors_are_members_too(void)
 	expect_event(counter, EPOLLIN);
 	say("word");
 	/* The order is not defined. */
-	while (repoll_wait(set, events, 2, LONG_ENOUGH) != 2)
+	while (repoll_wait(set, events, 2, EVENT_TIMEOUT) != 2)
 		;
 	CHECK(events[0].data.u64 != events[1].data.u64);
 	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, counter, NULL) == 0);
@@ -208,7 +205,7 @@ static void every_ready_member_is_reported(void)
 	add(client, EPOLLOUT);
 	add(accepted, EPOLLOUT);
 	for (int i = 0; i < 4; i++) {
-		CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
+		CHECK(repoll_wait(set, &event, 1, EVENT_TIMEOUT) == 1);
 		reported[event.data.u64 == 0x100000000ull + (uint64_t)accepted]++;
 	}
 	CHECK(reported[0] == 2 && reported[1] == 2);
@@ -219,7 +216,7 @@ static void the_end_of_a_stream_is_reported(void)
 	struct epoll_event event;
 	add(accepted, EPOLLIN | EPOLLRDHUP);
 	CHECK(rclose(client) == 0);
-	CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
+	CHECK(repoll_wait(set, &event, 1, EVENT_TIMEOUT) == 1);
 	CHECK(event.events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP));
 }
 
