@@ -14,6 +14,12 @@ use crate::style;
 /// From the workspace's root.
 const PAGE: &str = "docs/rules.md";
 
+/// The translated pages. What they say is written by hand, and where rules are cited is filled in here.
+const TRANSLATIONS: [&str; 1] = ["docs/zh-CN/rules.md"];
+
+/// The end of a page's head.
+const TABLE: &str = "|---|---|---|---|\n";
+
 const HEAD: &str = "\
 # Rules of the specification
 
@@ -52,16 +58,41 @@ struct Rule {
 /// Rules in the order of the specification.
 type Rules = BTreeMap<Vec<String>, Rule>;
 
-/// Writes the page.
+/// Writes the page and its translations.
 pub(crate) fn write(root: &Path) -> Result<(), String> {
-    let text = page(root).map_err(|error| error.to_string())?;
-    fs::write(root.join(PAGE), text).map_err(|error| format!("{PAGE}: {error}"))
+    for (path, text) in pages(root).map_err(|error| error.to_string())? {
+        fs::write(root.join(path), text).map_err(|error| format!("{path}: {error}"))?;
+    }
+    Ok(())
 }
 
-fn page(root: &Path) -> io::Result<String> {
-    let rules = rules(root)?;
-    let rows: String = rules.iter().map(|(key, rule)| row(&key[1], rule)).collect();
-    Ok(format!("{HEAD}{rows}"))
+/// The path and the text of each page.
+fn pages(root: &Path) -> io::Result<Vec<(&'static str, String)>> {
+    let mut rules = rules(root)?;
+    let mut pages = vec![(PAGE, format!("{HEAD}{}", rows(&rules)))];
+    for path in TRANSLATIONS {
+        let old = fs::read_to_string(root.join(path))?;
+        pages.push((path, translated(&old, &mut rules)));
+    }
+    Ok(pages)
+}
+
+/// A translated page, with its own head and meanings. A rule that it doesn't have yet keeps its meaning.
+fn translated(old: &str, rules: &mut Rules) -> String {
+    let (head, old_rows) = old.split_once(TABLE).unwrap_or((old, ""));
+    for row in old_rows.lines() {
+        let mut cells = row.trim_start_matches("| ").split(" | ");
+        if let (Some(name), Some(meaning)) = (cells.next(), cells.next())
+            && let Some(rule) = rules.get_mut(&sort_key(name))
+        {
+            rule.meaning = Some(meaning.to_owned());
+        }
+    }
+    format!("{head}{TABLE}{}", rows(rules))
+}
+
+fn rows(rules: &Rules) -> String {
+    rules.iter().map(|(key, rule)| row(&key[1], rule)).collect()
 }
 
 fn rules(root: &Path) -> io::Result<Rules> {
@@ -278,13 +309,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_current() {
+    fn the_pages_are_current() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let expected = page(&root).expect("the sources can be read");
-        let found = fs::read_to_string(root.join(PAGE)).expect("the page can be read");
-        assert!(
-            found == expected,
-            "{PAGE} is out of date: run cargo xtask rules"
+        for (path, expected) in pages(&root).expect("the sources can be read") {
+            let found = fs::read_to_string(root.join(path)).expect("the page can be read");
+            assert!(
+                found == expected,
+                "{path} is out of date: run cargo xtask rules"
+            );
+        }
+    }
+
+    #[test]
+    fn a_translated_page_keeps_its_words_and_names_new_places() {
+        let mut rules = Rules::new();
+        let code = "/// C9-1: one.\nfn a() {}\n/// C9-2: two.\nfn b() {}\n";
+        collect("crates/engine/src/a.rs", code, &mut rules);
+        let old = format!("Kopf\n{TABLE}| C9-0 | null | `x` | |\n| C9-1 | eins | `old` | |\n");
+        let expected = "\
+| C9-1 | eins | `crates/engine/src/a.rs`: `a` |  |
+| C9-2 | Two. | `crates/engine/src/a.rs`: `b` |  |
+";
+        assert_eq!(
+            translated(&old, &mut rules),
+            format!("Kopf\n{TABLE}{expected}")
         );
     }
 
@@ -366,11 +414,10 @@ impl It {
         collect("crates/engine/src/a.rs", code, &mut rules);
         let test = "// C9-92\n#[test]\nfn it_fits() {}\n";
         collect("crates/engine/tests/a.rs", test, &mut rules);
-        let rows: String = rules.iter().map(|(key, rule)| row(&key[1], rule)).collect();
         let expected = "\
 | C9-88 |  | `crates/engine/src/a.rs`: `fits` |  |
 | C9-92 | Exactly one path MTU. | `crates/engine/src/a.rs`: `fits` | `crates/engine/tests/a.rs`: `it_fits` |
 ";
-        assert_eq!(rows, expected);
+        assert_eq!(rows(&rules), expected);
     }
 }

@@ -11,6 +11,7 @@ use net::interface::{Interface, InterfaceId};
 use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
+use crate::clock;
 use crate::diagnostics::{ConnectionFailure, Problem};
 use crate::fabric::Port;
 use crate::neighbours::Neighbours;
@@ -288,8 +289,9 @@ impl CmEvents {
             kind: event.kind,
         };
         let ahead = self.waits_until(&subscriber.queue);
-        // An event-driven program is awake by then. One that does not poll gets the event this much later.
-        let until = ahead.or((hold && ends).then(|| now + LONG));
+        // An event-driven program is awake by then. One that does not poll gets the event this much later. The time begins now: this
+        // thread may have waited for a processor since the step began.
+        let until = ahead.or((hold && ends).then(|| clock::now().max(now) + LONG));
         let held = Held {
             id: event.id,
             until: until.unwrap_or(now),

@@ -452,13 +452,9 @@ impl LaneState {
             let has_lanes = self.common.has_lanes();
             // Completions that other lanes have not received yet come before a disconnection, too.
             let hold = has_lanes || self.common.has_unpolled();
-            // The program gets the whole time to poll, however long this thread has waited for a processor since the step began.
-            let at = if hold {
-                crate::clock::now().max(now.get())
-            } else {
-                now.get()
-            };
-            let elsewhere = (self.cm_events).serve(at, &mut self.host, &mut self.sockets, hold);
+            let elsewhere =
+                self.cm_events
+                    .serve(now.get(), &mut self.host, &mut self.sockets, hold);
             if has_lanes {
                 let messages = elsewhere.into_iter().map(LaneMessage::MoveToError);
                 self.lane_messages.extend(messages);
