@@ -29,7 +29,6 @@ pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 pub const IB_UVERBS_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 pub const IB_UVERBS_DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
 pub const IB_UVERBS_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
-pub const IBV_DEVICE_RESIZE_MAX_WR: u32 = 1;
 pub const IBV_ATOMIC_HCA: u32 = 1;
 
 /// On-demand paging, for each type of operation.

@@ -25,8 +25,7 @@ const VENDOR: u32 = 0x00ff_ffff;
 /// The limit of device memory. It is ordinary memory, so the number is arbitrary.
 pub(crate) const MAX_DEVICE_MEMORY: u64 = 1 << 26;
 
-const CAPABILITIES: u32 = abi::IBV_DEVICE_RESIZE_MAX_WR
-    | abi::IBV_DEVICE_CURR_QP_STATE_MOD
+const CAPABILITIES: u32 = abi::IBV_DEVICE_CURR_QP_STATE_MOD
     | abi::IBV_DEVICE_PORT_ACTIVE_EVENT
     | abi::IBV_DEVICE_SYS_IMAGE_GUID
     | abi::IBV_DEVICE_RC_RNR_NAK_GEN
