@@ -35,23 +35,29 @@ entry! {
         domain: &Pd,
         init: Output<abi::ibv_srq_init_attr>,
     ) -> *mut abi::ibv_srq {
-        let wanted = init.get();
+        let mut init = init;
+        let given = init.get();
         let wanted = abi::ibv_srq_init_attr_ex {
-            srq_context: wanted.srq_context,
-            attr: wanted.attr,
+            srq_context: given.srq_context,
+            attr: given.attr,
             comp_mask: abi::IBV_SRQ_INIT_ATTR_PD,
             srq_type: abi::IBV_SRQT_BASIC,
             pd: domain.c(),
             ..Default::default()
         };
-        Ok(create(domain.read().context, &wanted)?.c())
+        let queue = create(domain.read().context, &wanted)?;
+        init.change(|init| init.attr.max_sge = queue.max_segments);
+        Ok(queue.c())
     }
 
     op fn create_srq_ex(
         context: &Context,
         init: Output<abi::ibv_srq_init_attr_ex>,
     ) -> *mut abi::ibv_srq {
-        Ok(create(context.pointer(), &init.get())?.c())
+        let mut init = init;
+        let queue = create(context.pointer(), &init.get())?;
+        init.change(|init| init.attr.max_sge = queue.max_segments);
+        Ok(queue.c())
     }
 
     export fn ibv_modify_srq(
@@ -64,14 +70,11 @@ entry! {
         }
         queue.check_handle()?;
         let wanted = attributes.0;
-        let driver = &queue.open.driver;
-        if mask & abi::IBV_SRQ_MAX_WR != 0 {
-            check_size(wanted.max_wr)?;
-            driver.call_without_transmit(|device| device.resize_shared_receive_queue(queue.posted.id(), wanted.max_wr))?;
-        }
-        if mask & abi::IBV_SRQ_LIMIT != 0 {
-            driver.call_without_transmit(|device| device.set_shared_receive_limit(queue.posted.id(), wanted.srq_limit))?;
-        }
+        let asked = |bit, value| (mask & bit != 0).then_some(value);
+        let capacity = asked(abi::IBV_SRQ_MAX_WR, wanted.max_wr);
+        let limit = asked(abi::IBV_SRQ_LIMIT, wanted.srq_limit);
+        let id = queue.posted.id();
+        queue.open.driver.call_without_transmit(|device| device.modify_shared_receive_queue(id, capacity, limit))?;
         Ok(0)
     }
 

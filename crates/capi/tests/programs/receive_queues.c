@@ -102,6 +102,28 @@ static void a_shared_receive_queue_can_grow(void)
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
+static void a_rejected_change_of_a_shared_receive_queue_changes_nothing(void)
+{
+	struct ibv_srq *srq = shared_receives();
+	struct ibv_srq_attr before, attr = { .max_wr = 16, .srq_limit = 1 << 19 };
+	CHECK(ibv_query_srq(srq, &before) == 0);
+	RETURNS_ERROR(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), EINVAL);
+	CHECK(ibv_query_srq(srq, &attr) == 0);
+	SAME(attr.max_wr, before.max_wr);
+	SAME(attr.srq_limit, 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+static void a_shared_receive_queue_says_how_many_segments_it_has(void)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 8 } };
+	struct ibv_srq *srq = ibv_create_srq(right.pd, &init);
+	struct ibv_srq_attr attr;
+	CHECK(srq != NULL && ibv_query_srq(srq, &attr) == 0);
+	CHECK(init.attr.max_sge >= 1 && init.attr.max_sge == attr.max_sge);
+	CHECK(ibv_destroy_srq(srq) == 0);
+}
+
 static void only_extended_shared_receive_queues_have_a_number(void)
 {
 	struct ibv_srq *srq = shared_receives();
@@ -220,6 +242,8 @@ static const struct test_case CASES[] = {
 	WITH_DATAGRAMS(a_datagram_can_be_answered),
 	WITH_BOTH(a_domain_with_an_address_handle_cannot_be_freed),
 	WITH_BOTH(a_shared_receive_queue_can_grow),
+	WITH_BOTH(a_rejected_change_of_a_shared_receive_queue_changes_nothing),
+	WITH_BOTH(a_shared_receive_queue_says_how_many_segments_it_has),
 	WITH_BOTH(only_extended_shared_receive_queues_have_a_number),
 	WITH_BOTH(a_queue_pair_takes_shared_receives),
 	WITH_BOTH(a_posted_receive_does_not_change_with_the_structures_of_its_call),
