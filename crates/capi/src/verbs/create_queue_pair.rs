@@ -229,10 +229,9 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
         return Err(Errno::UNSUPPORTED);
     }
     let cap = &init.cap;
-    if cap.max_send_wr > MAX_REQUESTS
-        || cap.max_recv_wr > MAX_REQUESTS
-        || cap.max_send_sge > engine::MAX_SEGMENTS
-        || cap.max_recv_sge > engine::MAX_SEGMENTS
+    let too_large = |requests, segments| requests > MAX_REQUESTS || segments > engine::MAX_SEGMENTS;
+    if too_large(cap.max_send_wr, cap.max_send_sge)
+        || has_own_receives(init) && too_large(cap.max_recv_wr, cap.max_recv_sge)
     {
         return Err(Errno::INVALID);
     }
@@ -246,6 +245,11 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
         // No type at all.
         _ => Err(Errno::INVALID),
     }
+}
+
+/// Whether it has a receive queue of its own. If not, the program may leave any length in its attributes.
+fn has_own_receives(init: &abi::ibv_qp_init_attr_ex) -> bool {
+    init.srq.is_null() && init.qp_type != abi::IBV_QPT_XRC_SEND
 }
 
 fn engine_init(
@@ -282,13 +286,14 @@ fn engine_init(
     send.check_handle()?;
     receive.check_handle()?;
     shared.map_or(Ok(()), Srq::check_handle)?;
+    let of_own_queue = |length| if has_own_receives(init) { length } else { 0 };
     let made = QueuePairInit {
         receive_completions: receive.id,
         shared_receive: shared.map(|queue| queue.posted.id()),
         max_sends: init.cap.max_send_wr,
-        max_receives: init.cap.max_recv_wr,
+        max_receives: of_own_queue(init.cap.max_recv_wr),
         max_send_segments: init.cap.max_send_sge,
-        max_receive_segments: init.cap.max_recv_sge,
+        max_receive_segments: of_own_queue(init.cap.max_recv_sge),
         max_inline: init.cap.max_inline_data,
         signal_all: init.sq_sig_all != 0,
         ..QueuePairInit::new(kind, domain.id, send.id)

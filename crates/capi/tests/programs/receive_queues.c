@@ -171,6 +171,23 @@ static void a_queue_pair_takes_shared_receives(void)
 	leave(srq);
 }
 
+static void the_length_of_a_receive_queue_that_there_is_not_is_ignored(void)
+{
+	struct ibv_srq *srq = shared_receives();
+	struct ibv_qp_init_attr init = { .send_cq = right.cq,
+					 .recv_cq = right.cq,
+					 .srq = srq,
+					 .cap = { .max_send_wr = 1,
+						  .max_send_sge = 1,
+						  .max_recv_wr = UINT32_MAX,
+						  .max_recv_sge = UINT32_MAX },
+					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(right.pd, &init);
+	CHECK(qp != NULL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
+}
+
 /* The program may use its structures again as soon as the call returns. */
 static void a_posted_receive_does_not_change_with_the_structures_of_its_call(void)
 {
@@ -246,6 +263,7 @@ static const struct test_case CASES[] = {
 	WITH_BOTH(a_shared_receive_queue_says_how_many_segments_it_has),
 	WITH_BOTH(only_extended_shared_receive_queues_have_a_number),
 	WITH_BOTH(a_queue_pair_takes_shared_receives),
+	WITH_BOTH(the_length_of_a_receive_queue_that_there_is_not_is_ignored),
 	WITH_BOTH(a_posted_receive_does_not_change_with_the_structures_of_its_call),
 	WITH_BOTH(a_shared_receive_queue_in_use_cannot_be_destroyed),
 	WITH_BOTH(a_shared_receive_queue_below_its_limit_is_an_event),
