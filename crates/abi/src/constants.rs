@@ -83,10 +83,26 @@ pub const IBV_FLUSH_GLOBAL: u8 = 1;
 pub const IBV_FLUSH_PERSISTENT: u8 = 2;
 pub const IBV_FLUSH_RANGE: u8 = 0;
 pub const IBV_FLUSH_MR: u8 = 1;
+pub const IBV_QP_EX_WITH_RDMA_WRITE: u64 = 1;
+pub const IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
+pub const IBV_QP_EX_WITH_SEND: u64 = 1 << 2;
+pub const IBV_QP_EX_WITH_SEND_WITH_IMM: u64 = 1 << 3;
+pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
+pub const IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
+pub const IBV_QP_EX_WITH_SEND_WITH_INV: u64 = 1 << 9;
 pub const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 pub const IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
-/// All `ibv_wr_*` operations except segmentation offload.
-pub const IBV_QP_EX_SUPPORTED: u64 = 0x3ff | IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE;
+/// The `ibv_wr_*` operations of RC and XRC: all except segmentation offload.
+pub const IBV_QP_EX_RELIABLE: u64 = 0x3ff | IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE;
+/// Those of UC: none with a response.
+pub const IBV_QP_EX_UNRELIABLE: u64 = IBV_QP_EX_DATAGRAM
+    | IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
+/// Those of UD.
+pub const IBV_QP_EX_DATAGRAM: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 pub const IBV_QP_OPEN_ATTR_ALL: u32 = 0xf;
 pub const IBV_QP_OPEN_ATTR_CONTEXT: u32 = 4;
 

@@ -224,7 +224,7 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
         return Err(Errno::UNSUPPORTED);
     }
     if init.comp_mask & abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0
-        && init.send_ops_flags & !abi::IBV_QP_EX_SUPPORTED != 0
+        && init.send_ops_flags & !send_operations_of(init.qp_type) != 0
     {
         return Err(Errno::UNSUPPORTED);
     }
@@ -244,6 +244,17 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
         abi::IBV_QPT_RAW_PACKET | abi::IBV_QPT_DRIVER => Err(Errno::UNSUPPORTED),
         // No type at all.
         _ => Err(Errno::INVALID),
+    }
+}
+
+/// The `ibv_wr_*` operations of a queue pair type, by the table in the manual of `ibv_wr_post`. It lists SEND with invalidate for UC,
+/// which no packet of UC can carry: creation accepts it, and posting does not.
+fn send_operations_of(kind: u32) -> u64 {
+    match kind {
+        abi::IBV_QPT_RC | abi::IBV_QPT_XRC_SEND => abi::IBV_QP_EX_RELIABLE,
+        abi::IBV_QPT_UC => abi::IBV_QP_EX_UNRELIABLE,
+        abi::IBV_QPT_UD => abi::IBV_QP_EX_DATAGRAM,
+        _ => 0,
     }
 }
 
@@ -286,6 +297,10 @@ fn engine_init(
     send.check_handle()?;
     receive.check_handle()?;
     shared.map_or(Ok(()), Srq::check_handle)?;
+    // The receives of an XRC queue go to the queue pairs of its XRC domain.
+    if shared.is_some_and(|queue| queue.is_xrc) {
+        return Err(Errno::INVALID);
+    }
     let of_own_queue = |length| if has_own_receives(init) { length } else { 0 };
     let made = QueuePairInit {
         receive_completions: receive.id,

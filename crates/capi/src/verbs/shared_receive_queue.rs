@@ -27,7 +27,7 @@ pub(crate) struct Queue {
     /// Events about it that are not acknowledged.
     pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
     max_segments: u32,
-    is_xrc: bool,
+    pub(super) is_xrc: bool,
 }
 
 entry! {

@@ -346,6 +346,29 @@ static void odd_domains(void)
 	RETURNS_NULL(ibv_alloc_parent_domain(left.context, &nothing), EINVAL);
 }
 
+/* Devices without XRC can't create such a queue. */
+static void an_ordinary_queue_pair_takes_no_receives_of_xrc(void)
+{
+	struct ibv_xrcd_init_attr domain = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							  IBV_XRCD_INIT_ATTR_OFLAGS,
+					     .fd = -1, .oflags = O_CREAT };
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(left.context, &domain);
+	CHECK(xrcd != NULL);
+	struct ibv_srq_init_attr_ex shared = { .attr = { 4, 1, 0 },
+					       .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
+							    IBV_SRQ_INIT_ATTR_PD |
+							    IBV_SRQ_INIT_ATTR_XRCD |
+							    IBV_SRQ_INIT_ATTR_CQ,
+					       .srq_type = IBV_SRQT_XRC, .pd = left.pd,
+					       .xrcd = xrcd, .cq = left.cq };
+	struct ibv_srq *srq = ibv_create_srq_ex(left.context, &shared);
+	CHECK(srq != NULL);
+	struct ibv_qp_init_attr init = { .send_cq = left.cq, .recv_cq = left.cq, .srq = srq,
+					 .cap = { 1, 0, 1, 0, 0 }, .qp_type = IBV_QPT_RC };
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
+	CHECK(ibv_destroy_srq(srq) == 0 && ibv_close_xrcd(xrcd) == 0);
+}
+
 static void odd_device_memory(void)
 {
 	struct ibv_alloc_dm_attr attr = { .length = 64 };
@@ -731,6 +754,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(odd_memory),
 	WITH_JOINED(odd_windows),
 	WITH_LEFT(odd_domains),
+	WITH_LEFT(an_ordinary_queue_pair_takes_no_receives_of_xrc),
 	WITH_LEFT(odd_device_memory),
 	WITH_LEFT(odd_questions),
 	WITH_LEFT(parts_without_a_request),
