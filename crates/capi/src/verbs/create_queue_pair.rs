@@ -40,6 +40,10 @@ entry! {
 
     export fn ibv_destroy_qp(queue_pair: &Qp) -> c_int {
         queue_pair.check_handle()?;
+        // As in the kernel: a program leaves the groups first.
+        if super::multicast::is_member(queue_pair) {
+            return Err(Errno::BUSY);
+        }
         if queue_pair.owned {
             end(queue_pair)?;
         }
@@ -323,7 +327,6 @@ fn end(queue_pair: &Qp) -> Result<(), Errno> {
     queue_pair.driver.flush();
     (queue_pair.driver).call_after_flush(|device| device.destroy_queue_pair(number))?;
     open.forget_queue_pair(number);
-    super::multicast::leave_all(queue_pair);
     if let Some(target_resources) = &queue_pair.target_resources {
         target_resources.end(open);
     }

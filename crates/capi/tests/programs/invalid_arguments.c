@@ -361,6 +361,18 @@ static void a_group_that_was_not_joined(void)
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
+static void a_member_of_a_group_that_is_to_be_destroyed(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
+	to_init(qp);
+	union ibv_gid group = { .raw = { [10] = 0xff, [11] = 0xff, [12] = 239, [13] = 1, [15] = 9 } };
+	CHECK(ibv_attach_mcast(qp, &group, 0) == 0);
+	RETURNS_ERROR(ibv_destroy_qp(qp), EBUSY);
+	CHECK(ibv_detach_mcast(qp, &group, 0) == 0);
+	RETURNS_ERROR(ibv_detach_mcast(qp, &group, 0), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
 static const struct test_case CASES[] = {
 	CASE(no_device_to_open),
 	CASE(no_device_to_close),
@@ -404,6 +416,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(rate_limits_are_not_offered),
 	WITH_LEFT(a_group_that_is_no_multicast_address),
 	WITH_LEFT(a_group_that_was_not_joined),
+	WITH_LEFT(a_member_of_a_group_that_is_to_be_destroyed),
 };
 
 int main(int words, char **word)
