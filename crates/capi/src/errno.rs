@@ -22,6 +22,7 @@ impl Errno {
     pub(crate) const NO_DEVICE: Self = Self(libc::ENODEV);
     pub(crate) const NO_ENTRY: Self = Self(libc::ENOENT);
     pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
+    pub(crate) const NOT_PERMITTED: Self = Self(libc::EPERM);
     pub(crate) const NO_SPACE: Self = Self(libc::ENOSPC);
     pub(crate) const TRY_AGAIN: Self = Self(libc::EAGAIN);
     /// ENOSYS.

@@ -55,7 +55,7 @@ pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MAX_RESPONDE
 pub use memory::{
     AcceleratorMemory, Access, AccessError, BindError, Binding, Buffer, Extent, InMessage,
     MappingChange, MemoryError, OwnedMemory, ProgramMemoryAccess, ProtectionDomain, RawMemory,
-    Registration, Segment, Segments, WindowKind,
+    RegionState, Registration, Segment, Segments, WindowKind,
 };
 pub use now::Now;
 pub use object_counts::ObjectCounts;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use driver::{Driver, Misuse};
 use engine::{Access, Extent, Registration};
+use wire::Key;
 
 use super::alloc_buf::{Buffer, DmaHandle, Pages};
 use super::context::OpenDevice;
@@ -175,12 +176,11 @@ entry! {
         segments: Pointer<abi::ibv_sge>,
         count: u32,
     ) -> c_int {
-        if advice > abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
-            || flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0
-            || count == 0
-            || segments.0.is_null()
-        {
+        if flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || segments.0.is_null() {
             return Err(Errno::INVALID);
+        }
+        if advice > abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
+            return Err(Errno::UNSUPPORTED);
         }
         // SAFETY: not null, so by the header's promise `count` segments.
         let segments = unsafe { std::slice::from_raw_parts(segments.0, count as usize) };
@@ -391,26 +391,38 @@ impl Region {
 /// Makes pages present, as asked; an access would do the same.
 fn advise(domain: &Pd, advice: u32, segments: &[abi::ibv_sge]) -> Result<c_int, Errno> {
     for segment in segments {
-        let known = {
-            let objects = domain.open.objects();
-            let mut regions = objects.regions.values();
-            let found = regions.find(|region| region.local_key.value() == segment.lkey);
-            found.copied().ok_or(Errno::INVALID)?
-        };
-        let offset = segment.addr.checked_sub(known.address);
-        let end = offset.and_then(|offset| offset.checked_add(u64::from(segment.length)));
-        if end.is_none_or(|end| end > known.length) {
-            return Err(Errno::FAULT);
-        }
-        let access = match advice {
-            abi::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Access::LOCAL_WRITE,
-            _ => Access::empty(),
-        };
-        if advice != abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
-            mapped_pages::check(segment.addr as usize, segment.length as usize, access)?;
-        }
+        advise_segment(domain, advice, segment)?;
     }
     Ok(0)
+}
+
+/// Its errors are those of the kernel's mlx5 driver.
+fn advise_segment(domain: &Pd, advice: u32, segment: &abi::ibv_sge) -> Result<(), Errno> {
+    let key = Key::new(segment.lkey);
+    let driver = &domain.open.driver;
+    let region = driver.call_without_transmit(|device| device.region(key));
+    let region = region.ok_or(Errno::NO_ENTRY)?;
+    let writes = advice == abi::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    let may_write = region.access.contains(Access::LOCAL_WRITE);
+    if region.domain != domain.id || writes && !may_write {
+        return Err(Errno::NOT_PERMITTED);
+    }
+    let offset = segment.addr.checked_sub(region.address);
+    let offset = offset.ok_or(Errno::FAULT)?;
+    let end = offset.checked_add(u64::from(segment.length));
+    if end.is_none_or(|end| end > region.length) {
+        return Err(Errno::FAULT);
+    }
+    let length = segment.length as usize;
+    match region.memory {
+        Some(memory) if advice != abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => {
+            let start = (memory + offset) as usize;
+            mapped_pages::are_present(start, length, writes)
+                .then_some(())
+                .ok_or(Errno::FAULT)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The region at a pointer.

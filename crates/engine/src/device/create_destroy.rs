@@ -9,7 +9,7 @@ use crate::completion::CompletionQueue;
 use crate::incident::{Incident, Incidents, ObjectKind};
 use crate::limits::{MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::memory::{
-    Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
+    Access, Buffer, Extent, MemoryError, ProtectionDomain, RegionState, Registration, WindowKind,
 };
 use crate::object_counts::ObjectCounts;
 use crate::object_error::ObjectError;
@@ -142,6 +142,12 @@ impl Device {
         drop(tables);
         self.observe_registration(key);
         Ok(())
+    }
+
+    /// A region as it is registered now.
+    #[must_use]
+    pub fn region(&self, key: Key) -> Option<RegionState> {
+        self.state.objects.memory().region_state(key)
     }
 
     fn observe_registration(&mut self, key: Key) {

@@ -336,6 +336,30 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     ),
     lacks(
         "memory",
+        "advise_mr_needs_a_region_of_the_domain",
+        "gives 95, not EPERM",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "advise_mr_writes_only_what_may_be_written",
+        "gives 95, not 0",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "advise_mr_knows_the_addresses_of_a_region",
+        "gives 95, not 0",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "an_unknown_advice_is_not_supported",
+        "gives 95, not EINVAL",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
         "device_memory_keeps_its_content",
         "dm != NULL (errno 95)",
         NO_DEVICE_MEMORY,
