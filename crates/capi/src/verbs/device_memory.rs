@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::{Access, Buffer, Extent};
 
 use super::context::{Context, OpenDevice};
-use super::memory_region;
+use super::memory_region::{self, RegionKind};
 use super::protection_domain::Pd;
 use super::query::MAX_DEVICE_MEMORY;
 use crate::abi;
@@ -87,7 +87,8 @@ entry! {
         }
         let whole = Extent::from(Arc::clone(&memory.buffer));
         let part = whole.part(offset, length as u64).ok_or(Errno::INVALID)?;
-        memory_region::add(domain, std::ptr::null_mut(), part, 0, access)
+        let kind = RegionKind::Device;
+        memory_region::add(domain, std::ptr::null_mut(), part, 0, access, kind)
     }
 
     op fn memcpy_to_dm(memory: &Dm, offset: u64, from: *const c_void, length: usize) -> c_int {

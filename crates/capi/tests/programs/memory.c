@@ -144,6 +144,35 @@ static void an_unknown_rereg_flag_is_rejected(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+static void rereg_to_read_only_memory_needs_a_region_for_reads(void)
+{
+	char *constant = map(PAGE, PROT_READ);
+	int flags = IBV_REREG_MR_CHANGE_TRANSLATION;
+	struct ibv_mr *mr = registered(left.pd, left.memory, 16, IBV_ACCESS_REMOTE_READ);
+	SAME(ibv_rereg_mr(mr, flags, NULL, constant, PAGE, 0), 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	mr = registered(left.pd, left.memory, 16, IBV_ACCESS_LOCAL_WRITE);
+	SAME(ibv_rereg_mr(mr, flags, NULL, constant, PAGE, 0), IBV_REREG_MR_ERR_CMD);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void rereg_rejects_access_rights_without_their_flag(void)
+{
+	struct ibv_mr *mr = registered(left.pd, left.memory, 16, 0);
+	int flags = IBV_REREG_MR_CHANGE_TRANSLATION;
+	SAME(ibv_rereg_mr(mr, flags, NULL, left.memory, 16, EVERYTHING), IBV_REREG_MR_ERR_INPUT);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void a_null_region_has_no_memory_to_change(void)
+{
+	struct ibv_mr *null = ibv_alloc_null_mr(left.pd);
+	CHECK(null != NULL);
+	int flags = IBV_REREG_MR_CHANGE_TRANSLATION;
+	SAME(ibv_rereg_mr(null, flags, NULL, left.memory, 16, 0), IBV_REREG_MR_ERR_INPUT);
+	CHECK(ibv_dereg_mr(null) == 0);
+}
+
 static void advise_mr_prefetches(void)
 {
 	struct ibv_sge sge = part(&left, 0, sizeof(left.memory));
@@ -441,6 +470,9 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(rereg_changes_the_address),
 	WITH_LEFT(rereg_without_changes_is_rejected),
 	WITH_LEFT(an_unknown_rereg_flag_is_rejected),
+	WITH_LEFT(rereg_to_read_only_memory_needs_a_region_for_reads),
+	WITH_LEFT(rereg_rejects_access_rights_without_their_flag),
+	WITH_LEFT(a_null_region_has_no_memory_to_change),
 	WITH_LEFT(advise_mr_prefetches),
 	WITH_LEFT(advise_mr_outside_of_the_region_is_rejected),
 	WITH_LEFT(advise_mr_needs_a_region_of_the_domain),

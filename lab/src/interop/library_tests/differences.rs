@@ -324,6 +324,18 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     ),
     lacks(
         "memory",
+        "rereg_to_read_only_memory_needs_a_region_for_reads",
+        "is -4, not 0",
+        NO_REREGISTRATION,
+    ),
+    lacks(
+        "memory",
+        "a_null_region_has_no_memory_to_change",
+        "null != NULL (errno 95)",
+        "rxe has no null region",
+    ),
+    lacks(
+        "memory",
         "advise_mr_prefetches",
         "gives 95, not 0",
         NO_ADVICE,
