@@ -73,6 +73,30 @@ static void a_datagram_can_be_answered(void)
 	CHECK(ibv_destroy_ah(back) == 0);
 }
 
+static void an_answer_takes_the_way_of_its_datagram(void)
+{
+	send_datagram(QUEUE_KEY, "how far away");
+	struct ibv_wc wc = wait_for(right.cq);
+	struct ibv_ah_attr answer;
+	CHECK(ibv_init_ah_from_wc(right.context, 1, &wc, ROUTE, &answer) == 0);
+	const uint8_t *header = (const uint8_t *)ROUTE;
+	SAME(answer.grh.hop_limit, header[0] >> 4 == 6 ? header[7] : header[28]);
+	CHECK(answer.is_global == 1 && answer.port_num == 1 && answer.sl == wc.sl);
+}
+
+static void a_completion_without_a_header_has_no_global_route(void)
+{
+	struct ibv_wc wc = { .sl = 3, .slid = 5, .dlid_path_bits = 1 };
+	struct ibv_ah_attr answer;
+	memset(right.memory, 0, sizeof(right.memory));
+	CHECK(ibv_init_ah_from_wc(right.context, 1, &wc, ROUTE, &answer) == 0);
+	CHECK(answer.sl == 3 && answer.dlid == 5 && answer.src_path_bits == 1);
+	CHECK(answer.is_global == 0 && answer.port_num == 1);
+	RETURNS_NULL(ibv_create_ah_from_wc(right.pd, &wc, ROUTE, 1), EINVAL);
+	wc.wc_flags = IBV_WC_GRH;
+	FAILS(ibv_init_ah_from_wc(right.context, 1, &wc, ROUTE, &answer), EPROTONOSUPPORT);
+}
+
 static void a_domain_with_an_address_handle_cannot_be_freed(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(left.context), *usual = left.pd;
@@ -257,6 +281,8 @@ static const struct test_case CASES[] = {
 	WITH_DATAGRAMS(a_datagram_arrives_with_its_grh),
 	WITH_DATAGRAMS(a_datagram_with_a_wrong_key_is_dropped),
 	WITH_DATAGRAMS(a_datagram_can_be_answered),
+	WITH_DATAGRAMS(an_answer_takes_the_way_of_its_datagram),
+	WITH_BOTH(a_completion_without_a_header_has_no_global_route),
 	WITH_BOTH(a_domain_with_an_address_handle_cannot_be_freed),
 	WITH_BOTH(a_shared_receive_queue_can_grow),
 	WITH_BOTH(a_rejected_change_of_a_shared_receive_queue_changes_nothing),
