@@ -12,6 +12,7 @@ use wire::Qpn;
 
 use super::device_list::Device;
 use super::event_target::EventTarget;
+use super::xrc::SharedTarget;
 use crate::abi;
 use crate::entry::{FromC, Pointer};
 use crate::errno::Errno;
@@ -40,6 +41,7 @@ pub(crate) struct ObjectTable {
     pub(crate) completion_queues: HashMap<Id<CompletionQueue>, EventTarget>,
     pub(crate) receive_queues: HashMap<Id<SharedReceiveQueue>, EventTarget>,
     pub(crate) shared_xrc_domains: HashMap<(u64, u64), (Id<XrcDomain>, u32)>,
+    pub(crate) xrc_targets: HashMap<Qpn, SharedTarget>,
     pub(crate) domains: HashMap<u32, Id<engine::ProtectionDomain>>,
     pub(crate) regions: HashMap<u32, engine::Registration>,
     pub(crate) device_memories: HashMap<u32, Arc<engine::Buffer>>,

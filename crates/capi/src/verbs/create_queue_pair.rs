@@ -13,7 +13,7 @@ use super::protection_domain::Pd;
 use super::queue_pair::{Draft, Pair, Qp};
 use super::queue_pair_ex;
 use super::shared_receive_queue::Srq;
-use super::xrc::{TargetResources, Xrcd};
+use super::xrc::{self, SharedTarget, TargetResources, Xrcd};
 use crate::abi;
 use crate::entry::{Input, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -44,7 +44,7 @@ entry! {
         if super::multicast::is_member(queue_pair) {
             return Err(Errno::BUSY);
         }
-        if queue_pair.owned {
+        if !xrc::release(queue_pair) {
             end(queue_pair)?;
         }
         queue_pair.unacknowledged.wait("ibv_destroy_qp", EventKind::Async);
@@ -78,7 +78,7 @@ entry! {
             ..Default::default()
         };
         let pair = Pair::new(context, number, QueuePairType::XrcTarget, short);
-        Ok(new_handle(context, &init, Pair { owned: false, ..pair }).c().cast())
+        Ok(new_handle(context, &init, pair).c().cast())
     }
 
     export fn ibv_qp_to_qp_ex(queue_pair: &Qp) -> *mut abi::ibv_qp_ex {
@@ -145,13 +145,12 @@ fn create<'a>(
             target_resources.end(context);
         }
     })?;
+    if let Some(target_resources) = target_resources {
+        let target = SharedTarget::new(target_resources);
+        context.objects().xrc_targets.insert(number, target);
+    }
     let pair = Pair::new(context, number, kind, short(init));
-    let pair = Pair {
-        driver,
-        target_resources,
-        ..pair
-    };
-    Ok(new_handle(context, init, pair))
+    Ok(new_handle(context, init, Pair { driver, ..pair }))
 }
 
 impl Pair {
@@ -171,8 +170,6 @@ impl Pair {
             groups: Mutex::default(),
             draft: Draft::default(),
             init,
-            owned: true,
-            target_resources: None,
         }
     }
 }
@@ -203,7 +200,12 @@ fn new_handle<'a>(context: &Context, init: &abi::ibv_qp_init_attr_ex, pair: Pair
     let number = pair.number;
     let queue_pair = Qp::make(c_part, pair);
     let subject = EventTarget::new(queue_pair.c(), &queue_pair.unacknowledged);
-    context.objects().queue_pairs.insert(number, subject);
+    let mut objects = context.objects();
+    if let Some(target) = objects.xrc_targets.get_mut(&number) {
+        target.add(subject.clone());
+    }
+    // The events of an XRC target go to its oldest handle.
+    objects.queue_pairs.entry(number).or_insert(subject);
     queue_pair
 }
 
@@ -327,8 +329,9 @@ fn end(queue_pair: &Qp) -> Result<(), Errno> {
     queue_pair.driver.flush();
     (queue_pair.driver).call_after_flush(|device| device.destroy_queue_pair(number))?;
     open.forget_queue_pair(number);
-    if let Some(target_resources) = &queue_pair.target_resources {
-        target_resources.end(open);
+    let target = open.objects().xrc_targets.remove(&number);
+    if let Some(target) = target {
+        target.end(open);
     }
     Ok(())
 }

@@ -8,7 +8,6 @@ use wire::{Gid, Qpn};
 
 use super::context::OpenDevice;
 use super::event_target::UnacknowledgedEvents;
-use super::xrc::TargetResources;
 use crate::abi;
 use crate::errno::Errno;
 use crate::multi_call_lock::MultiCallLock;
@@ -39,10 +38,6 @@ pub(crate) struct Pair {
     pub(super) draft: Draft,
     /// What it was created with, for `ibv_query_qp`.
     pub(super) init: abi::ibv_qp_init_attr,
-    /// Whether destroying this handle destroys it. A handle from `ibv_open_qp` does not.
-    pub(super) owned: bool,
-    /// Objects that an XRC target needs and C does not see.
-    pub(super) target_resources: Option<TargetResources>,
 }
 
 // SAFETY: of its fields, only the pointers in `init` and `draft` are not `Sync`. Those in `init` are never dereferenced: they

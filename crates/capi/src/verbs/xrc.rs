@@ -6,6 +6,8 @@ use std::sync::Arc;
 use engine::{CompletionQueue, Device, Id, ObjectCounts, ProtectionDomain, XrcDomain};
 
 use super::context::{Context, OpenDevice, identity};
+use super::event_target::EventTarget;
+use super::queue_pair::Qp;
 use crate::abi;
 use crate::entry::{Input, entry};
 use crate::errno::Errno;
@@ -58,6 +60,45 @@ impl TargetResources {
             let _ = device.free_domain(self.domain);
         });
     }
+}
+
+/// An XRC target. It lives until the last of its handles is destroyed: that of its creation, and those of `ibv_open_qp`.
+pub(crate) struct SharedTarget {
+    resources: TargetResources,
+    /// Its handles, oldest first.
+    handles: Vec<EventTarget>,
+}
+
+impl SharedTarget {
+    pub(super) fn new(resources: TargetResources) -> Self {
+        Self {
+            resources,
+            handles: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, handle: EventTarget) {
+        self.handles.push(handle);
+    }
+
+    pub(super) fn end(&self, open: &OpenDevice) {
+        self.resources.end(open);
+    }
+}
+
+/// Takes its handle from an XRC target that has others. Returns false if the queue pair ends with this handle.
+pub(super) fn release(queue_pair: &Qp) -> bool {
+    let mut guard = queue_pair.open.objects();
+    let objects = &mut *guard;
+    let target = objects.xrc_targets.get_mut(&queue_pair.number);
+    let Some(target) = target.filter(|target| target.handles.len() > 1) else {
+        return false;
+    };
+    let address = queue_pair.c().addr();
+    target.handles.retain(|handle| handle.element != address);
+    let oldest = target.handles[0].clone();
+    objects.queue_pairs.insert(queue_pair.number, oldest);
+    true
 }
 
 entry! {

@@ -293,6 +293,41 @@ static void an_xrc_domain_in_use_cannot_be_closed(void)
 	CHECK(ibv_close_xrcd(xrcd) == 0);
 }
 
+static struct ibv_qp *open_target(struct ibv_xrcd *xrcd, uint32_t number)
+{
+	struct ibv_qp_open_attr attr = { .comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD |
+						      IBV_QP_OPEN_ATTR_TYPE,
+					 .qp_num = number,
+					 .xrcd = xrcd,
+					 .qp_type = IBV_QPT_XRC_RECV };
+	return ibv_open_qp(left.context, &attr);
+}
+
+static void an_xrc_target_lives_as_long_as_one_of_its_handles(void)
+{
+	struct ibv_xrcd_init_attr domain = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							  IBV_XRCD_INIT_ATTR_OFLAGS,
+					     .fd = -1,
+					     .oflags = O_CREAT };
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(left.context, &domain);
+	CHECK(xrcd != NULL);
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_RECV,
+					    .comp_mask = IBV_QP_INIT_ATTR_XRCD,
+					    .xrcd = xrcd };
+	struct ibv_qp *created = ibv_create_qp_ex(left.context, &init);
+	CHECK(created != NULL);
+	uint32_t number = created->qp_num;
+	struct ibv_qp *opened = open_target(xrcd, number), *again = open_target(xrcd, number);
+	CHECK(opened != NULL && again != NULL && opened->qp_num == number);
+	TWICE(created, ibv_destroy_qp);
+	TWICE(again, ibv_destroy_qp);
+	RETURNS_ERROR(ibv_close_xrcd(xrcd), EBUSY);
+	to_init(opened);
+	RETURNS_ERROR(ibv_destroy_qp(opened), 0);
+	RETURNS_NULL(open_target(xrcd, number), EINVAL);
+	CHECK(ibv_close_xrcd(xrcd) == 0);
+}
+
 /* A domain that was not imported is not ended by that. */
 static void only_imported_objects_can_be_unimported(void)
 {
@@ -319,6 +354,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(a_datagram_to_a_destroyed_address),
 	WITH_LEFT(an_object_in_use_cannot_be_destroyed),
 	WITH_LEFT(an_xrc_domain_in_use_cannot_be_closed),
+	WITH_LEFT(an_xrc_target_lives_as_long_as_one_of_its_handles),
 	WITH_LEFT(only_imported_objects_can_be_unimported),
 };
 
