@@ -54,6 +54,9 @@ entry! {
 
     op fn open_qp(context: &Context, attributes: Input<abi::ibv_qp_open_attr>) -> *mut abi::ibv_qp {
         let wanted = attributes.0;
+        if wanted.comp_mask & !abi::IBV_QP_OPEN_ATTR_ALL != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
         let needed = abi::IBV_QP_OPEN_ATTR_ALL & !abi::IBV_QP_OPEN_ATTR_CONTEXT;
         if wanted.comp_mask & needed != needed || wanted.qp_type != abi::IBV_QPT_XRC_RECV {
             return Err(Errno::INVALID);

@@ -194,8 +194,10 @@ entry! {
 
     op fn query_rt_values(_context: &Context, values: Output<abi::ibv_values_ex>) -> c_int {
         let mut values = values;
+        if values.get().comp_mask & !abi::IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            return Err(Errno::INVALID);
+        }
         values.change(|values| {
-            values.comp_mask &= abi::IBV_VALUES_MASK_RAW_CLOCK;
             if values.comp_mask != 0 {
                 // Ticks of the clock of completion timestamps, in the field for nanoseconds.
                 values.raw_clock.tv_sec = 0;

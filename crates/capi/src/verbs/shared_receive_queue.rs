@@ -122,9 +122,10 @@ fn create<'a>(
 ) -> Result<&'a Srq, Errno> {
     let context = context_at(&Pointer(context))?;
     context.check_not_inherited()?;
-    if init.comp_mask >= abi::IBV_SRQ_INIT_ATTR_RESERVED
-        || init.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0
-    {
+    if init.comp_mask >= abi::IBV_SRQ_INIT_ATTR_RESERVED {
+        return Err(Errno::UNSUPPORTED);
+    }
+    if init.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0 {
         return Err(Errno::INVALID);
     }
     check_size(init.attr.max_wr)?;

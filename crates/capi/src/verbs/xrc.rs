@@ -105,7 +105,10 @@ entry! {
     op fn open_xrcd(context: &Context, init: Input<abi::ibv_xrcd_init_attr>) -> *mut abi::ibv_xrcd {
         const BOTH: u32 = abi::IBV_XRCD_INIT_ATTR_FD | abi::IBV_XRCD_INIT_ATTR_OFLAGS;
         let init = init.0;
-        if init.comp_mask & BOTH != BOTH {
+        if init.comp_mask & !BOTH != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if init.comp_mask != BOTH {
             return Err(Errno::INVALID);
         }
         let file = match init.fd {

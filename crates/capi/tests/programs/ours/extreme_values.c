@@ -346,6 +346,25 @@ static void odd_domains(void)
 	RETURNS_NULL(ibv_alloc_parent_domain(left.context, &nothing), EINVAL);
 }
 
+/* As by rdma-core, and by its libraries of NICs that have such objects. */
+static void fields_that_newer_programs_know(void)
+{
+	struct ibv_xrcd_init_attr domain = { .comp_mask = 7, .fd = -1, .oflags = O_CREAT };
+	RETURNS_NULL(ibv_open_xrcd(left.context, &domain), EOPNOTSUPP);
+	struct ibv_qp_open_attr open = { .comp_mask = 31, .qp_type = IBV_QPT_XRC_RECV };
+	RETURNS_NULL(ibv_open_qp(left.context, &open), EOPNOTSUPP);
+	struct ibv_srq_init_attr_ex shared = { .attr = { 4, 1, 0 }, .pd = left.pd,
+					       .comp_mask = IBV_SRQ_INIT_ATTR_PD | 32 };
+	RETURNS_NULL(ibv_create_srq_ex(left.context, &shared), EOPNOTSUPP);
+	struct ibv_parent_domain_init_attr parent = { .pd = left.pd, .comp_mask = 8 };
+	RETURNS_NULL(ibv_alloc_parent_domain(left.context, &parent), EINVAL);
+	parent.comp_mask = 4;
+	struct ibv_pd *pd = ibv_alloc_parent_domain(left.context, &parent);
+	CHECK(pd != NULL && ibv_dealloc_pd(pd) == 0);
+	struct ibv_values_ex values = { .comp_mask = 2 };
+	RETURNS_ERROR(ibv_query_rt_values_ex(left.context, &values), EINVAL);
+}
+
 /* Devices without XRC can't create such a queue. */
 static void an_ordinary_queue_pair_takes_no_receives_of_xrc(void)
 {
@@ -754,6 +773,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(odd_memory),
 	WITH_JOINED(odd_windows),
 	WITH_LEFT(odd_domains),
+	WITH_LEFT(fields_that_newer_programs_know),
 	WITH_LEFT(an_ordinary_queue_pair_takes_no_receives_of_xrc),
 	WITH_LEFT(odd_device_memory),
 	WITH_LEFT(odd_questions),
