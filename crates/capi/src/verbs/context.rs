@@ -12,7 +12,7 @@ use wire::Qpn;
 
 use super::device_list::Device;
 use super::event_target::EventTarget;
-use super::xrc::SharedTarget;
+use super::xrc_target::SharedTarget;
 use crate::abi;
 use crate::entry::{FromC, Pointer};
 use crate::errno::Errno;

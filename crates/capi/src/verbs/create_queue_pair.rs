@@ -13,7 +13,8 @@ use super::protection_domain::Pd;
 use super::queue_pair::{Draft, Pair, Qp};
 use super::queue_pair_ex;
 use super::shared_receive_queue::Srq;
-use super::xrc::{self, SharedTarget, TargetResources, Xrcd};
+use super::xrc::{self, Xrcd};
+use super::xrc_target::{SharedTarget, TargetResources};
 use crate::abi;
 use crate::entry::{Input, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -334,7 +335,7 @@ fn end(queue_pair: &Qp) -> Result<(), Errno> {
     open.forget_queue_pair(number);
     let target = open.objects().xrc_targets.remove(&number);
     if let Some(target) = target {
-        target.end(open);
+        target.resources.end(open);
     }
     Ok(())
 }

@@ -130,8 +130,8 @@ entry! {
         Ok(0)
     }
 
-    /// Allocators, and the permission to allocate shared memory in confidential machines, have no effect: there are no hardware queues
-    /// to allocate.
+    /// Allocators, and the permission to share memory with the host of a confidential machine, have no effect: there are no
+    /// hardware queues to allocate.
     op fn alloc_parent_domain(
         context: &Context,
         init: Output<abi::ibv_parent_domain_init_attr>,

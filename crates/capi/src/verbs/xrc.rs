@@ -1,13 +1,13 @@
-//! XRC domains, and the objects that an XRC target needs.
+//! XRC domains, and the handles and objects of XRC targets.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use engine::{CompletionQueue, Device, Id, ObjectCounts, ProtectionDomain, XrcDomain};
+use engine::{Device, Id, ObjectCounts, XrcDomain};
 
 use super::context::{Context, OpenDevice, identity};
-use super::event_target::EventTarget;
 use super::queue_pair::Qp;
+use super::xrc_target::TargetResources;
 use crate::abi;
 use crate::entry::{Input, entry};
 use crate::errno::Errno;
@@ -23,12 +23,6 @@ pub(crate) struct Domain {
     pub(crate) id: Id<XrcDomain>,
     /// Device and inode of its file, if it can be opened again.
     file: Option<(u64, u64)>,
-}
-
-/// The protection domain and completion queue of a target, which C creates without either.
-pub(crate) struct TargetResources {
-    pub(crate) domain: Id<ProtectionDomain>,
-    pub(crate) completions: Id<CompletionQueue>,
 }
 
 /// The program does not know them, so they are not counted as its objects.
@@ -62,43 +56,17 @@ impl TargetResources {
     }
 }
 
-/// An XRC target. It lives until the last of its handles is destroyed: that of its creation, and those of `ibv_open_qp`.
-pub(crate) struct SharedTarget {
-    resources: TargetResources,
-    /// Its handles, oldest first.
-    handles: Vec<EventTarget>,
-}
-
-impl SharedTarget {
-    pub(super) fn new(resources: TargetResources) -> Self {
-        Self {
-            resources,
-            handles: Vec::new(),
-        }
-    }
-
-    pub(super) fn add(&mut self, handle: EventTarget) {
-        self.handles.push(handle);
-    }
-
-    pub(super) fn end(&self, open: &OpenDevice) {
-        self.resources.end(open);
-    }
-}
-
 /// Takes its handle from an XRC target that has others. Returns false if the queue pair ends with this handle.
 pub(super) fn release(queue_pair: &Qp) -> bool {
     let mut guard = queue_pair.open.objects();
     let objects = &mut *guard;
     let target = objects.xrc_targets.get_mut(&queue_pair.number);
-    let Some(target) = target.filter(|target| target.handles.len() > 1) else {
-        return false;
-    };
-    let address = queue_pair.c().addr();
-    target.handles.retain(|handle| handle.element != address);
-    let oldest = target.handles[0].clone();
-    objects.queue_pairs.insert(queue_pair.number, oldest);
-    true
+    let oldest = target.and_then(|target| target.release(queue_pair.c().addr()));
+    let has_others = oldest.is_some();
+    if let Some(oldest) = oldest {
+        objects.queue_pairs.insert(queue_pair.number, oldest);
+    }
+    has_others
 }
 
 entry! {
