@@ -44,7 +44,12 @@ pub(crate) struct ObjectTable {
     pub(crate) xrc_targets: HashMap<Qpn, SharedTarget>,
     pub(crate) domains: HashMap<u32, Id<engine::ProtectionDomain>>,
     pub(crate) regions: HashMap<u32, engine::Registration>,
-    pub(crate) device_memories: HashMap<u32, Arc<engine::Buffer>>,
+    pub(crate) device_memories: HashMap<u32, Arc<DeviceBuffer>>,
+}
+
+/// Device memory, which its handles share. Regions share the buffer alone.
+pub(crate) struct DeviceBuffer {
+    pub(crate) buffer: Arc<engine::Buffer>,
 }
 
 impl<'a> FromC for &'a Context {

@@ -84,11 +84,11 @@ entry! {
         check_context(domain)?;
         domain.check_unused()?;
         match domain.kind {
-            DomainKind::Own => {
+            // `ibv_unimport_pd` keeps the domain of an imported handle; this call ends it.
+            DomainKind::Own | DomainKind::Imported => {
                 domain.open.driver.call_without_transmit(|device| device.free_domain(domain.id))?;
                 domain.open.objects().domains.remove(&domain.read().handle);
             }
-            DomainKind::Imported => {}
             DomainKind::Parent { of, thread } => {
                 object_at::<&Pd, _>(of)?.release();
                 if let Ok(thread) = object_at::<&Td, _>(thread) {

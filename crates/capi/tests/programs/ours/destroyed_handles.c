@@ -336,6 +336,35 @@ static void only_imported_objects_can_be_unimported(void)
 	CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
+static void a_domain_ends_with_an_imported_handle(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(left.context);
+	CHECK(pd != NULL);
+	struct ibv_pd *imported = ibv_import_pd(left.context, pd->handle);
+	CHECK(imported != NULL);
+	ibv_unimport_pd(imported);
+	imported = ibv_import_pd(left.context, pd->handle);
+	CHECK(imported != NULL);
+	TWICE(imported, ibv_dealloc_pd);
+	RETURNS_NULL(ibv_import_pd(left.context, pd->handle), ENOENT);
+	RETURNS_ERROR(ibv_dealloc_pd(pd), EINVAL);
+}
+
+static void device_memory_with_an_imported_handle(void)
+{
+	struct ibv_alloc_dm_attr attr = { .length = 64 };
+	struct ibv_dm *dm = ibv_alloc_dm(left.context, &attr);
+	CHECK(dm != NULL);
+	struct ibv_dm *imported = ibv_import_dm(left.context, dm->handle);
+	CHECK(imported != NULL);
+	struct ibv_mr *mr = ibv_reg_dm_mr(left.pd, imported, 0, 64, IBV_ACCESS_ZERO_BASED);
+	CHECK(mr != NULL);
+	RETURNS_ERROR(ibv_free_dm(dm), EBUSY);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	TWICE(dm, ibv_free_dm);
+	ibv_unimport_dm(imported);
+}
+
 static const struct test_case CASES[] = {
 	WITH_LEFT(a_domain),
 	WITH_LEFT(a_domain_of_another_device),
@@ -356,6 +385,8 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(an_xrc_domain_in_use_cannot_be_closed),
 	WITH_LEFT(an_xrc_target_lives_as_long_as_one_of_its_handles),
 	WITH_LEFT(only_imported_objects_can_be_unimported),
+	WITH_LEFT(a_domain_ends_with_an_imported_handle),
+	WITH_LEFT(device_memory_with_an_imported_handle),
 };
 
 int main(int words, char **word)
