@@ -239,7 +239,8 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
         return Err(Errno::UNSUPPORTED);
     }
     let cap = &init.cap;
-    let too_large = |requests, segments| requests > MAX_REQUESTS || segments > engine::MAX_SEGMENTS;
+    let too_large =
+        |requests: u32, segments: u32| requests > MAX_REQUESTS || segments > engine::MAX_SEGMENTS;
     if too_large(cap.max_send_wr, cap.max_send_sge)
         || has_own_receives(init) && too_large(cap.max_recv_wr, cap.max_recv_sge)
     {

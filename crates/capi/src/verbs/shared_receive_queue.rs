@@ -70,7 +70,7 @@ entry! {
         }
         queue.check_handle()?;
         let wanted = attributes.0;
-        let asked = |bit, value| (mask & bit != 0).then_some(value);
+        let asked = |bit: c_int, value: u32| (mask & bit != 0).then_some(value);
         let capacity = asked(abi::IBV_SRQ_MAX_WR, wanted.max_wr);
         let limit = asked(abi::IBV_SRQ_LIMIT, wanted.srq_limit);
         let id = queue.posted.id();
