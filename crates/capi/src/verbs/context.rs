@@ -66,6 +66,15 @@ impl<'a> FromC for &'a Context {
 }
 
 impl Context {
+    /// Fails for an object of another device. Its number may be that of an object of this one.
+    pub(crate) fn check_owns(&self, open: &Arc<OpenDevice>) -> Result<(), Errno> {
+        if Arc::ptr_eq(self, open) {
+            Ok(())
+        } else {
+            Err(Errno::INVALID)
+        }
+    }
+
     /// The pointer that C has.
     pub(crate) fn pointer(&self) -> *mut abi::ibv_context {
         let whole = self.c();

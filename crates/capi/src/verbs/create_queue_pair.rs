@@ -63,6 +63,7 @@ entry! {
             return Err(Errno::INVALID);
         }
         let domain: &Xrcd = object_at(wanted.xrcd)?;
+        context.check_owns(&domain.open)?;
         let number = Qpn::new(wanted.qp_num);
         let is_target = context.driver.call_without_transmit(|device| {
             let found = device.queue_pair(number);
@@ -284,6 +285,7 @@ fn engine_init(
             return Err(Errno::INVALID);
         }
         let domain: &Xrcd = object_at(init.xrcd)?;
+        context.check_owns(&domain.open)?;
         let target_resources = TargetResources::make(context)?;
         let target = QueuePairInit {
             xrc_domain: Some(domain.id),
@@ -308,6 +310,10 @@ fn engine_init(
     send.check_handle()?;
     receive.check_handle()?;
     shared.map_or(Ok(()), Srq::check_handle)?;
+    for open in [&domain.open, &send.open, &receive.open] {
+        context.check_owns(open)?;
+    }
+    shared.map_or(Ok(()), |queue| context.check_owns(&queue.open))?;
     // The receives of an XRC queue go to the queue pairs of its XRC domain.
     if shared.is_some_and(|queue| queue.is_xrc) {
         return Err(Errno::INVALID);

@@ -135,12 +135,13 @@ fn create<'a>(
     };
     let xrc = match kind {
         abi::IBV_SRQT_BASIC => None,
-        abi::IBV_SRQT_XRC => Some(xrc_parts(init)?),
+        abi::IBV_SRQT_XRC => Some(xrc_parts(context, init)?),
         // Tag matching needs a NIC.
         _ => return Err(Errno::UNSUPPORTED),
     };
     let domain: &Pd = object_at(init.pd)?;
     domain.check_handle()?;
+    context.check_owns(&domain.open)?;
     let engine_init = SharedReceiveInit {
         domain: domain.id,
         capacity: init.attr.max_wr,
@@ -181,6 +182,7 @@ fn check_size(receives: u32) -> Result<(), Errno> {
 }
 
 fn xrc_parts(
+    context: &Context,
     init: &abi::ibv_srq_init_attr_ex,
 ) -> Result<(Id<engine::XrcDomain>, Id<engine::CompletionQueue>), Errno> {
     const NEEDED: u32 = abi::IBV_SRQ_INIT_ATTR_XRCD | abi::IBV_SRQ_INIT_ATTR_CQ;
@@ -190,5 +192,7 @@ fn xrc_parts(
     let domain: &Xrcd = object_at(init.xrcd)?;
     let queue: &Cq = object_at(init.cq)?;
     queue.check_handle()?;
+    context.check_owns(&domain.open)?;
+    context.check_owns(&queue.open)?;
     Ok((domain.id, queue.id))
 }

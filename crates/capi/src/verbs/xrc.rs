@@ -19,7 +19,7 @@ pub(crate) type Xrcd = Object<abi::ibv_xrcd, Domain>;
 from_pointer!(abi::ibv_xrcd => Xrcd);
 
 pub(crate) struct Domain {
-    open: Arc<OpenDevice>,
+    pub(crate) open: Arc<OpenDevice>,
     pub(crate) id: Id<XrcDomain>,
     /// Device and inode of its file, if it can be opened again.
     file: Option<(u64, u64)>,

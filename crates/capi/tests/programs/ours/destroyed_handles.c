@@ -328,6 +328,25 @@ static void an_xrc_target_lives_as_long_as_one_of_its_handles(void)
 	CHECK(ibv_close_xrcd(xrcd) == 0);
 }
 
+/* Their numbers may be those of objects of the device. */
+static void objects_of_another_device(void)
+{
+	struct ibv_qp_init_attr init = { .send_cq = right.cq,
+					 .recv_cq = left.cq,
+					 .cap = { 1, 1, 1, 1, 0 },
+					 .qp_type = IBV_QPT_RC };
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
+	init.send_cq = left.cq;
+	init.recv_cq = right.cq;
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
+	struct ibv_srq_init_attr shared = { .attr = { 4, 1, 0 } };
+	init.recv_cq = left.cq;
+	init.srq = ibv_create_srq(right.pd, &shared);
+	CHECK(init.srq != NULL);
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
+	CHECK(ibv_destroy_srq(init.srq) == 0);
+}
+
 /* A domain that was not imported is not ended by that. */
 static void only_imported_objects_can_be_unimported(void)
 {
@@ -384,6 +403,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(an_object_in_use_cannot_be_destroyed),
 	WITH_LEFT(an_xrc_domain_in_use_cannot_be_closed),
 	WITH_LEFT(an_xrc_target_lives_as_long_as_one_of_its_handles),
+	WITH_BOTH(objects_of_another_device),
 	WITH_LEFT(only_imported_objects_can_be_unimported),
 	WITH_LEFT(a_domain_ends_with_an_imported_handle),
 	WITH_LEFT(device_memory_with_an_imported_handle),
