@@ -132,6 +132,7 @@ pub const IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
 pub const IBV_CQ_INIT_ATTR_MASK_PD: u32 = 2;
 /// Single-threaded use, and ignored overruns.
 pub const IBV_CREATE_CQ_ATTR_ALL: u32 = 3;
+pub const IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: u32 = 2;
 pub const IBV_CQ_ATTR_MODERATE: u32 = 1;
 
 pub const IBV_EVENT_CQ_ERR: u32 = 0;

@@ -64,6 +64,34 @@ static void sizes_of_completion_queues(void)
 	}
 }
 
+/* rxe rejects the flag. */
+static void a_queue_that_may_overrun_has_the_newest_completions(void)
+{
+	struct ibv_cq_init_attr_ex init = { .cqe = 2, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+					    .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };
+	struct ibv_cq_ex *small = ibv_create_cq_ex(left.context, &init);
+	CHECK(small != NULL);
+	struct ibv_cq *usual = left.cq;
+	left.cq = ibv_cq_ex_to_cq(small);
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	to_init(qp);
+	to_error(qp);
+	for (uint64_t id = 1; id <= 5; id++) {
+		struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+		wr.wr_id = id;
+		post(qp, &wr);
+	}
+	for (uint64_t id = 4; id <= 5; id++) {
+		struct ibv_wc wc = wait_for(left.cq);
+		CHECK(wc.wr_id == id && wc.status == IBV_WC_WR_FLUSH_ERR);
+	}
+	struct ibv_async_event event;
+	set_nonblocking(left.context->async_fd);
+	FAILS(ibv_get_async_event(left.context, &event), EAGAIN);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(left.cq) == 0);
+	left.cq = usual;
+}
+
 static void counts_of_completions(void)
 {
 	struct ibv_wc wc[2];
@@ -761,6 +789,7 @@ static void an_atomic_needs_an_aligned_address(void)
 
 static const struct test_case CASES[] = {
 	WITH_LEFT(sizes_of_completion_queues),
+	WITH_LEFT(a_queue_that_may_overrun_has_the_newest_completions),
 	WITH_LEFT(counts_of_completions),
 	WITH_LEFT(completions_read_before_there_are_any),
 	WITH_LEFT(sizes_of_queue_pairs),
