@@ -16,6 +16,8 @@ pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 /// The private `ibv_query_gid_type` counts without InfiniBand.
 pub const IBV_GID_TYPE_SYSFS_ROCE_V2: u32 = 1;
 
+pub const IBV_DEVICE_BAD_PKEY_CNTR: u32 = 1 << 1;
+pub const IBV_DEVICE_BAD_QKEY_CNTR: u32 = 1 << 2;
 pub const IBV_DEVICE_CURR_QP_STATE_MOD: u32 = 1 << 7;
 pub const IBV_DEVICE_PORT_ACTIVE_EVENT: u32 = 1 << 10;
 pub const IBV_DEVICE_SYS_IMAGE_GUID: u32 = 1 << 11;

@@ -61,6 +61,18 @@ static void a_datagram_with_a_wrong_key_is_dropped(void)
 	CHECK(memcmp(ROUTE + 1, "but this is.", 12) == 0);
 }
 
+static void a_port_counts_wrong_keys(void)
+{
+	struct ibv_port_attr before, after;
+	CHECK(ibv_query_port(right.context, 1, &before) == 0);
+	send_datagram(QUEUE_KEY + 1, "not for you!");
+	send_datagram(QUEUE_KEY, "but this is.");
+	SAME(wait_for(right.cq).status, IBV_WC_SUCCESS);
+	CHECK(ibv_query_port(right.context, 1, &after) == 0);
+	SAME(after.qkey_viol_cntr, before.qkey_viol_cntr + 1);
+	SAME(after.bad_pkey_cntr, before.bad_pkey_cntr);
+}
+
 static void a_datagram_can_be_answered(void)
 {
 	send_datagram(QUEUE_KEY, "who are you?");
@@ -280,6 +292,7 @@ static void a_destroyed_shared_receive_queue_has_no_events(void)
 static const struct test_case CASES[] = {
 	WITH_DATAGRAMS(a_datagram_arrives_with_its_grh),
 	WITH_DATAGRAMS(a_datagram_with_a_wrong_key_is_dropped),
+	WITH_DATAGRAMS(a_port_counts_wrong_keys),
 	WITH_DATAGRAMS(a_datagram_can_be_answered),
 	WITH_DATAGRAMS(an_answer_takes_the_way_of_its_datagram),
 	WITH_BOTH(a_completion_without_a_header_has_no_global_route),
