@@ -50,7 +50,7 @@ entry! {
         let (mut attributes, mut init) = (attributes, init);
         let known = queue_pair.driver.call_without_transmit(|device| {
             let found = device.queue_pair(queue_pair.number)?;
-            Some((found.attributes(), found.outstanding_sends()))
+            Some((present_attributes(found), found.outstanding_sends()))
         });
         let (known, outstanding) = known.ok_or(Errno::INHERITED)?;
         let current = abi::ibv_qp_attr {
@@ -77,6 +77,17 @@ entry! {
 
     export fn ibv_set_ece(_queue_pair: &Qp, _options: Input<abi::ibv_ece>) -> c_int {
         Err(Errno::UNSUPPORTED)
+    }
+}
+
+/// The attributes as devices answer them: the PSNs are those of the next packets.
+fn present_attributes(queue_pair: &QueuePair) -> Attributes {
+    let known = queue_pair.attributes();
+    let (expected, unsent) = queue_pair.next_psns();
+    Attributes {
+        receive_psn: known.receive_psn.and(Some(expected)),
+        send_psn: known.send_psn.and(Some(unsent)),
+        ..known
     }
 }
 
