@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use driver::Misuse;
-use engine::{Address, Attribute};
+use engine::{Address, Attribute, Id, ProtectionDomain};
 use wire::grh;
 
 use super::context::{Context, OpenDevice};
@@ -22,6 +22,8 @@ from_pointer!(abi::ibv_ah => Ah);
 
 pub(crate) struct Handle {
     pub(crate) address: Address,
+    /// The protection domain of the queue pairs that may use it.
+    pub(super) domain: Id<ProtectionDomain>,
 }
 
 entry! {
@@ -83,7 +85,11 @@ fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah
         handle: domain.open.handle(),
     };
     domain.hold();
-    Ok(Ah::new_pointer(c_part, Handle { address }))
+    let handle = Handle {
+        address,
+        domain: domain.id,
+    };
+    Ok(Ah::new_pointer(c_part, handle))
 }
 
 /// Converts address attributes from C.
