@@ -44,7 +44,7 @@ entry! {
 
     /// Adds an event of the program to the channel of an id.
     export fn rdma_write_cm_event(id: &Id, event: u32, status: c_int, argument: u64) -> MinusOne {
-        if event != abi::RDMA_CM_EVENT_USER && event != abi::RDMA_CM_EVENT_INTERNAL {
+        if event != abi::RDMA_CM_EVENT_USER {
             return Err(Errno::INVALID);
         }
         id.cm_id()?.write_event(event, status, argument);

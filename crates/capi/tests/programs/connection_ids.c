@@ -1,4 +1,5 @@
 /* Ids before they are connected: devices, addresses, options, and what is rejected. */
+#include <netdb.h>
 #include <pthread.h>
 #include "connection.h"
 
@@ -77,6 +78,14 @@ static void an_address_of_another_host_is_rejected(void)
 {
 	client = new_id(RDMA_PS_TCP);
 	FAILS(bind_to(client, at("192.0.2.77", 0)), EADDRNOTAVAIL);
+}
+
+/* Programs pass the result to gai_strerror. */
+static void a_failed_lookup_returns_the_code_of_getaddrinfo(void)
+{
+	struct rdma_addrinfo numeric = { .ai_flags = RAI_NUMERICHOST }, *found;
+	SAME(rdma_getaddrinfo("not an address", "7171", &numeric, &found), EAI_NONAME);
+	FAILS(rdma_getaddrinfo(NULL, NULL, NULL, &found), EINVAL);
 }
 
 static void an_id_is_bound_once(void)
@@ -184,6 +193,7 @@ static const struct test_case CASES[] = {
 	WITH_CHANNEL(an_unknown_family_is_rejected),
 	WITH_CHANNEL(only_ip_addresses_are_accepted),
 	WITH_CHANNEL(an_address_of_another_host_is_rejected),
+	CASE(a_failed_lookup_returns_the_code_of_getaddrinfo),
 	WITH_CHANNEL(an_id_is_bound_once),
 	WITH_CHANNEL(a_port_can_be_bound_once),
 	WITH_CHANNEL(a_type_of_service_can_be_set),
