@@ -90,8 +90,7 @@ entry! {
         if event != abi::IBV_EVENT_COMM_EST {
             return Err(Errno::INVALID);
         }
-        let queue_pair: &Qp = object_at(id.read().qp)?;
-        if id.cm_id()?.notify_established(queue_pair.number)? {
+        if id.cm_id()?.notify()? {
             Ok(MinusOne::DONE)
         } else {
             Err(Errno(libc::EISCONN))

@@ -83,6 +83,22 @@ static void the_client_gets_the_accepted_parameters(void)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
+/* The queue pair of a program may be elsewhere. */
+static void an_id_without_a_queue_pair_can_report_the_first_packet(void)
+{
+	struct rdma_cm_event *event = ask();
+	accepted = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	FAILS(rdma_notify(accepted, IBV_EVENT_COMM_EST), EINVAL);
+	struct rdma_conn_param elsewhere = parameters;
+	elsewhere.qp_num = 77;
+	CHECK(rdma_accept(accepted, &elsewhere) == 0);
+	CHECK(rdma_notify(accepted, IBV_EVENT_COMM_EST) == 0);
+	for (int heard = 0; heard < 2; heard++)
+		pass(RDMA_CM_EVENT_ESTABLISHED);
+	FAILS(rdma_notify(accepted, IBV_EVENT_COMM_EST), EISCONN);
+}
+
 static void talk(struct rdma_cm_id *from, struct rdma_cm_id *to)
 {
 	static char data[16] = "across the wire", place[16];
@@ -262,6 +278,7 @@ static const struct test_case CASES[] = {
 	WITH_ROUTE(a_request_has_the_address_of_the_client),
 	WITH_ROUTE(a_request_has_the_parameters_of_the_client),
 	WITH_ROUTE(the_client_gets_the_accepted_parameters),
+	WITH_ROUTE(an_id_without_a_queue_pair_can_report_the_first_packet),
 	WITH_CONNECTION(both_sides_can_send),
 	WITH_CONNECTION(both_sides_get_a_disconnect_event),
 	WITH_ROUTE(a_listener_can_reject),

@@ -135,6 +135,19 @@ impl Manager {
         self.establish_passive(id)
     }
 
+    /// The program says the same of an id, like `rdma_notify`. It may have the queue pair elsewhere.
+    pub fn notify(&mut self, id: Id) -> Result<bool, CallError> {
+        let entry = self.entry(id)?;
+        match entry.phase() {
+            Some(ExchangeState::ReplySent | ExchangeState::ReplyDelayed) => {
+                Ok(self.establish_passive(id))
+            }
+            Some(ExchangeState::Established) => Ok(false),
+            Some(_) => Err(CallError::WrongPhase),
+            None => Err(CallError::WrongState(entry.state)),
+        }
+    }
+
     pub(super) fn handle_rtu(&mut self, addresses: Addresses, ready: &ReadyToUse) {
         let Some(id) = self.find_by_both_ids(addresses, ready.remote_id, ready.local_id) else {
             return;

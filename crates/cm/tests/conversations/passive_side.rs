@@ -1,6 +1,6 @@
 //! The passive side of a connection.
 
-use cm::{EventKind, ExchangeState, Parameters, Request, ServiceType, Unreachable};
+use cm::{CallError, EventKind, ExchangeState, Parameters, Request, ServiceType, Unreachable};
 use wire::cm::{
     AcknowledgedMessage, AlternatePathStatus, CommunicationId, ConnectRequest, LoadAlternatePath,
     Message, PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage,
@@ -227,6 +227,24 @@ fn packet_before_the_rtu_establishes_the_connection() {
     conversation.peer_sends(10, ready_for(&reply));
     conversation.no_events();
     conversation.peer_receives_nothing(100_000);
+}
+
+#[test]
+fn program_can_report_the_first_packet_of_an_accepted_id_only() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.peer_sends(0, request());
+    let id = conversation.child_id();
+    let early = conversation.manager.notify(id);
+    assert_eq!(early, Err(CallError::WrongPhase));
+    let accepted = conversation
+        .manager
+        .accept(at(0), id, &Parameters::new(OUR_QPN));
+    accepted.expect("a request");
+    assert_eq!(conversation.manager.notify(id), Ok(true));
+    assert_eq!(conversation.events(), [EventKind::Established]);
+    let again = conversation.manager.notify(id);
+    assert_eq!(again, Ok(false), "already established");
 }
 
 #[test]
