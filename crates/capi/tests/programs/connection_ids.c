@@ -103,6 +103,32 @@ static void a_port_can_be_bound_once(void)
 	FAILS(bind_to(listener, at(own_address(), 7171)), EADDRINUSE);
 }
 
+static int resolve_from(struct rdma_cm_id *id, struct sockaddr_in *source, struct sockaddr *peer)
+{
+	return rdma_resolve_addr(id, (struct sockaddr *)source, peer, 1000);
+}
+
+static void a_listener_does_not_connect(void)
+{
+	struct sockaddr_in peer = at(own_address(), 7000);
+	listener = new_id(RDMA_PS_TCP);
+	CHECK(bind_to(listener, at("0.0.0.0", 0)) == 0);
+	CHECK(rdma_listen(listener, 4) == 0);
+	FAILS(resolve_from(listener, NULL, (struct sockaddr *)&peer), EINVAL);
+}
+
+static void an_ipv4_id_does_not_connect_to_an_ipv6_address(void)
+{
+	struct sockaddr_in6 loopback = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct sockaddr *peer = (struct sockaddr *)&loopback;
+	struct sockaddr_in own = at(own_address(), 0);
+	client = new_id(RDMA_PS_TCP);
+	FAILS(resolve_from(client, &own, peer), EINVAL);
+	listener = new_id(RDMA_PS_TCP);
+	CHECK(bind_to(listener, at("0.0.0.0", 0)) == 0);
+	FAILS(resolve_from(listener, NULL, peer), EINVAL);
+}
+
 static void a_type_of_service_can_be_set(void)
 {
 	uint8_t tos = 32;
@@ -196,6 +222,8 @@ static const struct test_case CASES[] = {
 	CASE(a_failed_lookup_returns_the_code_of_getaddrinfo),
 	WITH_CHANNEL(an_id_is_bound_once),
 	WITH_CHANNEL(a_port_can_be_bound_once),
+	WITH_CHANNEL(a_listener_does_not_connect),
+	WITH_CHANNEL(an_ipv4_id_does_not_connect_to_an_ipv6_address),
 	WITH_CHANNEL(a_type_of_service_can_be_set),
 	WITH_CHANNEL(an_option_of_another_size_is_rejected),
 	WITH_CHANNEL(an_unknown_option_is_rejected),
