@@ -311,6 +311,9 @@ impl Stream {
 
     /// Shuts down one direction, or both.
     pub(super) fn shut_down(&self, how: i32) -> Result<(), Errno> {
+        if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+            return Err(Errno::INVALID);
+        }
         let mut inner = self.lock();
         inner.handle_events(&self.channel);
         let Some(connection) = inner.connection.as_mut() else {
@@ -318,7 +321,9 @@ impl Stream {
         };
         if how == libc::SHUT_RD {
             connection.open.reading = false;
-            return Ok(());
+            if connection.open.writing {
+                return Ok(());
+            }
         }
         if !connection.open.connected {
             return Ok(());

@@ -220,6 +220,15 @@ static void after_shutdown_a_send_fails(void)
 	CHECK(rsend(client, "more", 4, 0) == -1);
 }
 
+static void shutting_down_one_direction_after_the_other_ends_the_connection(void)
+{
+	struct pollfd end = { .fd = accepted };
+	CHECK(rshutdown(client, SHUT_WR) == 0);
+	CHECK(rshutdown(client, SHUT_RD) == 0);
+	CHECK(rpoll(&end, 1, 5000) == 1);
+	SAME(end.revents, POLLHUP);
+}
+
 static void a_closed_socket_is_ebadf(void)
 {
 	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
@@ -396,6 +405,7 @@ static const struct test_case CASES[] = {
 	WITH_STREAM(readv_fills_all_parts),
 	WITH_STREAM(after_shutdown_a_socket_still_receives),
 	WITH_STREAM(after_shutdown_a_send_fails),
+	WITH_STREAM(shutting_down_one_direction_after_the_other_ends_the_connection),
 	CASE(a_closed_socket_is_ebadf),
 	CASE(connecting_without_a_listener_fails),
 	CASE(options_can_be_read_back),

@@ -74,6 +74,14 @@ static void a_socket_knows_what_it_is(void)
 	CHECK(rclose(stream) == 0 && rclose(datagram) == 0);
 }
 
+static void an_unknown_direction_is_not_shut_down(void)
+{
+	int socket = of_type(SOCK_STREAM);
+	FAILS(rshutdown(socket, 3), EINVAL);
+	FAILS(rshutdown(socket, SHUT_WR), ENOTCONN);
+	CHECK(rclose(socket) == 0);
+}
+
 static void a_congestion_algorithm_changes_nothing(void)
 {
 	int socket = of_type(SOCK_STREAM);
@@ -86,6 +94,7 @@ static const struct test_case CASES[] = {
 	CASE(a_nonblocking_type_does_not_block),
 	CASE(descriptor_flags_can_be_set),
 	CASE(a_socket_knows_what_it_is),
+	CASE(an_unknown_direction_is_not_shut_down),
 	CASE(a_congestion_algorithm_changes_nothing),
 };
 
