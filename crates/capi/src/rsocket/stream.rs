@@ -69,6 +69,11 @@ enum Direction {
 }
 
 impl Inner {
+    fn is_connected(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.open.connected)
+    }
+
     /// The error of a call that would block. An edge-triggered waiter gets the next event after it.
     fn would_block(&mut self) -> Errno {
         self.would_block_count = self.would_block_count.wrapping_add(1);
@@ -208,8 +213,10 @@ impl Stream {
                 inner.phase = Phase::Opening;
             }
             Phase::Opening => {}
-            Phase::Connected => return Err(Errno(libc::EISCONN)),
-            _ => return Err(Errno::INVALID),
+            // Another call may have seen the answer before.
+            Phase::Connected if inner.is_connected() => return Ok(()),
+            Phase::Connected | Phase::Failed => return Err(NOT_CONNECTED),
+            Phase::Listening | Phase::Accepting => return Err(Errno::INVALID),
         }
         match self.wait_until_open(inner) {
             Err(WOULD_BLOCK) => Err(Errno(libc::EINPROGRESS)),
@@ -453,6 +460,7 @@ impl Stream {
                 ..Readiness::default()
             },
             (Phase::Failed, _) => Readiness {
+                reading: true,
                 writing: true,
                 hung_up: true,
                 error: true,

@@ -241,6 +241,10 @@ static void connecting_without_a_listener_fails(void)
 {
 	int beside = bound_socket(SOCK_STREAM), asking = rsocket(AF_INET, SOCK_STREAM, 0);
 	FAILS(connect_to(asking, 7999), ECONNREFUSED);
+	struct pollfd failed = { .fd = asking, .events = POLLIN | POLLOUT };
+	CHECK(rpoll(&failed, 1, 0) == 1);
+	SAME(failed.revents & (POLLIN | POLLOUT | POLLERR), POLLIN | POLLOUT | POLLERR);
+	FAILS(connect_to(asking, 7999), ENOTCONN);
 	CHECK(rclose(asking) == 0 && rclose(beside) == 0);
 }
 
@@ -285,6 +289,7 @@ static void connect_can_be_non_blocking(void)
 	int error = -1;
 	socklen_t length = sizeof(error);
 	CHECK(rgetsockopt(client, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0);
+	CHECK(connect_to(client, port_of(listener)) == 0);
 	close_stream();
 }
 
