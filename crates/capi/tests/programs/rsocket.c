@@ -261,6 +261,52 @@ static void options_can_be_read_back(void)
 	CHECK(rclose(socket) == 0);
 }
 
+static void a_buffer_has_twice_the_size_that_is_set(void)
+{
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0), value = 8192;
+	socklen_t length = sizeof(value);
+	CHECK(rsetsockopt(socket, SOL_SOCKET, SO_RCVBUF, &value, length) == 0);
+	CHECK(rgetsockopt(socket, SOL_SOCKET, SO_RCVBUF, &value, &length) == 0);
+	SAME(value, 16384);
+	CHECK(rclose(socket) == 0);
+}
+
+static void lingering_is_read_back_as_a_structure(void)
+{
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
+	struct linger linger = { .l_onoff = 0, .l_linger = 7 };
+	socklen_t length = sizeof(linger);
+	CHECK(rgetsockopt(socket, SOL_SOCKET, SO_LINGER, &linger, &length) == 0);
+	SAME(length, sizeof(linger));
+	CHECK(linger.l_onoff == 1 && linger.l_linger == 0);
+	CHECK(rclose(socket) == 0);
+}
+
+static void queues_of_a_connection_keep_their_sizes(void)
+{
+	int value = 16;
+	FAILS(rsetsockopt(client, SOL_RDMA, RDMA_SQSIZE, &value, sizeof(value)), EINVAL);
+}
+
+static void an_idle_time_is_positive(void)
+{
+	int value = 0;
+	FAILS(rsetsockopt(client, IPPROTO_TCP, TCP_KEEPIDLE, &value, sizeof(value)), EINVAL);
+}
+
+static void datagram_sockets_can_share_a_port(void)
+{
+	int sockets[2], on = 1;
+	struct sockaddr_in address = here(0);
+	for (int i = 0; i < 2; i++) {
+		sockets[i] = rsocket(AF_INET, SOCK_DGRAM, 0);
+		CHECK(rsetsockopt(sockets[i], SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0);
+		CHECK(rbind(sockets[i], (struct sockaddr *)&address, sizeof(address)) == 0);
+		address = here(port_of(sockets[i]));
+	}
+	CHECK(rclose(sockets[0]) == 0 && rclose(sockets[1]) == 0);
+}
+
 static void accept_without_a_client_would_block(void)
 {
 	int socket = bound_socket(SOCK_STREAM);
@@ -414,6 +460,11 @@ static const struct test_case CASES[] = {
 	CASE(a_closed_socket_is_ebadf),
 	CASE(connecting_without_a_listener_fails),
 	CASE(options_can_be_read_back),
+	CASE(a_buffer_has_twice_the_size_that_is_set),
+	CASE(lingering_is_read_back_as_a_structure),
+	WITH_STREAM(queues_of_a_connection_keep_their_sizes),
+	WITH_STREAM(an_idle_time_is_positive),
+	CASE(datagram_sockets_can_share_a_port),
 	CASE(accept_without_a_client_would_block),
 	CASE(connect_can_be_non_blocking),
 	WITH_STREAM(select_reports_data),
