@@ -83,6 +83,43 @@ static void the_client_gets_the_accepted_parameters(void)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
+static void a_request_that_cannot_be_accepted_is_rejected(void)
+{
+	static const char data[197];
+	struct rdma_conn_param too_long = { .private_data = data, .private_data_len = 197 };
+	struct rdma_cm_event *event = ask();
+	accepted = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	FAILS(rdma_accept(accepted, &too_long), EINVAL);
+	event = expect(RDMA_CM_EVENT_REJECTED);
+	CHECK(event->id == client);
+	SAME(event->status, 28);
+	CHECK(rdma_ack_cm_event(event) == 0);
+}
+
+static void a_service_is_found_without_a_queue_pair(void)
+{
+	struct sockaddr_in own = at(own_address(), 0);
+	listener = new_id(RDMA_PS_UDP);
+	CHECK(bind_to(listener, own) == 0 && rdma_listen(listener, 4) == 0);
+	own.sin_port = rdma_get_src_port(listener);
+	client = new_id(RDMA_PS_UDP);
+	CHECK(rdma_resolve_addr(client, NULL, (struct sockaddr *)&own, 1000) == 0);
+	pass(RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(rdma_resolve_route(client, 1000) == 0);
+	pass(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK(rdma_connect(client, NULL) == 0);
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepted = event->id;
+	SAME(event->param.ud.private_data_len, 180);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	struct rdma_conn_param service = { .qp_num = 77 };
+	CHECK(rdma_accept(accepted, &service) == 0);
+	event = expect(RDMA_CM_EVENT_ESTABLISHED);
+	SAME(event->param.ud.qp_num, 77);
+	CHECK(rdma_ack_cm_event(event) == 0);
+}
+
 /* The queue pair of a program may be elsewhere. */
 static void an_id_without_a_queue_pair_can_report_the_first_packet(void)
 {
@@ -278,6 +315,8 @@ static const struct test_case CASES[] = {
 	WITH_ROUTE(a_request_has_the_address_of_the_client),
 	WITH_ROUTE(a_request_has_the_parameters_of_the_client),
 	WITH_ROUTE(the_client_gets_the_accepted_parameters),
+	WITH_ROUTE(a_request_that_cannot_be_accepted_is_rejected),
+	WITH_CHANNEL(a_service_is_found_without_a_queue_pair),
 	WITH_ROUTE(an_id_without_a_queue_pair_can_report_the_first_packet),
 	WITH_CONNECTION(both_sides_can_send),
 	WITH_CONNECTION(both_sides_get_a_disconnect_event),

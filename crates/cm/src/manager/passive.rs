@@ -115,6 +115,14 @@ impl Manager {
                 self.remove_exchange(id);
                 return Ok(());
             }
+            // As on Linux, an application can change its mind until the peer is ready.
+            Some(ExchangeState::ReplySent | ExchangeState::ReplyDelayed) => {
+                let data = PrivateData::new(private_data)?;
+                let reject = self.exchange(id).reject(reason, data);
+                self.send(id, reject);
+                self.enter_timewait(now, id);
+                return Ok(());
+            }
             Some(ExchangeState::ServiceRequestReceived) => {
                 return self.reject_service(now, id, private_data);
             }
