@@ -64,7 +64,7 @@ pub(super) fn status(kind: &EventKind) -> c_int {
         | EventKind::MulticastError { failure, .. } => -Errno::from(*failure).0,
         EventKind::Unreachable(Unreachable::TimedOut)
         | EventKind::Disconnected { timed_out: true } => -libc::ETIMEDOUT,
-        EventKind::Unreachable(Unreachable::Rejected(status)) => status.code().into(),
+        EventKind::Unreachable(Unreachable::Rejected { status, .. }) => status.code().into(),
         EventKind::Rejected { reason, .. } => reason.code().into(),
         EventKind::Application { status, .. } => *status,
         _ => 0,
@@ -83,7 +83,10 @@ mod tests {
             reason: RejectReason::Consumer,
             private_data: Vec::new(),
         };
-        let not_supported = Unreachable::Rejected(ServiceStatus::NotSupported);
+        let not_supported = Unreachable::Rejected {
+            status: ServiceStatus::NotSupported,
+            private_data: Vec::new(),
+        };
         let cases = [
             (EventKind::AddressError(Failure::NoDevice), -19),
             (EventKind::AddressError(Failure::QueueKeyMismatch), -22),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use driver::Driver;
 use driver::rdma_cm::{
     self, CmId, EventKind, Failure, Group, PeerParameters, Request, ServiceFound, Token,
+    Unreachable,
 };
 use engine::Address;
 use wire::Qpn;
@@ -202,6 +203,9 @@ impl Draft {
             EventKind::Rejected { private_data, .. } => {
                 queue_pair_state::set_error_state(id);
                 draft.connection(abi::rdma_conn_param::default(), private_data);
+            }
+            EventKind::Unreachable(Unreachable::Rejected { private_data, .. }) => {
+                draft.datagram(abi::rdma_ud_param::default(), private_data);
             }
             EventKind::ServiceFound(found) => draft.service(id, found),
             EventKind::MulticastJoin(group) => draft.group(id, &group),

@@ -97,8 +97,10 @@ static void a_request_that_cannot_be_accepted_is_rejected(void)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
-static void a_service_is_found_without_a_queue_pair(void)
+/* A client that knows its way to a datagram service. */
+static void open_route_to_service(void)
 {
+	open_channel();
 	struct sockaddr_in own = at(own_address(), 0);
 	listener = new_id(RDMA_PS_UDP);
 	CHECK(bind_to(listener, own) == 0 && rdma_listen(listener, 4) == 0);
@@ -108,6 +110,10 @@ static void a_service_is_found_without_a_queue_pair(void)
 	pass(RDMA_CM_EVENT_ADDR_RESOLVED);
 	CHECK(rdma_resolve_route(client, 1000) == 0);
 	pass(RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+static void a_service_is_found_without_a_queue_pair(void)
+{
 	CHECK(rdma_connect(client, NULL) == 0);
 	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
 	accepted = event->id;
@@ -117,6 +123,20 @@ static void a_service_is_found_without_a_queue_pair(void)
 	CHECK(rdma_accept(accepted, &service) == 0);
 	event = expect(RDMA_CM_EVENT_ESTABLISHED);
 	SAME(event->param.ud.qp_num, 77);
+	CHECK(rdma_ack_cm_event(event) == 0);
+}
+
+static void a_rejected_service_request_has_private_data(void)
+{
+	CHECK(rdma_connect(client, NULL) == 0);
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepted = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	CHECK(rdma_reject(accepted, "no", 3) == 0);
+	event = expect(RDMA_CM_EVENT_UNREACHABLE);
+	SAME(event->status, 2);
+	SAME(event->param.ud.private_data_len, 136);
+	CHECK(memcmp(event->param.ud.private_data, "no", 3) == 0);
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
@@ -305,6 +325,8 @@ static void a_child_does_not_change_the_parents_id(void)
 	CHECK(rdma_listen(client, 0) == 0);
 }
 
+#define WITH_SERVICE(function) { #function, function, open_route_to_service, close_all }
+
 static const struct test_case CASES[] = {
 	WITH_ROUTE(resolving_an_address_finds_the_device),
 	WITH_ROUTE(resolving_a_route_finds_the_path),
@@ -316,7 +338,8 @@ static const struct test_case CASES[] = {
 	WITH_ROUTE(a_request_has_the_parameters_of_the_client),
 	WITH_ROUTE(the_client_gets_the_accepted_parameters),
 	WITH_ROUTE(a_request_that_cannot_be_accepted_is_rejected),
-	WITH_CHANNEL(a_service_is_found_without_a_queue_pair),
+	WITH_SERVICE(a_service_is_found_without_a_queue_pair),
+	WITH_SERVICE(a_rejected_service_request_has_private_data),
 	WITH_ROUTE(an_id_without_a_queue_pair_can_report_the_first_packet),
 	WITH_CONNECTION(both_sides_can_send),
 	WITH_CONNECTION(both_sides_get_a_disconnect_event),
