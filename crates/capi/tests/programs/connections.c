@@ -97,6 +97,35 @@ static void a_request_that_cannot_be_accepted_is_rejected(void)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
+/* A connection belongs to the channel from which its request was taken. */
+static void a_request_moves_with_its_listener(void)
+{
+	leave_out_with_others();
+	struct rdma_event_channel *first = channel, *second = rdma_create_event_channel();
+	CHECK(second != NULL);
+	make_qp_of(client);
+	CHECK(rdma_connect(client, &parameters) == 0);
+	CHECK(is_readable(first->fd, 5000));
+	CHECK(rdma_migrate_id(listener, second) == 0);
+	channel = second;
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepted = event->id;
+	CHECK(accepted->channel == second);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	make_qp_of(accepted);
+	CHECK(rdma_accept(accepted, &parameters) == 0);
+	channel = first;
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(is_readable(second->fd, 5000));
+	channel = second;
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+	destroy(listener);
+	destroy(accepted);
+	listener = accepted = NULL;
+	rdma_destroy_event_channel(second);
+	channel = first;
+}
+
 /* A client that knows its way to a datagram service. */
 static void open_route_to_service(void)
 {
@@ -338,6 +367,7 @@ static const struct test_case CASES[] = {
 	WITH_ROUTE(a_request_has_the_parameters_of_the_client),
 	WITH_ROUTE(the_client_gets_the_accepted_parameters),
 	WITH_ROUTE(a_request_that_cannot_be_accepted_is_rejected),
+	WITH_ROUTE(a_request_moves_with_its_listener),
 	WITH_SERVICE(a_service_is_found_without_a_queue_pair),
 	WITH_SERVICE(a_rejected_service_request_has_private_data),
 	WITH_ROUTE(an_id_without_a_queue_pair_can_report_the_first_packet),
