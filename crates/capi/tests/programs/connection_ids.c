@@ -150,6 +150,17 @@ static void an_unknown_option_is_rejected(void)
 	FAILS(rdma_set_option(client, 9, 9, &value, sizeof(value)), ENOSYS);
 }
 
+/* A queue pair for datagrams gets no acknowledgements. */
+static void an_acknowledge_timeout_is_for_reliable_connections(void)
+{
+	uint8_t timeout = 14;
+	client = new_id(RDMA_PS_TCP);
+	CHECK(rdma_set_option(client, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1) == 0);
+	listener = new_id(RDMA_PS_UDP);
+	FAILS(rdma_set_option(listener, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1),
+	      EINVAL);
+}
+
 static void no_event_to_acknowledge(void)
 {
 	FAILS(rdma_ack_cm_event(NULL), EINVAL);
@@ -227,6 +238,7 @@ static const struct test_case CASES[] = {
 	WITH_CHANNEL(a_type_of_service_can_be_set),
 	WITH_CHANNEL(an_option_of_another_size_is_rejected),
 	WITH_CHANNEL(an_unknown_option_is_rejected),
+	WITH_CHANNEL(an_acknowledge_timeout_is_for_reliable_connections),
 	CASE(no_event_to_acknowledge),
 	WITH_CHANNEL(no_address_to_bind_to),
 	WITH_CHANNEL(no_id_to_migrate),
