@@ -16,7 +16,9 @@ use engine::{Address, Destination};
 use net::interface::source_towards;
 use wire::{Gid, QueueKey};
 
-use super::datagram_header::{DatagramHeader, MAX_MESSAGE, UdpHeader, UdpOperation};
+use super::datagram_header::{
+    DatagramHeader, MAX_MESSAGE, MAX_UDP_MESSAGE, UdpHeader, UdpOperation,
+};
 use super::datagram_queue_pair::DatagramQueuePair;
 use super::epoll_syscalls;
 use super::option::SOL_RDMA;
@@ -222,7 +224,7 @@ impl Datagram {
 
     /// Receives over UDP and from the queue pairs.
     fn progress(&self, inner: &mut Inner) {
-        let mut buffer = [0; MAX_MESSAGE];
+        let mut buffer = [0; MAX_UDP_MESSAGE];
         while let Ok((length, from)) = self.udp.recv_from(&mut buffer) {
             if let Some((header, data)) = UdpHeader::parse(&buffer[..length]) {
                 // A peer that we can't answer stays unknown.

@@ -433,6 +433,21 @@ static void without_datagrams_a_receive_would_block(void)
 	CHECK(rclose(socket) == 0);
 }
 
+/* It comes over UDP, with a longer header. */
+static void the_first_datagram_may_be_as_long_as_the_next(void)
+{
+	leave_out_with_others();
+	static unsigned char out[2040], in[4096];
+	for (size_t i = 0; i < sizeof(out); i++)
+		out[i] = byte_at(i);
+	for (int i = 0; i < 2; i++) {
+		CHECK(rsend(client, out, sizeof(out), 0) == sizeof(out));
+		memset(in, 0, sizeof(in));
+		CHECK(rrecv(accepted, in, sizeof(in), 0) == sizeof(out));
+		CHECK(memcmp(in, out, sizeof(out)) == 0);
+	}
+}
+
 static void a_datagram_that_is_too_long_fails(void)
 {
 	static char data[4096];
@@ -473,6 +488,7 @@ static const struct test_case CASES[] = {
 	WITH_MAPS(a_write_outside_of_a_mapping_fails),
 	WITH_DATAGRAMS(datagrams_are_echoed),
 	CASE(without_datagrams_a_receive_would_block),
+	WITH_DATAGRAMS(the_first_datagram_may_be_as_long_as_the_next),
 	WITH_DATAGRAMS(a_datagram_that_is_too_long_fails),
 };
 
