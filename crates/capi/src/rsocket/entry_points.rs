@@ -388,10 +388,20 @@ fn receive(
     flags: c_int,
 ) -> Result<(CountOrMinusOne, Option<SocketAddr>), Errno> {
     match socket_table::socket(number)? {
+        // Peeking at each part would give each the same data.
+        Socket::Stream(stream) if flags & libc::MSG_PEEK != 0 && parts.len() > 1 => {
+            let capacity = total(parts.iter().map(|part| part.len()));
+            let mut whole = vec![0; capacity.min(stream.receive_buffer())];
+            let length = stream.receive(&mut whole, flags)?;
+            scatter(&whole[..length], parts);
+            let peer = stream.peer_address().filter(|_| length > 0);
+            Ok((count(length), peer))
+        }
         Socket::Stream(stream) => {
+            let waits_for_all = flags & libc::MSG_WAITALL != 0;
             let mut received = 0;
             for part in parts {
-                let flags = if received > 0 {
+                let flags = if received > 0 && !waits_for_all {
                     flags | libc::MSG_DONTWAIT
                 } else {
                     flags
@@ -414,14 +424,19 @@ fn receive(
             let capacity = total(parts.iter().map(|part| part.len()));
             let mut whole = vec![0; capacity.min(MAX_MESSAGE)];
             let (length, from) = datagram.receive(&mut whole, flags)?;
-            let mut rest = &whole[..length];
-            for part in parts {
-                let (head, tail) = rest.split_at(rest.len().min(part.len()));
-                part[..head.len()].copy_from_slice(head);
-                rest = tail;
-            }
+            scatter(&whole[..length], parts);
             Ok((count(length), Some(from)))
         }
+    }
+}
+
+/// Copies data into one buffer after another.
+fn scatter(data: &[u8], parts: &mut [&mut [u8]]) {
+    let mut rest = data;
+    for part in parts {
+        let (head, tail) = rest.split_at(rest.len().min(part.len()));
+        part[..head.len()].copy_from_slice(head);
+        rest = tail;
     }
 }
 

@@ -316,6 +316,13 @@ impl Stream {
         Ok(received)
     }
 
+    /// The most bytes that can wait to be read.
+    pub(super) fn receive_buffer(&self) -> usize {
+        let inner = self.lock();
+        let sizes = inner.connection.as_ref().map_or(inner.sizes, |it| it.sizes);
+        sizes.receive_buffer as usize
+    }
+
     /// Shuts down one direction, or both.
     pub(super) fn shut_down(&self, how: i32) -> Result<(), Errno> {
         if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {

@@ -205,6 +205,30 @@ static void readv_fills_all_parts(void)
 	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "parts", 6) == 0);
 }
 
+static void *send_in_two(void *unused)
+{
+	CHECK(rsend(client, "two", 3, 0) == 3);
+	usleep(50000);
+	CHECK(rsend(client, "parts", 6, 0) == 6);
+	return unused;
+}
+
+static void several_buffers_are_one_message(void)
+{
+	leave_out_with_others();
+	char first[3], second[6];
+	struct iovec parts[2] = { { first, 3 }, { second, 6 } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	pthread_t sender;
+	CHECK(pthread_create(&sender, NULL, send_in_two, NULL) == 0);
+	CHECK(rrecvmsg(accepted, &message, MSG_WAITALL) == 9);
+	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "parts", 6) == 0);
+	CHECK(pthread_join(sender, NULL) == 0);
+	CHECK(rsend(client, "twoPARTS", 9, 0) == 9);
+	CHECK(rrecvmsg(accepted, &message, MSG_PEEK) == 9);
+	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "PARTS", 6) == 0);
+}
+
 static void after_shutdown_a_socket_still_receives(void)
 {
 	char got = 0;
@@ -469,6 +493,7 @@ static const struct test_case CASES[] = {
 	WITH_STREAM(peeking_leaves_the_data),
 	WITH_STREAM(writev_sends_one_stream),
 	WITH_STREAM(readv_fills_all_parts),
+	WITH_STREAM(several_buffers_are_one_message),
 	WITH_STREAM(after_shutdown_a_socket_still_receives),
 	WITH_STREAM(after_shutdown_a_send_fails),
 	WITH_STREAM(shutting_down_one_direction_after_the_other_ends_the_connection),
