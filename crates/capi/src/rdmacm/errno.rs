@@ -23,6 +23,14 @@ impl From<CmError> for Errno {
     }
 }
 
+/// The number for a bind that failed: an address without a device is not an address of this host.
+pub(crate) fn of_bind(error: CmError) -> Errno {
+    match error {
+        CmError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
+        error => error.into(),
+    }
+}
+
 impl From<CallError> for Errno {
     fn from(error: CallError) -> Self {
         match error {

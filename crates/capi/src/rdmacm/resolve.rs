@@ -3,12 +3,11 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use driver::rdma_cm::CmError;
 use libc::sockaddr;
 
 use super::addrinfo::LookUpError;
 use super::id::Id;
-use super::{addrinfo, event, get_event, shared_device, socket_address};
+use super::{addrinfo, errno, event, get_event, shared_device, socket_address};
 use crate::abi;
 use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -78,12 +77,7 @@ pub(super) fn bind(id: &Id, local: *const sockaddr) -> Result<(), Errno> {
     if local.ip().is_unspecified() {
         shared_device::open_all()?;
     }
-    let bound = id.cm_id()?.bind(local);
-    bound.map_err(|error| match error {
-        // An address without a device is not an address of this host.
-        CmError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
-        error => error.into(),
-    })?;
+    id.cm_id()?.bind(local).map_err(errno::of_bind)?;
     id.refresh()
 }
 

@@ -16,6 +16,7 @@ use super::readiness::Readiness;
 use super::send_side::{FIRST_PIECE, MAX_PIECE};
 use super::settings::{Flags, Options, Sizes};
 use crate::errno::Errno;
+use crate::rdmacm::of_bind;
 
 /// A waiting thread checks the connection at least at this interval, even if nothing wakes it.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -137,7 +138,7 @@ impl Stream {
         if inner.phase != Phase::New {
             return Err(Errno::INVALID);
         }
-        inner.cm_id.bind(address)?;
+        inner.cm_id.bind(address).map_err(of_bind)?;
         Ok(())
     }
 

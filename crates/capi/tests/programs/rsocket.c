@@ -272,6 +272,15 @@ static void connecting_without_a_listener_fails(void)
 	CHECK(rclose(asking) == 0 && rclose(beside) == 0);
 }
 
+static void an_address_of_another_host_is_not_bound(void)
+{
+	struct sockaddr_in address = here(0);
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(inet_pton(AF_INET, "192.0.2.77", &address.sin_addr) == 1);
+	FAILS(rbind(socket, (struct sockaddr *)&address, sizeof(address)), EADDRNOTAVAIL);
+	CHECK(rclose(socket) == 0);
+}
+
 static void options_can_be_read_back(void)
 {
 	int socket = rsocket(AF_INET, SOCK_STREAM, 0), value = 1;
@@ -499,6 +508,7 @@ static const struct test_case CASES[] = {
 	WITH_STREAM(shutting_down_one_direction_after_the_other_ends_the_connection),
 	CASE(a_closed_socket_is_ebadf),
 	CASE(connecting_without_a_listener_fails),
+	CASE(an_address_of_another_host_is_not_bound),
 	CASE(options_can_be_read_back),
 	CASE(a_buffer_has_twice_the_size_that_is_set),
 	CASE(lingering_is_read_back_as_a_structure),
