@@ -16,6 +16,8 @@ pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 /// The private `ibv_query_gid_type` counts without InfiniBand.
 pub const IBV_GID_TYPE_SYSFS_ROCE_V2: u32 = 1;
 
+pub const IBV_DEVICE_BAD_PKEY_CNTR: u32 = 1 << 1;
+pub const IBV_DEVICE_BAD_QKEY_CNTR: u32 = 1 << 2;
 pub const IBV_DEVICE_CURR_QP_STATE_MOD: u32 = 1 << 7;
 pub const IBV_DEVICE_PORT_ACTIVE_EVENT: u32 = 1 << 10;
 pub const IBV_DEVICE_SYS_IMAGE_GUID: u32 = 1 << 11;
@@ -29,7 +31,6 @@ pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 pub const IB_UVERBS_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 pub const IB_UVERBS_DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
 pub const IB_UVERBS_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
-pub const IBV_DEVICE_RESIZE_MAX_WR: u32 = 1;
 pub const IBV_ATOMIC_HCA: u32 = 1;
 
 /// On-demand paging, for each type of operation.
@@ -84,10 +85,26 @@ pub const IBV_FLUSH_GLOBAL: u8 = 1;
 pub const IBV_FLUSH_PERSISTENT: u8 = 2;
 pub const IBV_FLUSH_RANGE: u8 = 0;
 pub const IBV_FLUSH_MR: u8 = 1;
+pub const IBV_QP_EX_WITH_RDMA_WRITE: u64 = 1;
+pub const IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
+pub const IBV_QP_EX_WITH_SEND: u64 = 1 << 2;
+pub const IBV_QP_EX_WITH_SEND_WITH_IMM: u64 = 1 << 3;
+pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
+pub const IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
+pub const IBV_QP_EX_WITH_SEND_WITH_INV: u64 = 1 << 9;
 pub const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 pub const IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
-/// All `ibv_wr_*` operations except segmentation offload.
-pub const IBV_QP_EX_SUPPORTED: u64 = 0x3ff | IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE;
+/// The `ibv_wr_*` operations of RC and XRC: all except segmentation offload.
+pub const IBV_QP_EX_RELIABLE: u64 = 0x3ff | IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE;
+/// Those of UC: none with a response.
+pub const IBV_QP_EX_UNRELIABLE: u64 = IBV_QP_EX_DATAGRAM
+    | IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
+/// Those of UD.
+pub const IBV_QP_EX_DATAGRAM: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 pub const IBV_QP_OPEN_ATTR_ALL: u32 = 0xf;
 pub const IBV_QP_OPEN_ATTR_CONTEXT: u32 = 4;
 
@@ -117,6 +134,7 @@ pub const IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
 pub const IBV_CQ_INIT_ATTR_MASK_PD: u32 = 2;
 /// Single-threaded use, and ignored overruns.
 pub const IBV_CREATE_CQ_ATTR_ALL: u32 = 3;
+pub const IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: u32 = 2;
 pub const IBV_CQ_ATTR_MODERATE: u32 = 1;
 
 pub const IBV_EVENT_CQ_ERR: u32 = 0;

@@ -22,7 +22,10 @@ impl Errno {
     pub(crate) const NO_DEVICE: Self = Self(libc::ENODEV);
     pub(crate) const NO_ENTRY: Self = Self(libc::ENOENT);
     pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
+    /// EPROTONOSUPPORT.
+    pub(crate) const NO_PROTOCOL: Self = Self(libc::EPROTONOSUPPORT);
     pub(crate) const NO_SPACE: Self = Self(libc::ENOSPC);
+    pub(crate) const NOT_PERMITTED: Self = Self(libc::EPERM);
     pub(crate) const TRY_AGAIN: Self = Self(libc::EAGAIN);
     /// ENOSYS.
     pub(crate) const NO_CALL: Self = Self(libc::ENOSYS);

@@ -23,3 +23,4 @@ mod shared_device;
 pub(crate) mod socket_address;
 
 pub(crate) use create_id::disconnect_all;
+pub(crate) use errno::of_bind;

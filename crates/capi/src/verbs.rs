@@ -38,3 +38,4 @@ pub(crate) mod rates;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod strings;
 pub(crate) mod xrc;
+pub(crate) mod xrc_target;

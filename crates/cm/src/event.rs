@@ -192,12 +192,17 @@ pub struct MtuLimit {
 }
 
 /// Why there is no connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreachable {
     /// The peer did not answer.
     TimedOut,
     /// The peer answered that it does not offer the service, or rejected the request.
-    Rejected(ServiceStatus),
+    Rejected {
+        /// Why.
+        status: ServiceStatus,
+        /// The private data of the peer's application.
+        private_data: Vec<u8>,
+    },
 }
 
 /// A task for the driver. Each variant names the method that takes the result.

@@ -69,18 +69,20 @@ impl CmEvents {
     }
 
     pub(crate) fn subscribe(&mut self, id: cm::Id, subscriber: Option<Subscriber>) {
-        match subscriber {
-            Some(subscriber) => {
-                // An id that changes its queue takes its events along.
-                self.release_of(id);
-                self.subscribers.insert(id, subscriber)
-            }
-            None => {
-                // Without a subscriber its events are dropped.
-                self.held.retain(|held| held.id != id);
-                self.subscribers.remove(&id)
-            }
+        let Some(subscriber) = subscriber else {
+            // Without a subscriber its events are dropped.
+            self.held.retain(|held| held.id != id);
+            self.subscribers.remove(&id);
+            return;
         };
+        self.release_of(id);
+        let (queue, token) = (Arc::clone(&subscriber.queue), subscriber.token);
+        let left = self.subscribers.insert(id, subscriber);
+        // An id that changes its queue takes its events along, before there are new ones.
+        if let Some(left) = left.filter(|left| !Arc::ptr_eq(&left.queue, &queue)) {
+            let events = left.queue.take_of(token);
+            events.into_iter().for_each(|event| queue.push(event));
+        }
     }
 
     /// Whether packets can pass through one of the device's interfaces.
@@ -443,13 +445,14 @@ mod tests {
         let mut cm_events = cm_events();
         let (manager, id, old) = subscribed(&mut cm_events);
         cm_events.deliver(now(), &manager, disconnected(id), true);
+        let new = Arc::new(EventQueue::new(Notifier::without_descriptor(), false));
         let subscriber = Subscriber {
-            queue: Arc::new(EventQueue::new(Notifier::without_descriptor(), false)),
+            queue: Arc::clone(&new),
             token: 7,
             driver: Weak::new(),
         };
         cm_events.subscribe(id, Some(subscriber));
-        assert_eq!(old.take_of(7).len(), 1);
+        assert_eq!((old.take_of(7).len(), new.take_of(7).len()), (0, 1));
     }
 
     #[test]

@@ -200,6 +200,8 @@ struct Entries {
     notification: Notification,
     watched: bool,
     overrun: bool,
+    /// Whether a completion that does not fit takes the place of the oldest one.
+    replaces_oldest: bool,
 }
 
 /// How far the next notification is.
@@ -269,6 +271,7 @@ impl CompletionQueue {
                 notification: Notification::Unrequested,
                 watched: false,
                 overrun: false,
+                replaces_oldest: false,
             }),
         }
     }
@@ -385,6 +388,11 @@ impl CompletionQueue {
         is_empty
     }
 
+    /// From now on a completion that does not fit takes the place of the oldest one, and the queue does not overrun.
+    pub fn replace_oldest(&self) {
+        self.entries.lock().replaces_oldest = true;
+    }
+
     /// Sets a new capacity. Returns false if the queue holds more completions than that.
     pub(crate) fn resize(&self, capacity: u32) -> bool {
         let mut entries = self.entries.lock();
@@ -433,8 +441,11 @@ impl Entries {
             return PushOutcome::AlreadyOverrun;
         }
         if self.ring.len() >= self.capacity as usize {
-            self.overrun = true;
-            return PushOutcome::Overrun;
+            if !self.replaces_oldest {
+                self.overrun = true;
+                return PushOutcome::Overrun;
+            }
+            self.ring.pop_front();
         }
         let entry = Entry {
             completion,
@@ -641,6 +652,23 @@ mod tests {
         assert_eq!(queue.push(done, false).outcome, PushOutcome::Overrun);
         assert_eq!(queue.push(done, false).outcome, PushOutcome::AlreadyOverrun);
         assert_eq!(queue.pop(), Some(done));
+        assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn queue_that_may_overrun_keeps_the_newest_completions() {
+        let queue = queue(2);
+        queue.replace_oldest();
+        let numbered = |id| Completion {
+            id,
+            ..completion(Status::Success)
+        };
+        for id in 1..=5 {
+            let pushed = queue.push(numbered(id), false);
+            assert_eq!(pushed.outcome, PushOutcome::Added);
+        }
+        assert_eq!(queue.pop(), Some(numbered(4)));
+        assert_eq!(queue.pop(), Some(numbered(5)));
         assert_eq!(queue.pop(), None);
     }
 }

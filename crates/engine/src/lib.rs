@@ -55,7 +55,7 @@ pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MAX_RESPONDE
 pub use memory::{
     AcceleratorMemory, Access, AccessError, BindError, Binding, Buffer, Extent, InMessage,
     MappingChange, MemoryError, OwnedMemory, ProgramMemoryAccess, ProtectionDomain, RawMemory,
-    Registration, Segment, Segments, WindowKind,
+    RegionState, Registration, Segment, Segments, WindowKind,
 };
 pub use now::Now;
 pub use object_counts::ObjectCounts;
@@ -71,7 +71,7 @@ pub use queue_pair_init::QueuePairInit;
 pub use receive_queue::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 pub use shared_objects::SharedObjects;
 pub use slab::Id;
-pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
+pub use state::{AlternatePath, Attribute, Attributes, ModifyError, QueuePairType, State};
 pub use system_refusal::SystemRefusal;
 pub use transmit::{BatchLimits, SharedRoom, Transmit};
 pub use work_request::{

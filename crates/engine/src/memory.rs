@@ -28,7 +28,7 @@ pub use buffer::{Buffer, OwnedMemory, RawMemory};
 pub use diagnosis::{KeyRange, SegmentFault};
 pub use error::{BindError, MemoryError};
 pub use extent::{Extent, MappingChange, ProgramMemoryAccess};
-pub use region::Registration;
+pub use region::{RegionState, Registration};
 pub use window::{Binding, WindowKind};
 
 pub(crate) use access::{Requirement, View};

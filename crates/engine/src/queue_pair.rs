@@ -167,6 +167,12 @@ impl QueuePair {
         }
     }
 
+    /// The PSN that it expects of its peer next, and the first one that it has not sent.
+    #[must_use]
+    pub fn next_psns(&self) -> (Psn, Psn) {
+        (self.responder.expected, self.requester.first_unsent())
+    }
+
     /// The counters.
     #[must_use]
     pub fn counters(&self) -> &QueuePairCounters {

@@ -12,6 +12,7 @@ use wire::Srqn;
 use crate::address::AddressError;
 use crate::completion::CompletionQueue;
 use crate::memory::ProtectionDomain;
+use crate::object_error::ObjectError;
 use crate::slab::Id;
 use crate::state::State;
 use crate::system_refusal::SystemRefusal;
@@ -233,19 +234,28 @@ impl SharedReceiveQueue {
         self.requests.lock().queue.put_back(request);
     }
 
-    /// Requests one event when fewer than `limit` requests are left. 0 cancels the request.
-    pub(crate) fn set_limit(&self, limit: u32) {
-        self.requests.lock().limit = limit;
-    }
-
-    /// Sets a new capacity. Returns false if the queue holds more requests than that.
-    pub(crate) fn resize(&self, capacity: u32) -> bool {
-        let queue = &mut self.requests.lock().queue;
-        let fits = queue.len() <= capacity as usize;
-        if fits {
-            queue.capacity = capacity;
+    /// Changes the capacity and the limit; `None` keeps the present value. If one of them is rejected, neither changes.
+    pub(crate) fn modify(
+        &self,
+        capacity: Option<u32>,
+        limit: Option<u32>,
+    ) -> Result<(), ObjectError> {
+        let mut requests = self.requests.lock();
+        let capacity = capacity.unwrap_or(requests.queue.capacity);
+        let limit = limit.unwrap_or(requests.limit);
+        if requests.queue.len() > capacity as usize {
+            let too_small = "more receives wait in the queue than would fit";
+            return Err(ObjectError::Mismatch(too_small));
         }
-        fits
+        if limit > capacity {
+            return Err(ObjectError::OutOfRange {
+                what: "the limit",
+                max: capacity,
+            });
+        }
+        requests.queue.capacity = capacity;
+        requests.limit = limit;
+        Ok(())
     }
 
     /// Takes a request. Also returns whether the queue fell below its limit.

@@ -525,6 +525,21 @@ fn query_returns_the_modified_attributes() {
 }
 
 #[test]
+fn psns_advance_with_packets() {
+    let mut peer = Conversation::new();
+    let psns = |peer: &Conversation| {
+        let queue_pair = peer.device.queue_pair(peer.number);
+        queue_pair.expect("the object exists").next_psns()
+    };
+    assert_eq!(psns(&peer), (PSN, PSN));
+    let memory = peer.registers(0x1000, &[0; 64]);
+    let reth = Reth::new(memory.address(0), memory.key(), 4);
+    peer.sends(at(1), write_only(PSN, reth, b"then").ackreq());
+    peer.receives(at(1), ["ack +0"]);
+    assert_eq!(psns(&peer), (PSN + 1, PSN));
+}
+
+#[test]
 fn access_can_be_removed_in_ready_to_send() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);

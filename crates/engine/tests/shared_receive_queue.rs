@@ -163,6 +163,22 @@ fn limit_of_0_disarms_and_one_beyond_the_capacity_is_rejected() {
 }
 
 #[test]
+fn rejected_limit_or_capacity_changes_neither() {
+    let mut all = sharing();
+    all.limits(3);
+    let queue = all.queue;
+    for (capacity, limit) in [(32, Some(33)), (8, Some(9)), (0, Some(1)), (2, None)] {
+        let modified = (all.peer.device).modify_shared_receive_queue(queue, Some(capacity), limit);
+        assert!(modified.is_err(), "{capacity} {limit:?}");
+        let found = all.peer.device.shared_receive_queue(queue);
+        let found = found.expect("the queue exists");
+        assert_eq!((found.capacity(), found.limit()), (16, 3));
+    }
+    let modified = (all.peer.device).modify_shared_receive_queue(queue, Some(2), Some(2));
+    assert_eq!(modified, Ok(()));
+}
+
+#[test]
 fn queue_pair_in_error_raises_an_event_and_leaves_shared_receives_to_others() {
     let mut all = sharing();
     let (first, second) = (all.first, all.second);

@@ -123,8 +123,10 @@ fn service_without_a_listener_is_rejected() {
     let sender = Mailbox::of(&client);
     client.connect(&sender.parameters(b"")).unwrap();
     let kind = next(&clients).kind;
-    let refused = Unreachable::Rejected(ServiceStatus::NotSupported);
-    assert_eq!(kind, EventKind::Unreachable(refused));
+    let EventKind::Unreachable(Unreachable::Rejected { status, .. }) = kind else {
+        panic!("{kind:?}");
+    };
+    assert_eq!(status, ServiceStatus::NotSupported);
 }
 
 #[test]

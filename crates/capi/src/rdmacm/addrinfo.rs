@@ -12,7 +12,21 @@ use crate::abi;
 use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
 
-type Found = Result<*mut abi::rdma_addrinfo, Errno>;
+type Found = Result<*mut abi::rdma_addrinfo, LookUpError>;
+
+/// Why a lookup failed.
+pub(super) enum LookUpError {
+    /// The C library's `getaddrinfo` failed, with this `EAI_` code.
+    Resolver(c_int),
+    /// Anything else.
+    Errno(Errno),
+}
+
+impl From<Errno> for LookUpError {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
 
 entry! {
     export fn rdma_getaddrinfo(
@@ -22,7 +36,12 @@ entry! {
         found: Output<*mut abi::rdma_addrinfo>,
     ) -> MinusOne {
         let mut found = found;
-        found.put(look_up(node.0, service.0, hints.0)?);
+        match look_up(node.0, service.0, hints.0) {
+            Ok(list) => found.put(list),
+            // Programs pass the result to `gai_strerror`.
+            Err(LookUpError::Resolver(code)) => return Ok(MinusOne(code)),
+            Err(LookUpError::Errno(errno)) => return Err(errno),
+        }
         Ok(MinusOne::DONE)
     }
 
@@ -42,6 +61,10 @@ struct AddrinfoList(*mut abi::rdma_addrinfo);
 unsafe impl Send for AddrinfoList {}
 
 impl ResolvedList {
+    pub(super) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(super) fn replace(&mut self, list: *mut abi::rdma_addrinfo) {
         self.0 = Some(AddrinfoList(list));
     }
@@ -66,7 +89,7 @@ pub(super) fn look_up(
     hints: *const abi::rdma_addrinfo,
 ) -> Found {
     if node.is_null() && service.is_null() && hints.is_null() {
-        return Err(Errno::INVALID);
+        return Err(Errno::INVALID.into());
     }
     // SAFETY: null, or by the header's promise a live structure.
     let hints = unsafe { hints.as_ref() };
@@ -74,11 +97,11 @@ pub(super) fn look_up(
     // SAFETY: just allocated, zeroed, and not shared.
     let entry = unsafe { &mut *list };
     let filled = if node.is_null() && service.is_null() {
-        repeat(entry, hints)
+        repeat(entry, hints).map_err(LookUpError::from)
     } else {
         resolve(entry, node, service, hints)
     };
-    let filled = filled.and_then(|()| add_source(entry, hints));
+    let filled = filled.and_then(|()| Ok(add_source(entry, hints)?));
     filled.inspect_err(|_| free_list(list))?;
     Ok(list)
 }
@@ -115,21 +138,20 @@ fn resolve(
     node: *const c_char,
     service: *const c_char,
     hints: Option<&abi::rdma_addrinfo>,
-) -> Result<(), Errno> {
+) -> Result<(), LookUpError> {
     let native = hints.map(native_hints);
     let native = native.as_ref().map_or(ptr::null(), ptr::from_ref);
     let mut answer = ptr::null_mut();
     // SAFETY: strings or null as the program passed them, live hints or null, and a variable for the result.
     let rejected = unsafe { libc::getaddrinfo(node, service, native, &raw mut answer) };
     if rejected != 0 {
-        // Like librdmacm: `errno` is set to the error code of `getaddrinfo`.
-        return Err(Errno(rejected));
+        return Err(LookUpError::Resolver(rejected));
     }
     // SAFETY: it succeeded, so there is at least one entry, alive until it is freed below.
     let filled = fill(entry, hints, unsafe { &*answer });
     // SAFETY: `getaddrinfo` gave it to us.
     unsafe { libc::freeaddrinfo(answer) };
-    filled
+    Ok(filled?)
 }
 
 fn native_hints(hints: &abi::rdma_addrinfo) -> addrinfo {

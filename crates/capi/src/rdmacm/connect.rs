@@ -23,6 +23,10 @@ const AS_MANY_AS_POSSIBLE: u8 = 0xff;
 entry! {
     export fn rdma_connect(id: &Id, parameters: Pointer<abi::rdma_conn_param>) -> MinusOne {
         let given = given(id, parameters.0)?;
+        // A connection needs a queue pair, at the id or by its number; a request for a datagram service does not.
+        if given.is_none() && id.read().qp.is_null() && id.read().ps == abi::RDMA_PS_TCP {
+            return Err(Errno::INVALID);
+        }
         let wanted = |asked: fn(&abi::rdma_conn_param) -> u8| {
             let asked = given.map(|given| asked(&given));
             asked.filter(|it| *it != AS_MANY_AS_POSSIBLE).unwrap_or(MAX_RESPONDER_RESOURCES)
@@ -47,6 +51,9 @@ entry! {
 
     export fn rdma_accept(id: &Id, parameters: Pointer<abi::rdma_conn_param>) -> MinusOne {
         let given = given(id, parameters.0)?;
+        if given.is_none() && id.read().qp.is_null() {
+            return Err(Errno::INVALID);
+        }
         let depths = agreed(id, given.as_ref());
         let private_data = private_data(id, given.as_ref())?;
         let cm_id = id.cm_id()?;
@@ -55,7 +62,11 @@ entry! {
             queue_pair_state::connect_queue_pair(id, Some(depths))?;
         }
         let accepted = cm_id.accept(&parameters_of(id, given.as_ref(), depths, &private_data));
-        accepted.inspect_err(|_| queue_pair_state::set_error_state(id))?;
+        accepted.inspect_err(|_| {
+            queue_pair_state::set_error_state(id);
+            // As in the kernel: the peer need not wait for an acceptance that failed.
+            let _ = cm_id.reject(RejectReason::Consumer, &[]);
+        })?;
         if !datagram {
             complete(id)?;
         } else if id.state().sync {
@@ -90,8 +101,7 @@ entry! {
         if event != abi::IBV_EVENT_COMM_EST {
             return Err(Errno::INVALID);
         }
-        let queue_pair: &Qp = object_at(id.read().qp)?;
-        if id.cm_id()?.notify_established(queue_pair.number)? {
+        if id.cm_id()?.notify()? {
             Ok(MinusOne::DONE)
         } else {
             Err(Errno(libc::EISCONN))
@@ -129,7 +139,7 @@ entry! {
     }
 }
 
-/// The parameters of the program. A connection needs a queue pair, at the id or by its number.
+/// The parameters of the program.
 fn given(
     id: &Id,
     parameters: *const abi::rdma_conn_param,
@@ -138,11 +148,7 @@ fn given(
     let given = unsafe { parameters.as_ref() }.copied();
     let is_tcp = id.read().ps == abi::RDMA_PS_TCP;
     let Some(parameters) = &given else {
-        return if id.read().qp.is_null() {
-            Err(Errno::INVALID)
-        } else {
-            Ok(None)
-        };
+        return Ok(None);
     };
     let allowed = |depth: u8| depth == AS_MANY_AS_POSSIBLE || depth <= MAX_RESPONDER_RESOURCES;
     let fits = allowed(parameters.responder_resources) && allowed(parameters.initiator_depth);

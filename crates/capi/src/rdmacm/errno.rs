@@ -23,6 +23,14 @@ impl From<CmError> for Errno {
     }
 }
 
+/// The number for a bind that failed: an address without a device is not an address of this host.
+pub(crate) fn of_bind(error: CmError) -> Errno {
+    match error {
+        CmError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
+        error => error.into(),
+    }
+}
+
 impl From<CallError> for Errno {
     fn from(error: CallError) -> Self {
         match error {
@@ -64,7 +72,7 @@ pub(super) fn status(kind: &EventKind) -> c_int {
         | EventKind::MulticastError { failure, .. } => -Errno::from(*failure).0,
         EventKind::Unreachable(Unreachable::TimedOut)
         | EventKind::Disconnected { timed_out: true } => -libc::ETIMEDOUT,
-        EventKind::Unreachable(Unreachable::Rejected(status)) => status.code().into(),
+        EventKind::Unreachable(Unreachable::Rejected { status, .. }) => status.code().into(),
         EventKind::Rejected { reason, .. } => reason.code().into(),
         EventKind::Application { status, .. } => *status,
         _ => 0,
@@ -83,7 +91,10 @@ mod tests {
             reason: RejectReason::Consumer,
             private_data: Vec::new(),
         };
-        let not_supported = Unreachable::Rejected(ServiceStatus::NotSupported);
+        let not_supported = Unreachable::Rejected {
+            status: ServiceStatus::NotSupported,
+            private_data: Vec::new(),
+        };
         let cases = [
             (EventKind::AddressError(Failure::NoDevice), -19),
             (EventKind::AddressError(Failure::QueueKeyMismatch), -22),

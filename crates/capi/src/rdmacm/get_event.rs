@@ -7,6 +7,7 @@ use std::sync::Arc;
 use driver::Driver;
 use driver::rdma_cm::{
     self, CmId, EventKind, Failure, Group, PeerParameters, Request, ServiceFound, Token,
+    Unreachable,
 };
 use engine::Address;
 use wire::Qpn;
@@ -44,7 +45,7 @@ entry! {
 
     /// Adds an event of the program to the channel of an id.
     export fn rdma_write_cm_event(id: &Id, event: u32, status: c_int, argument: u64) -> MinusOne {
-        if event != abi::RDMA_CM_EVENT_USER && event != abi::RDMA_CM_EVENT_INTERNAL {
+        if event != abi::RDMA_CM_EVENT_USER {
             return Err(Errno::INVALID);
         }
         id.cm_id()?.write_event(event, status, argument);
@@ -202,6 +203,9 @@ impl Draft {
             EventKind::Rejected { private_data, .. } => {
                 queue_pair_state::set_error_state(id);
                 draft.connection(abi::rdma_conn_param::default(), private_data);
+            }
+            EventKind::Unreachable(Unreachable::Rejected { private_data, .. }) => {
+                draft.datagram(abi::rdma_ud_param::default(), private_data);
             }
             EventKind::ServiceFound(found) => draft.service(id, found),
             EventKind::MulticastJoin(group) => draft.group(id, &group),

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use wire::{AckTimeout, RnrTimer};
 
 use super::id::Id;
+use crate::abi;
 use crate::entry::{MinusOne, Pointer, entry};
 use crate::errno::Errno;
 
@@ -32,6 +33,10 @@ entry! {
             (LEVEL_ID, REUSE_ADDRESS) => cm_id.set_reuse_address(flag(value.0, length)?)?,
             (LEVEL_ID, FAMILY_ONLY) => cm_id.set_family_only(flag(value.0, length)?)?,
             (LEVEL_ID, ACK_TIMEOUT) => {
+                let kind = id.read().qp_type;
+                if kind != abi::IBV_QPT_RC && kind != abi::IBV_QPT_XRC_SEND {
+                    return Err(Errno::INVALID);
+                }
                 let timeout = AckTimeout::new(byte(value.0, length)?).ok_or(Errno::INVALID)?;
                 cm_id.set_ack_timeout(timeout)?;
             }

@@ -14,6 +14,8 @@ use crate::object::object_at;
 use crate::verbs::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::verbs::completion_queue::{ibv_create_cq, ibv_destroy_cq};
 use crate::verbs::create_queue_pair::{create_qp_ex, extended, ibv_destroy_qp};
+use crate::verbs::multicast::leave_all;
+use crate::verbs::queue_pair::Qp;
 use crate::verbs::queue_pair_attributes::{qp_attr_of, state_of};
 use crate::verbs::shared_receive_queue::{create_srq_ex, ibv_destroy_srq};
 
@@ -199,6 +201,10 @@ fn choose_domain(id: &Id, init: &mut abi::ibv_qp_init_attr_ex) -> Result<(), Err
 
 /// Destroys the queue pair of an id, and its completion queues.
 pub(super) fn destroy(id: &Id) {
+    // The id has joined its groups, not the program.
+    if let Ok(queue_pair) = object_at::<&Qp, _>(id.read().qp) {
+        leave_all(queue_pair);
+    }
     // SAFETY: the id's own queue pair, or null, which is rejected.
     unsafe { ibv_destroy_qp(id.read().qp) };
     id.change(|c| c.qp = ptr::null_mut());

@@ -3,11 +3,11 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use driver::rdma_cm::CmError;
 use libc::sockaddr;
 
+use super::addrinfo::LookUpError;
 use super::id::Id;
-use super::{addrinfo, event, get_event, shared_device, socket_address};
+use super::{addrinfo, errno, event, get_event, shared_device, socket_address};
 use crate::abi;
 use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -48,12 +48,17 @@ entry! {
             // Ethernet has no subnet administrator.
             return Err(Errno::UNSUPPORTED);
         }
+        // The program must take the last result first.
+        if id.state().found.is_some() {
+            return Err(Errno::BUSY);
+        }
         let (event, status) = match addrinfo::look_up(node.0, service.0, hints.0) {
             Ok(list) => {
                 id.state().found.replace(list);
                 (abi::RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)
             }
-            Err(errno) => (abi::RDMA_CM_EVENT_ADDRINFO_ERROR, -errno.0),
+            Err(LookUpError::Resolver(code)) => (abi::RDMA_CM_EVENT_ADDRINFO_ERROR, code),
+            Err(LookUpError::Errno(errno)) => (abi::RDMA_CM_EVENT_ADDRINFO_ERROR, -errno.0),
         };
         id.cm_id()?.write_event(event, status, 0);
         complete(id)?;
@@ -62,7 +67,7 @@ entry! {
 
     export fn rdma_query_addrinfo(id: &Id, found: Output<*mut abi::rdma_addrinfo>) -> MinusOne {
         let mut found = found;
-        found.put(id.state().found.take().ok_or(Errno::NO_DATA)?);
+        found.put(id.state().found.take().ok_or(Errno::NO_ENTRY)?);
         Ok(MinusOne::DONE)
     }
 }
@@ -72,12 +77,7 @@ pub(super) fn bind(id: &Id, local: *const sockaddr) -> Result<(), Errno> {
     if local.ip().is_unspecified() {
         shared_device::open_all()?;
     }
-    let bound = id.cm_id()?.bind(local);
-    bound.map_err(|error| match error {
-        // An address without a device is not an address of this host.
-        CmError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
-        error => error.into(),
-    })?;
+    id.cm_id()?.bind(local).map_err(errno::of_bind)?;
     id.refresh()
 }
 

@@ -43,7 +43,7 @@ impl Inner {
                 }
                 Ok(())
             }
-            EventKind::Rejected { .. } | EventKind::Unreachable(Unreachable::Rejected(_)) => {
+            EventKind::Rejected { .. } | EventKind::Unreachable(Unreachable::Rejected { .. }) => {
                 Err(Errno(libc::ECONNREFUSED))
             }
             EventKind::Unreachable(Unreachable::TimedOut) => Err(Errno(libc::ETIMEDOUT)),

@@ -16,9 +16,12 @@ use engine::{Address, Destination};
 use net::interface::source_towards;
 use wire::{Gid, QueueKey};
 
-use super::datagram_header::{DatagramHeader, MAX_MESSAGE, UdpHeader, UdpOperation};
+use super::datagram_header::{
+    DatagramHeader, MAX_MESSAGE, MAX_UDP_MESSAGE, UdpHeader, UdpOperation,
+};
 use super::datagram_queue_pair::DatagramQueuePair;
 use super::epoll_syscalls;
+use super::option::SOL_RDMA;
 use super::readiness::Readiness;
 use super::settings::Flags;
 use crate::errno::Errno;
@@ -92,6 +95,39 @@ impl Datagram {
         match bound {
             0 => Ok(()),
             _ => Err(Errno::last()),
+        }
+    }
+
+    /// Sets an option of the UDP socket. The queue pairs have none.
+    ///
+    /// # Safety
+    /// There are `length` bytes at `value`.
+    pub(super) unsafe fn set_option(
+        &self,
+        level: i32,
+        name: i32,
+        value: *const libc::c_void,
+        length: libc::socklen_t,
+    ) -> Result<(), Errno> {
+        if level == SOL_RDMA {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        match unsafe { libc::setsockopt(self.number(), level, name, value, length) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
+    }
+
+    /// An option of the UDP socket.
+    pub(super) fn option(&self, level: i32, name: i32) -> Result<i32, Errno> {
+        let mut value = 0_i32;
+        let mut length = size_of::<i32>() as libc::socklen_t;
+        let output = (&raw mut value).cast();
+        // SAFETY: a live number of this length.
+        match unsafe { libc::getsockopt(self.number(), level, name, output, &raw mut length) } {
+            0 => Ok(value),
+            _ => Err(Errno::UNSUPPORTED),
         }
     }
 
@@ -188,7 +224,7 @@ impl Datagram {
 
     /// Receives over UDP and from the queue pairs.
     fn progress(&self, inner: &mut Inner) {
-        let mut buffer = [0; MAX_MESSAGE];
+        let mut buffer = [0; MAX_UDP_MESSAGE];
         while let Ok((length, from)) = self.udp.recv_from(&mut buffer) {
             if let Some((header, data)) = UdpHeader::parse(&buffer[..length]) {
                 // A peer that we can't answer stays unknown.

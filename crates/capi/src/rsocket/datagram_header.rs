@@ -7,6 +7,9 @@ use wire::Qpn;
 /// The maximum length of a message, with its header.
 pub(super) const MAX_MESSAGE: usize = 2048;
 
+/// The maximum length of a message over UDP, whose header is longer.
+pub(super) const MAX_UDP_MESSAGE: usize = MAX_MESSAGE + FIXED + 16;
+
 const TAG: u32 = 0x5555_5555;
 
 /// The operation of a message over UDP.

@@ -228,15 +228,25 @@ entry! {
         value: *const c_void,
         length: u32,
     ) -> MinusOne {
-        if value.is_null() || (length as usize) < size_of::<c_int>() {
+        let socket = socket_table::socket(number)?;
+        let is_short = (length as usize) < size_of::<c_int>();
+        let may_be_byte = (level, name) == (libc::IPPROTO_IP, libc::IP_TOS) && length > 0;
+        if value.is_null() || (is_short && !may_be_byte) {
             return Err(Errno::INVALID);
         }
-        // SAFETY: not null, and the program says that there are at least the bytes of an int.
-        let value = unsafe { value.cast::<c_int>().read_unaligned() };
-        match socket_table::socket(number)? {
-            Socket::Stream(stream) => stream.set_option(level, name, value)?,
-            // Its queues have a fixed size; those of its UDP socket only affect the first datagrams.
-            Socket::Datagram(_) => {}
+        match socket {
+            Socket::Stream(stream) => {
+                let value = if is_short {
+                    // SAFETY: not null, and the program says that there is at least a byte.
+                    unsafe { value.cast::<u8>().read() }.into()
+                } else {
+                    // SAFETY: not null, and the program says that there are at least the bytes of an int.
+                    unsafe { value.cast::<c_int>().read_unaligned() }
+                };
+                stream.set_option(level, name, value)?;
+            }
+            // SAFETY: not null, and the program says that there are `length` bytes.
+            Socket::Datagram(datagram) => unsafe { datagram.set_option(level, name, value, length)? },
         }
         Ok(MinusOne::DONE)
     }
@@ -250,15 +260,17 @@ entry! {
     ) -> MinusOne {
         let found = match socket_table::socket(number)? {
             Socket::Stream(stream) => stream.option(level, name)?,
-            Socket::Datagram(_) => match (level, name) {
+            Socket::Datagram(datagram) => match (level, name) {
                 (libc::SOL_SOCKET, libc::SO_ERROR) => 0,
-                (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_DGRAM,
-                (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_UDP,
-                (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
-                _ => return Err(Errno::UNSUPPORTED),
+                _ => datagram.option(level, name)?,
             },
         };
-        put_number(value.0, length.0, found)?;
+        if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
+            // `struct linger`: how long is not limited.
+            put_numbers(value.0, length.0, &[found, 0])?;
+        } else {
+            put_numbers(value.0, length.0, &[found])?;
+        }
         Ok(MinusOne::DONE)
     }
 
@@ -376,10 +388,20 @@ fn receive(
     flags: c_int,
 ) -> Result<(CountOrMinusOne, Option<SocketAddr>), Errno> {
     match socket_table::socket(number)? {
+        // Peeking at each part would give each the same data.
+        Socket::Stream(stream) if flags & libc::MSG_PEEK != 0 && parts.len() > 1 => {
+            let capacity = total(parts.iter().map(|part| part.len()));
+            let mut whole = vec![0; capacity.min(stream.receive_buffer())];
+            let length = stream.receive(&mut whole, flags)?;
+            scatter(&whole[..length], parts);
+            let peer = stream.peer_address().filter(|_| length > 0);
+            Ok((count(length), peer))
+        }
         Socket::Stream(stream) => {
+            let waits_for_all = flags & libc::MSG_WAITALL != 0;
             let mut received = 0;
             for part in parts {
-                let flags = if received > 0 {
+                let flags = if received > 0 && !waits_for_all {
                     flags | libc::MSG_DONTWAIT
                 } else {
                     flags
@@ -402,14 +424,19 @@ fn receive(
             let capacity = total(parts.iter().map(|part| part.len()));
             let mut whole = vec![0; capacity.min(MAX_MESSAGE)];
             let (length, from) = datagram.receive(&mut whole, flags)?;
-            let mut rest = &whole[..length];
-            for part in parts {
-                let (head, tail) = rest.split_at(rest.len().min(part.len()));
-                part[..head.len()].copy_from_slice(head);
-                rest = tail;
-            }
+            scatter(&whole[..length], parts);
             Ok((count(length), Some(from)))
         }
+    }
+}
+
+/// Copies data into one buffer after another.
+fn scatter(data: &[u8], parts: &mut [&mut [u8]]) {
+    let mut rest = data;
+    for part in parts {
+        let (head, tail) = rest.split_at(rest.len().min(part.len()));
+        part[..head.len()].copy_from_slice(head);
+        rest = tail;
     }
 }
 
@@ -495,17 +522,22 @@ fn put_address(output: *mut sockaddr, length: *mut socklen_t, found: SocketAddr)
     unsafe { length.write(whole as socklen_t) };
 }
 
-fn put_number(output: *mut c_void, length: *mut socklen_t, found: c_int) -> Result<(), Errno> {
+/// Writes an option as far as it fits: at least its first number.
+fn put_numbers(output: *mut c_void, length: *mut socklen_t, found: &[c_int]) -> Result<(), Errno> {
     if output.is_null() || length.is_null() {
         return Err(Errno::INVALID);
     }
     // SAFETY: not null, so by the header's promise a length.
-    if (unsafe { length.read() } as usize) < size_of::<c_int>() {
+    let capacity = unsafe { length.read() } as usize;
+    if capacity < size_of::<c_int>() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the length was checked.
-    unsafe { output.cast::<c_int>().write_unaligned(found) };
+    let written = size_of_val(found).min(capacity);
+    // SAFETY: at most the capacity that the program gave, and at most what the slice has.
+    unsafe {
+        std::ptr::copy_nonoverlapping(found.as_ptr().cast::<u8>(), output.cast::<u8>(), written);
+    }
     // SAFETY: as above.
-    unsafe { length.write(size_of::<c_int>() as socklen_t) };
+    unsafe { length.write(written as socklen_t) };
     Ok(())
 }

@@ -2,12 +2,14 @@
 
 use std::ffi::c_int;
 
+use driver::rdma_cm::{CallError, CmError};
+
 use super::protocol::rounded;
 use super::settings::Sizes;
 use super::stream::{Phase, Stream};
 use crate::errno::Errno;
 
-const SOL_RDMA: c_int = 0x10000;
+pub(super) const SOL_RDMA: c_int = 0x10000;
 const RDMA_SEND_QUEUE: c_int = 0;
 const RDMA_RECEIVE_QUEUE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
@@ -21,10 +23,15 @@ impl Stream {
     /// Sets an option. Sizes apply to the next connection.
     pub(super) fn set_option(&self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
         let mut inner = self.lock();
+        let is_opened = !matches!(inner.phase, Phase::New | Phase::Listening);
         let on = value != 0;
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
-                inner.cm_id.set_reuse_address(on)?;
+                match inner.cm_id.set_reuse_address(on) {
+                    // Programs set it at any time. A socket that is bound keeps its port as it is.
+                    Ok(()) | Err(CmError::Call(CallError::WrongState(_))) => {}
+                    Err(error) => return Err(error.into()),
+                }
                 inner.options.reuse_address = on;
             }
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
@@ -36,8 +43,13 @@ impl Stream {
             // The queue pair detects a lost peer as soon as there is traffic.
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => inner.options.keep_alive = on,
             (libc::SOL_SOCKET, libc::SO_OOBINLINE) => inner.options.out_of_band_inline = on,
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                inner.cm_id.set_traffic_class(value as u8)?;
+                inner.options.type_of_service = value;
+            }
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => inner.options.no_delay = on,
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if value > 0 => inner.options.idle = value,
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => return Err(Errno::INVALID),
             (
                 libc::IPPROTO_TCP,
                 libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG | libc::TCP_CONGESTION,
@@ -46,6 +58,8 @@ impl Stream {
                 inner.cm_id.set_family_only(on)?;
                 inner.options.family_only = on;
             }
+            // The queues exist.
+            (SOL_RDMA, _) if is_opened => return Err(Errno::INVALID),
             (SOL_RDMA, RDMA_SEND_QUEUE) => inner.sizes.send_queue = Sizes::queue(value),
             (SOL_RDMA, RDMA_RECEIVE_QUEUE) => inner.sizes.receive_queue = Sizes::queue(value),
             (SOL_RDMA, RDMA_INLINE) => {
@@ -73,6 +87,7 @@ impl Stream {
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => (inner.phase == Phase::Listening).into(),
             (libc::SOL_SOCKET, libc::SO_ERROR) => inner.take_error(),
+            (libc::IPPROTO_IP, libc::IP_TOS) => options.type_of_service,
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay.into(),
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.idle,
             (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => 1,

@@ -42,10 +42,11 @@ impl Sizes {
         wanted.clamp((*QUEUE.start()).into(), limit) as u16
     }
 
-    /// An even number, because the peer sees each half as a buffer.
+    /// Twice as much as the program wants, as for any socket: the peer sees each half as a buffer.
     pub(super) fn buffer(wanted: i32) -> u32 {
         let wanted = u32::try_from(wanted).unwrap_or(0);
-        wanted.clamp(*BUFFER.start(), *BUFFER.end()) & !1
+        let doubled = wanted.saturating_mul(2);
+        doubled.clamp(*BUFFER.start(), *BUFFER.end())
     }
 }
 
@@ -59,6 +60,7 @@ pub(super) struct Options {
     pub(super) out_of_band_inline: bool,
     pub(super) family_only: bool,
     pub(super) no_linger: bool,
+    pub(super) type_of_service: c_int,
     pub(super) idle: c_int,
 }
 

@@ -16,6 +16,7 @@ use super::readiness::Readiness;
 use super::send_side::{FIRST_PIECE, MAX_PIECE};
 use super::settings::{Flags, Options, Sizes};
 use crate::errno::Errno;
+use crate::rdmacm::of_bind;
 
 /// A waiting thread checks the connection at least at this interval, even if nothing wakes it.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,6 +70,11 @@ enum Direction {
 }
 
 impl Inner {
+    fn is_connected(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.open.connected)
+    }
+
     /// The error of a call that would block. An edge-triggered waiter gets the next event after it.
     fn would_block(&mut self) -> Errno {
         self.would_block_count = self.would_block_count.wrapping_add(1);
@@ -132,7 +138,7 @@ impl Stream {
         if inner.phase != Phase::New {
             return Err(Errno::INVALID);
         }
-        inner.cm_id.bind(address)?;
+        inner.cm_id.bind(address).map_err(of_bind)?;
         Ok(())
     }
 
@@ -208,8 +214,10 @@ impl Stream {
                 inner.phase = Phase::Opening;
             }
             Phase::Opening => {}
-            Phase::Connected => return Err(Errno(libc::EISCONN)),
-            _ => return Err(Errno::INVALID),
+            // Another call may have seen the answer before.
+            Phase::Connected if inner.is_connected() => return Ok(()),
+            Phase::Connected | Phase::Failed => return Err(NOT_CONNECTED),
+            Phase::Listening | Phase::Accepting => return Err(Errno::INVALID),
         }
         match self.wait_until_open(inner) {
             Err(WOULD_BLOCK) => Err(Errno(libc::EINPROGRESS)),
@@ -309,8 +317,18 @@ impl Stream {
         Ok(received)
     }
 
+    /// The most bytes that can wait to be read.
+    pub(super) fn receive_buffer(&self) -> usize {
+        let inner = self.lock();
+        let sizes = inner.connection.as_ref().map_or(inner.sizes, |it| it.sizes);
+        sizes.receive_buffer as usize
+    }
+
     /// Shuts down one direction, or both.
     pub(super) fn shut_down(&self, how: i32) -> Result<(), Errno> {
+        if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+            return Err(Errno::INVALID);
+        }
         let mut inner = self.lock();
         inner.handle_events(&self.channel);
         let Some(connection) = inner.connection.as_mut() else {
@@ -318,7 +336,9 @@ impl Stream {
         };
         if how == libc::SHUT_RD {
             connection.open.reading = false;
-            return Ok(());
+            if connection.open.writing {
+                return Ok(());
+            }
         }
         if !connection.open.connected {
             return Ok(());
@@ -448,6 +468,7 @@ impl Stream {
                 ..Readiness::default()
             },
             (Phase::Failed, _) => Readiness {
+                reading: true,
                 writing: true,
                 hung_up: true,
                 error: true,

@@ -1,12 +1,11 @@
 //! Address handles.
 
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use driver::Misuse;
-use engine::{Address, Attribute};
-use wire::Gid;
+use engine::{Address, Attribute, Id, ProtectionDomain};
+use wire::grh;
 
 use super::context::{Context, OpenDevice};
 use super::protection_domain::Pd;
@@ -23,6 +22,8 @@ from_pointer!(abi::ibv_ah => Ah);
 
 pub(crate) struct Handle {
     pub(crate) address: Address,
+    /// The protection domain of the queue pairs that may use it.
+    pub(super) domain: Id<ProtectionDomain>,
 }
 
 entry! {
@@ -84,7 +85,11 @@ fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah
         handle: domain.open.handle(),
     };
     domain.hold();
-    Ok(Ah::new_pointer(c_part, Handle { address }))
+    let handle = Handle {
+        address,
+        domain: domain.id,
+    };
+    Ok(Ah::new_pointer(c_part, handle))
 }
 
 /// Converts address attributes from C.
@@ -136,46 +141,40 @@ fn reply_attributes(
     completion: &abi::ibv_wc,
     header: *mut abi::ibv_grh,
 ) -> Result<abi::ibv_ah_attr, Errno> {
-    if port != PORT || completion.wc_flags & abi::IBV_WC_GRH == 0 || header.is_null() {
+    if port != PORT {
+        return Err(Errno::INVALID);
+    }
+    let without_route = abi::ibv_ah_attr {
+        dlid: completion.slid,
+        sl: completion.sl,
+        src_path_bits: completion.dlid_path_bits,
+        port_num: port,
+        ..Default::default()
+    };
+    // No address handle of RoCE can be made of them, but rdma-core returns them.
+    if completion.wc_flags & abi::IBV_WC_GRH == 0 {
+        return Ok(without_route);
+    }
+    if header.is_null() {
         return Err(Errno::INVALID);
     }
     // SAFETY: not null, so by the header's promise the 40 bytes at the front of a received
     // datagram.
-    let bytes = unsafe { header.cast::<[u8; 40]>().read() };
-    let (source, destination, traffic_class, flow_label) = endpoints(&bytes);
-    let entry = open.device.description.gid_of(destination);
-    let index = entry.ok_or(Errno::INVALID)?.index;
-    // The completion has the packet type in the field of the service level.
-    Ok(attributes_of(&Address {
-        traffic_class,
-        flow_label,
-        hop_limit: u8::MAX,
-        ..Address::new(Gid::from(source), index as u8)
-    }))
-}
-
-/// Source, destination, traffic class and flow label of a datagram.
-///
-/// RoCEv2 over IPv4 leaves the first 20 of the 40 bytes empty.
-fn endpoints(header: &[u8; 40]) -> (IpAddr, IpAddr, u8, u32) {
-    const VERSION_4: u8 = 4;
-    let version_of_rest = header[20] >> 4;
-    let is_v6 = header[0] >> 4 == 6;
-    let four = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
-    if !is_v6 && version_of_rest == VERSION_4 {
-        let address = |at| IpAddr::from(Ipv4Addr::from(four(at)));
-        return (address(32), address(36), header[21], 0);
-    }
-    let address = |at: usize| {
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&header[at..at + 16]);
-        Ipv6Addr::from(bytes).to_canonical()
-    };
-    let first = u32::from_be_bytes(four(0));
-    (
-        address(8),
-        address(24),
-        (first >> 20) as u8,
-        first & 0x000f_ffff,
-    )
+    let bytes = unsafe { header.cast::<[u8; grh::LENGTH]>().read() };
+    let route = grh::parse(&bytes).ok_or(Errno::NO_PROTOCOL)?;
+    let own_address = route.destination.ip();
+    let entry = own_address.and_then(|address| open.device.description.gid_of(address));
+    Ok(abi::ibv_ah_attr {
+        grh: abi::ibv_global_route {
+            dgid: abi::ibv_gid {
+                raw: route.source.bytes(),
+            },
+            flow_label: route.flow_label,
+            sgid_index: entry.ok_or(Errno::INVALID)?.index as u8,
+            hop_limit: route.hop_limit,
+            traffic_class: route.traffic_class,
+        },
+        is_global: 1,
+        ..without_route
+    })
 }

@@ -36,9 +36,9 @@ entry! {
         if init.comp_mask & !KNOWN != 0 {
             return Err(Errno::INVALID);
         }
-        if init.comp_mask & abi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
-            && init.flags & !abi::IBV_CREATE_CQ_ATTR_ALL != 0
-        {
+        let has_flags = init.comp_mask & abi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
+        let flags = if has_flags { init.flags } else { 0 };
+        if flags & !abi::IBV_CREATE_CQ_ATTR_ALL != 0 {
             return Err(Errno::INVALID);
         }
         if init.wc_flags & !abi::IBV_WC_EX_SUPPORTED != 0 {
@@ -49,7 +49,12 @@ entry! {
             channel: init.channel,
             ..readers()
         };
-        Ok(create(context, init.cqe, init.comp_vector, c_part)?.c())
+        let queue = create(context, init.cqe, init.comp_vector, c_part)?;
+        if flags & abi::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {
+            let found = queue.driver.call_without_transmit(|device| device.completion_queue(queue.id));
+            found.ok_or(Errno::INVALID)?.replace_oldest();
+        }
+        Ok(queue.c())
     }
 
     op fn start_poll(queue: Extended<'_>, attributes: Pointer<abi::ibv_poll_cq_attr>) -> c_int {

@@ -12,6 +12,7 @@ use wire::Qpn;
 
 use super::device_list::Device;
 use super::event_target::EventTarget;
+use super::xrc_target::SharedTarget;
 use crate::abi;
 use crate::entry::{FromC, Pointer};
 use crate::errno::Errno;
@@ -40,9 +41,15 @@ pub(crate) struct ObjectTable {
     pub(crate) completion_queues: HashMap<Id<CompletionQueue>, EventTarget>,
     pub(crate) receive_queues: HashMap<Id<SharedReceiveQueue>, EventTarget>,
     pub(crate) shared_xrc_domains: HashMap<(u64, u64), (Id<XrcDomain>, u32)>,
+    pub(crate) xrc_targets: HashMap<Qpn, SharedTarget>,
     pub(crate) domains: HashMap<u32, Id<engine::ProtectionDomain>>,
     pub(crate) regions: HashMap<u32, engine::Registration>,
-    pub(crate) device_memories: HashMap<u32, Arc<engine::Buffer>>,
+    pub(crate) device_memories: HashMap<u32, Arc<DeviceBuffer>>,
+}
+
+/// Device memory, which its handles share. Regions share the buffer alone.
+pub(crate) struct DeviceBuffer {
+    pub(crate) buffer: Arc<engine::Buffer>,
 }
 
 impl<'a> FromC for &'a Context {
@@ -59,6 +66,15 @@ impl<'a> FromC for &'a Context {
 }
 
 impl Context {
+    /// Fails for an object of another device. Its number may be that of an object of this one.
+    pub(crate) fn check_owns(&self, open: &Arc<OpenDevice>) -> Result<(), Errno> {
+        if Arc::ptr_eq(self, open) {
+            Ok(())
+        } else {
+            Err(Errno::INVALID)
+        }
+    }
+
     /// The pointer that C has.
     pub(crate) fn pointer(&self) -> *mut abi::ibv_context {
         let whole = self.c();

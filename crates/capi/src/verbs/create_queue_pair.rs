@@ -13,7 +13,8 @@ use super::protection_domain::Pd;
 use super::queue_pair::{Draft, Pair, Qp};
 use super::queue_pair_ex;
 use super::shared_receive_queue::Srq;
-use super::xrc::{TargetResources, Xrcd};
+use super::xrc::{self, Xrcd};
+use super::xrc_target::{SharedTarget, TargetResources};
 use crate::abi;
 use crate::entry::{Input, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -40,7 +41,11 @@ entry! {
 
     export fn ibv_destroy_qp(queue_pair: &Qp) -> c_int {
         queue_pair.check_handle()?;
-        if queue_pair.owned {
+        // As in the kernel: a program leaves the groups first.
+        if super::multicast::is_member(queue_pair) {
+            return Err(Errno::BUSY);
+        }
+        if !xrc::release(queue_pair) {
             end(queue_pair)?;
         }
         queue_pair.unacknowledged.wait("ibv_destroy_qp", EventKind::Async);
@@ -50,11 +55,15 @@ entry! {
 
     op fn open_qp(context: &Context, attributes: Input<abi::ibv_qp_open_attr>) -> *mut abi::ibv_qp {
         let wanted = attributes.0;
+        if wanted.comp_mask & !abi::IBV_QP_OPEN_ATTR_ALL != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
         let needed = abi::IBV_QP_OPEN_ATTR_ALL & !abi::IBV_QP_OPEN_ATTR_CONTEXT;
         if wanted.comp_mask & needed != needed || wanted.qp_type != abi::IBV_QPT_XRC_RECV {
             return Err(Errno::INVALID);
         }
         let domain: &Xrcd = object_at(wanted.xrcd)?;
+        context.check_owns(&domain.open)?;
         let number = Qpn::new(wanted.qp_num);
         let is_target = context.driver.call_without_transmit(|device| {
             let found = device.queue_pair(number);
@@ -74,7 +83,7 @@ entry! {
             ..Default::default()
         };
         let pair = Pair::new(context, number, QueuePairType::XrcTarget, short);
-        Ok(new_handle(context, &init, Pair { owned: false, ..pair }).c().cast())
+        Ok(new_handle(context, &init, pair).c().cast())
     }
 
     export fn ibv_qp_to_qp_ex(queue_pair: &Qp) -> *mut abi::ibv_qp_ex {
@@ -135,17 +144,21 @@ fn create<'a>(
         }
         _ => Arc::clone(&context.driver),
     };
+    let domain = target_resources.is_none().then_some(engine_init.domain);
     let created = driver.create_queue_pair(engine_init);
     let (driver, number) = created.inspect_err(|_| {
         if let Some(target_resources) = &target_resources {
             target_resources.end(context);
         }
     })?;
-    let pair = Pair::new(context, number, kind, short(init));
+    if let Some(target_resources) = target_resources {
+        let target = SharedTarget::new(target_resources);
+        context.objects().xrc_targets.insert(number, target);
+    }
     let pair = Pair {
         driver,
-        target_resources,
-        ..pair
+        domain,
+        ..Pair::new(context, number, kind, short(init))
     };
     Ok(new_handle(context, init, pair))
 }
@@ -163,12 +176,11 @@ impl Pair {
             driver: Arc::clone(&open.driver),
             number,
             kind,
+            domain: None,
             unacknowledged: Arc::default(),
             groups: Mutex::default(),
             draft: Draft::default(),
             init,
-            owned: true,
-            target_resources: None,
         }
     }
 }
@@ -199,7 +211,12 @@ fn new_handle<'a>(context: &Context, init: &abi::ibv_qp_init_attr_ex, pair: Pair
     let number = pair.number;
     let queue_pair = Qp::make(c_part, pair);
     let subject = EventTarget::new(queue_pair.c(), &queue_pair.unacknowledged);
-    context.objects().queue_pairs.insert(number, subject);
+    let mut objects = context.objects();
+    if let Some(target) = objects.xrc_targets.get_mut(&number) {
+        target.add(subject.clone());
+    }
+    // The events of an XRC target go to its oldest handle.
+    objects.queue_pairs.entry(number).or_insert(subject);
     queue_pair
 }
 
@@ -224,15 +241,15 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
         return Err(Errno::UNSUPPORTED);
     }
     if init.comp_mask & abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0
-        && init.send_ops_flags & !abi::IBV_QP_EX_SUPPORTED != 0
+        && init.send_ops_flags & !send_operations_of(init.qp_type) != 0
     {
         return Err(Errno::UNSUPPORTED);
     }
     let cap = &init.cap;
-    if cap.max_send_wr > MAX_REQUESTS
-        || cap.max_recv_wr > MAX_REQUESTS
-        || cap.max_send_sge > engine::MAX_SEGMENTS
-        || cap.max_recv_sge > engine::MAX_SEGMENTS
+    let too_large =
+        |requests: u32, segments: u32| requests > MAX_REQUESTS || segments > engine::MAX_SEGMENTS;
+    if too_large(cap.max_send_wr, cap.max_send_sge)
+        || has_own_receives(init) && too_large(cap.max_recv_wr, cap.max_recv_sge)
     {
         return Err(Errno::INVALID);
     }
@@ -248,6 +265,22 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
     }
 }
 
+/// The `ibv_wr_*` operations of a queue pair type, by the table in the manual of `ibv_wr_post`. It lists SEND with invalidate for UC,
+/// which no packet of UC can carry: creation accepts it, and posting does not.
+fn send_operations_of(kind: u32) -> u64 {
+    match kind {
+        abi::IBV_QPT_RC | abi::IBV_QPT_XRC_SEND => abi::IBV_QP_EX_RELIABLE,
+        abi::IBV_QPT_UC => abi::IBV_QP_EX_UNRELIABLE,
+        abi::IBV_QPT_UD => abi::IBV_QP_EX_DATAGRAM,
+        _ => 0,
+    }
+}
+
+/// Whether it has a receive queue of its own. If not, the program may leave any length in its attributes.
+fn has_own_receives(init: &abi::ibv_qp_init_attr_ex) -> bool {
+    init.srq.is_null() && init.qp_type != abi::IBV_QPT_XRC_SEND
+}
+
 fn engine_init(
     context: &Context,
     init: &abi::ibv_qp_init_attr_ex,
@@ -258,6 +291,7 @@ fn engine_init(
             return Err(Errno::INVALID);
         }
         let domain: &Xrcd = object_at(init.xrcd)?;
+        context.check_owns(&domain.open)?;
         let target_resources = TargetResources::make(context)?;
         let target = QueuePairInit {
             xrc_domain: Some(domain.id),
@@ -282,13 +316,22 @@ fn engine_init(
     send.check_handle()?;
     receive.check_handle()?;
     shared.map_or(Ok(()), Srq::check_handle)?;
+    for open in [&domain.open, &send.open, &receive.open] {
+        context.check_owns(open)?;
+    }
+    shared.map_or(Ok(()), |queue| context.check_owns(&queue.open))?;
+    // The receives of an XRC queue go to the queue pairs of its XRC domain.
+    if shared.is_some_and(|queue| queue.is_xrc) {
+        return Err(Errno::INVALID);
+    }
+    let of_own_queue = |length| if has_own_receives(init) { length } else { 0 };
     let made = QueuePairInit {
         receive_completions: receive.id,
         shared_receive: shared.map(|queue| queue.posted.id()),
         max_sends: init.cap.max_send_wr,
-        max_receives: init.cap.max_recv_wr,
+        max_receives: of_own_queue(init.cap.max_recv_wr),
         max_send_segments: init.cap.max_send_sge,
-        max_receive_segments: init.cap.max_recv_sge,
+        max_receive_segments: of_own_queue(init.cap.max_recv_sge),
         max_inline: init.cap.max_inline_data,
         signal_all: init.sq_sig_all != 0,
         ..QueuePairInit::new(kind, domain.id, send.id)
@@ -303,9 +346,9 @@ fn end(queue_pair: &Qp) -> Result<(), Errno> {
     queue_pair.driver.flush();
     (queue_pair.driver).call_after_flush(|device| device.destroy_queue_pair(number))?;
     open.forget_queue_pair(number);
-    super::multicast::leave_all(queue_pair);
-    if let Some(target_resources) = &queue_pair.target_resources {
-        target_resources.end(open);
+    let target = open.objects().xrc_targets.remove(&number);
+    if let Some(target) = target {
+        target.resources.end(open);
     }
     Ok(())
 }

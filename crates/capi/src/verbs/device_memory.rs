@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::{Access, Buffer, Extent};
 
-use super::context::{Context, OpenDevice};
-use super::memory_region;
+use super::context::{Context, DeviceBuffer, OpenDevice};
+use super::memory_region::{self, RegionKind};
 use super::protection_domain::Pd;
 use super::query::MAX_DEVICE_MEMORY;
 use crate::abi;
@@ -21,15 +21,13 @@ from_pointer!(abi::ibv_dm => Dm);
 
 pub(crate) struct DeviceMemory {
     open: Arc<OpenDevice>,
-    buffer: Arc<Buffer>,
+    /// Shared with imported handles.
+    shared: Arc<DeviceBuffer>,
     imported: bool,
 }
 
 /// Offsets and lengths of copies must be multiples of this, as for device memory on a bus.
 const UNIT: u64 = 4;
-
-/// Owners besides regions: the object itself, and the list for imports.
-const OWNERS_WITHOUT_REGIONS: usize = 2;
 
 entry! {
     op fn alloc_dm(context: &Context, init: Input<abi::ibv_alloc_dm_attr>) -> *mut abi::ibv_dm {
@@ -42,16 +40,18 @@ entry! {
             return Err(Errno::NO_MEMORY);
         }
         let buffer = Buffer::try_zeroed(init.length).ok_or(Errno::NO_MEMORY)?;
+        let shared = Arc::new(DeviceBuffer { buffer });
         let handle = context.handle();
         // The child of a fork may allocate device memory, but can't register it.
         if context.check_not_inherited().is_ok() {
-            context.objects().device_memories.insert(handle, Arc::clone(&buffer));
+            context.objects().device_memories.insert(handle, Arc::clone(&shared));
         }
-        Ok(new_handle(context, handle, buffer, false))
+        Ok(new_handle(context, handle, shared, false))
     }
 
     op fn free_dm(memory: &Dm) -> c_int {
-        if Arc::strong_count(&memory.buffer) > OWNERS_WITHOUT_REGIONS {
+        let is_registered = Arc::strong_count(&memory.shared.buffer) > 1;
+        if is_registered {
             return Err(Errno::BUSY);
         }
         if memory.open.check_not_inherited().is_ok() {
@@ -62,8 +62,8 @@ entry! {
     }
 
     export fn ibv_import_dm(context: &Context, handle: u32) -> *mut abi::ibv_dm {
-        let buffer = context.objects().device_memories.get(&handle).cloned();
-        Ok(new_handle(context, handle, buffer.ok_or(Errno::NO_ENTRY)?, true))
+        let shared = context.objects().device_memories.get(&handle).cloned();
+        Ok(new_handle(context, handle, shared.ok_or(Errno::NO_ENTRY)?, true))
     }
 
     export fn ibv_unimport_dm(memory: &Dm) {
@@ -85,9 +85,10 @@ entry! {
         if !access.contains(Access::ZERO_BASED) {
             return Err(Errno::INVALID);
         }
-        let whole = Extent::from(Arc::clone(&memory.buffer));
+        let whole = Extent::from(Arc::clone(&memory.shared.buffer));
         let part = whole.part(offset, length as u64).ok_or(Errno::INVALID)?;
-        memory_region::add(domain, std::ptr::null_mut(), part, 0, access)
+        let kind = RegionKind::Device;
+        memory_region::add(domain, std::ptr::null_mut(), part, 0, access, kind)
     }
 
     op fn memcpy_to_dm(memory: &Dm, offset: u64, from: *const c_void, length: usize) -> c_int {
@@ -97,7 +98,7 @@ entry! {
         }
         // SAFETY: not null, and the program says that `length` bytes can be read there.
         let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
-        memory.open.driver.with_device_locked(|| memory.buffer.write(offset as usize, from));
+        memory.open.driver.with_device_locked(|| memory.shared.buffer.write(offset as usize, from));
         Ok(0)
     }
 
@@ -108,7 +109,7 @@ entry! {
         }
         // SAFETY: not null, and the program says that `length` bytes can be written there, for this call.
         let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), length) };
-        memory.open.driver.with_device_locked(|| memory.buffer.read(offset as usize, into));
+        memory.open.driver.with_device_locked(|| memory.shared.buffer.read(offset as usize, into));
         Ok(0)
     }
 }
@@ -116,7 +117,7 @@ entry! {
 fn new_handle(
     context: &Context,
     handle: u32,
-    buffer: Arc<Buffer>,
+    shared: Arc<DeviceBuffer>,
     imported: bool,
 ) -> *mut abi::ibv_dm {
     let c_part = abi::ibv_dm {
@@ -128,7 +129,7 @@ fn new_handle(
     };
     let memory = DeviceMemory {
         open: Arc::clone(context),
-        buffer,
+        shared,
         imported,
     };
     Dm::new_pointer(c_part, memory)
@@ -148,7 +149,7 @@ fn is_nothing(memory: *const c_void, length: usize) -> Result<bool, Errno> {
 fn check_range(memory: &DeviceMemory, offset: u64, length: usize) -> Result<(), Errno> {
     let end = offset.checked_add(length as u64).ok_or(Errno::INVALID)?;
     let in_units = offset.is_multiple_of(UNIT) && (length as u64).is_multiple_of(UNIT);
-    if end <= memory.buffer.len() as u64 && in_units {
+    if end <= memory.shared.buffer.len() as u64 && in_units {
         Ok(())
     } else {
         Err(Errno::INVALID)

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use engine::{Access, Extent};
 
 use super::alloc_buf::Pages;
-use super::memory_region::{self, region_at};
+use super::memory_region::{self, RegionKind, region_at};
 use super::protection_domain::Pd;
 use super::{gpu_memory, mapped_pages};
 use crate::abi;
@@ -60,7 +60,8 @@ pub(super) fn register(
     let address = std::ptr::without_provenance_mut(offset as usize);
     match file.map(offset, length, access) {
         Ok((pages, extent)) => {
-            let region = memory_region::add(domain, address, extent, iova, access)?;
+            let region =
+                memory_region::add(domain, address, extent, iova, access, RegionKind::Memory)?;
             region_at(region)?.keep(pages);
             Ok(region)
         }
@@ -69,7 +70,7 @@ pub(super) fn register(
             let there = (iova, length as u64);
             let memory = gpu_memory::extent_at(&domain.open.driver, there, access, Err(errno))?;
             let extent = memory.ok_or(Errno::UNSUPPORTED)?;
-            memory_region::add(domain, address, extent, iova, access)
+            memory_region::add(domain, address, extent, iova, access, RegionKind::Memory)
         }
     }
 }

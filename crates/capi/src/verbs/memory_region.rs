@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use driver::{Driver, Misuse};
 use engine::{Access, Extent, Registration};
+use wire::Key;
 
 use super::alloc_buf::{Buffer, DmaHandle, Pages};
 use super::context::OpenDevice;
@@ -24,11 +25,24 @@ from_pointer!(abi::ibv_mr => Mr);
 pub(crate) struct Region {
     pub(crate) open: Arc<OpenDevice>,
     pub(crate) registration: Registration,
-    imported: bool,
+    kind: RegionKind,
     /// Keeps the hints that it was registered with.
     hints: OnceLock<Arc<()>>,
     /// The pages of a DMA-buf.
     mapping: OnceLock<Pages>,
+}
+
+/// What a region stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RegionKind {
+    /// Memory that can be exchanged (`ibv_rereg_mr`).
+    Memory,
+    /// Device memory.
+    Device,
+    /// No memory at all.
+    Null,
+    /// A region of another handle.
+    Imported,
 }
 
 entry! {
@@ -127,7 +141,11 @@ entry! {
         access: c_int,
     ) -> c_int {
         // Not an error number: it says whether the library or the device found the error.
-        if !is_valid_reregistration(flags, domain, address, length) {
+        let sets_access = flags & abi::IBV_REREG_MR_CHANGE_ACCESS != 0;
+        if region.kind != RegionKind::Memory
+            || access != 0 && !sets_access
+            || !is_valid_reregistration(flags, domain, address, length)
+        {
             Errno::INVALID.set();
             return Ok(abi::IBV_REREG_MR_ERR_INPUT);
         }
@@ -153,11 +171,11 @@ entry! {
         domain.check_handle()?;
         let registration = domain.open.objects().regions.get(&handle).copied();
         let registration = registration.ok_or(Errno::NO_ENTRY)?;
-        Ok(new_handle(domain, std::ptr::null_mut(), handle, registration, true))
+        Ok(new_handle(domain, std::ptr::null_mut(), handle, registration, RegionKind::Imported))
     }
 
     export fn ibv_unimport_mr(region: &Mr) {
-        if region.imported {
+        if region.kind == RegionKind::Imported {
             region.destroy();
         }
         Ok(())
@@ -165,7 +183,8 @@ entry! {
 
     op fn alloc_null_mr(domain: &Pd) -> *mut abi::ibv_mr {
         let extent = Extent::discarding(u64::MAX);
-        add(domain, std::ptr::null_mut(), extent, 0, Access::LOCAL_WRITE)
+        let kind = RegionKind::Null;
+        add(domain, std::ptr::null_mut(), extent, 0, Access::LOCAL_WRITE, kind)
     }
 
     op fn advise_mr(
@@ -175,12 +194,11 @@ entry! {
         segments: Pointer<abi::ibv_sge>,
         count: u32,
     ) -> c_int {
-        if advice > abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
-            || flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0
-            || count == 0
-            || segments.0.is_null()
-        {
+        if flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || segments.0.is_null() {
             return Err(Errno::INVALID);
+        }
+        if advice > abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
+            return Err(Errno::UNSUPPORTED);
         }
         // SAFETY: not null, so by the header's promise `count` segments.
         let segments = unsafe { std::slice::from_raw_parts(segments.0, count as usize) };
@@ -205,7 +223,7 @@ pub(super) fn register(
     domain.open.check_not_inherited()?;
     let access = access_of(access)?;
     let (extent, iova) = extent(&domain.open.driver, address, length, iova, access)?;
-    add(domain, address, extent, iova, access)
+    add(domain, address, extent, iova, access, RegionKind::Memory)
 }
 
 /// Registers memory and creates its region for C.
@@ -215,6 +233,7 @@ pub(super) fn add(
     extent: Extent,
     iova: u64,
     access: Access,
+    kind: RegionKind,
 ) -> Result<*mut abi::ibv_mr, Errno> {
     domain.check_handle()?;
     let registration = domain
@@ -223,7 +242,7 @@ pub(super) fn add(
         .call_without_transmit(|device| device.register(domain.id, extent, iova, access))?;
     let handle = domain.open.handle();
     domain.open.objects().regions.insert(handle, registration);
-    Ok(new_handle(domain, address, handle, registration, false))
+    Ok(new_handle(domain, address, handle, registration, kind))
 }
 
 fn new_handle(
@@ -231,7 +250,7 @@ fn new_handle(
     address: *mut c_void,
     handle: u32,
     registration: Registration,
-    imported: bool,
+    kind: RegionKind,
 ) -> *mut abi::ibv_mr {
     let c_part = abi::ibv_mr {
         context: domain.read().context,
@@ -245,7 +264,7 @@ fn new_handle(
     let region = Region {
         open: Arc::clone(&domain.open),
         registration,
-        imported,
+        kind,
         hints: OnceLock::new(),
         mapping: OnceLock::new(),
     };
@@ -350,20 +369,21 @@ fn reregister(
     } else {
         None
     };
+    let driver = &region.open.driver;
+    let key = region.registration.local_key;
     let translation = if asks(abi::IBV_REREG_MR_CHANGE_TRANSLATION) {
-        let rights = access.unwrap_or(Access::LOCAL_WRITE);
+        let present = driver.call_without_transmit(|device| device.region(key));
+        let present = present.ok_or(Errno::INVALID)?;
+        // The new memory needs the rights that the region has from now on.
+        let rights = access.unwrap_or(present.access);
         let iova = address.addr() as u64;
-        Some(extent(&region.open.driver, address, length, iova, rights)?)
+        Some(extent(driver, address, length, iova, rights)?)
     } else {
         None
     };
     let moved = translation.is_some();
-    let key = region.registration.local_key;
     let into = domain.map(|domain| domain.id);
-    region
-        .open
-        .driver
-        .call_without_transmit(|device| device.reregister(key, into, translation, access))?;
+    driver.call_without_transmit(|device| device.reregister(key, into, translation, access))?;
     let handle = region.read().handle;
     if moved && let Some(known) = region.open.objects().regions.get_mut(&handle) {
         known.address = address.addr() as u64;
@@ -391,26 +411,38 @@ impl Region {
 /// Makes pages present, as asked; an access would do the same.
 fn advise(domain: &Pd, advice: u32, segments: &[abi::ibv_sge]) -> Result<c_int, Errno> {
     for segment in segments {
-        let known = {
-            let objects = domain.open.objects();
-            let mut regions = objects.regions.values();
-            let found = regions.find(|region| region.local_key.value() == segment.lkey);
-            found.copied().ok_or(Errno::INVALID)?
-        };
-        let offset = segment.addr.checked_sub(known.address);
-        let end = offset.and_then(|offset| offset.checked_add(u64::from(segment.length)));
-        if end.is_none_or(|end| end > known.length) {
-            return Err(Errno::FAULT);
-        }
-        let access = match advice {
-            abi::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Access::LOCAL_WRITE,
-            _ => Access::empty(),
-        };
-        if advice != abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
-            mapped_pages::check(segment.addr as usize, segment.length as usize, access)?;
-        }
+        advise_segment(domain, advice, segment)?;
     }
     Ok(0)
+}
+
+/// Its errors are those of the kernel's mlx5 driver.
+fn advise_segment(domain: &Pd, advice: u32, segment: &abi::ibv_sge) -> Result<(), Errno> {
+    let key = Key::new(segment.lkey);
+    let driver = &domain.open.driver;
+    let region = driver.call_without_transmit(|device| device.region(key));
+    let region = region.ok_or(Errno::NO_ENTRY)?;
+    let writes = advice == abi::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    let may_write = region.access.contains(Access::LOCAL_WRITE);
+    if region.domain != domain.id || writes && !may_write {
+        return Err(Errno::NOT_PERMITTED);
+    }
+    let offset = segment.addr.checked_sub(region.address);
+    let offset = offset.ok_or(Errno::FAULT)?;
+    let end = offset.checked_add(u64::from(segment.length));
+    if end.is_none_or(|end| end > region.length) {
+        return Err(Errno::FAULT);
+    }
+    let length = segment.length as usize;
+    match region.memory {
+        Some(memory) if advice != abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => {
+            let start = (memory + offset) as usize;
+            mapped_pages::are_present(start, length, writes)
+                .then_some(())
+                .ok_or(Errno::FAULT)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The region at a pointer.

@@ -1,7 +1,7 @@
 //! Multicast groups.
 
 use std::ffi::c_int;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use wire::Gid;
 
@@ -18,7 +18,7 @@ entry! {
         let driver = &queue_pair.driver;
         queue_pair.open.check_not_inherited()?;
         driver.call_without_transmit(|device| device.attach_multicast(queue_pair.number, group))?;
-        let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = groups_of(queue_pair);
         if groups.contains(&group) {
             return Ok(0);
         }
@@ -34,21 +34,27 @@ entry! {
         let group = gid_of(&group.0);
         let driver = &queue_pair.driver;
         driver.call_without_transmit(|device| device.detach_multicast(queue_pair.number, group))?;
-        let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = groups_of(queue_pair);
         groups.retain(|other| *other != group);
         driver.leave(group);
         Ok(0)
     }
 }
 
-/// Leaves all groups of a destroyed queue pair.
-pub(super) fn leave_all(queue_pair: &Pair) {
-    let mut groups = queue_pair
-        .groups
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    let left: Vec<Gid> = groups.drain(..).collect();
+/// Whether it is in a group.
+pub(super) fn is_member(queue_pair: &Pair) -> bool {
+    !groups_of(queue_pair).is_empty()
+}
+
+/// Leaves all groups, so that the queue pair can be destroyed.
+pub(crate) fn leave_all(queue_pair: &Pair) {
+    let left: Vec<Gid> = groups_of(queue_pair).drain(..).collect();
     for group in left {
         queue_pair.driver.leave(group);
     }
+}
+
+fn groups_of(queue_pair: &Pair) -> MutexGuard<'_, Vec<Gid>> {
+    let groups = queue_pair.groups.lock();
+    groups.unwrap_or_else(PoisonError::into_inner)
 }

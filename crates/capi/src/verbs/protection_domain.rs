@@ -84,11 +84,11 @@ entry! {
         check_context(domain)?;
         domain.check_unused()?;
         match domain.kind {
-            DomainKind::Own => {
+            // `ibv_unimport_pd` keeps the domain of an imported handle; this call ends it.
+            DomainKind::Own | DomainKind::Imported => {
                 domain.open.driver.call_without_transmit(|device| device.free_domain(domain.id))?;
                 domain.open.objects().domains.remove(&domain.read().handle);
             }
-            DomainKind::Imported => {}
             DomainKind::Parent { of, thread } => {
                 object_at::<&Pd, _>(of)?.release();
                 if let Ok(thread) = object_at::<&Td, _>(thread) {
@@ -130,15 +130,16 @@ entry! {
         Ok(0)
     }
 
-    /// Allocators are accepted and not called: there are no hardware queues to allocate.
+    /// Allocators, and the permission to share memory with the host of a confidential machine, have no effect: there are no
+    /// hardware queues to allocate.
     op fn alloc_parent_domain(
         context: &Context,
         init: Output<abi::ibv_parent_domain_init_attr>,
     ) -> *mut abi::ibv_pd {
-        const KNOWN: u32 = 3;
+        const KNOWN: u32 = 7;
         let init = init.get();
         if init.comp_mask & !KNOWN != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::INVALID);
         }
         let base: &Pd = object_at(init.pd)?;
         if let Ok(thread) = object_at::<&Td, _>(init.td) {

@@ -25,7 +25,8 @@ const VENDOR: u32 = 0x00ff_ffff;
 /// The limit of device memory. It is ordinary memory, so the number is arbitrary.
 pub(crate) const MAX_DEVICE_MEMORY: u64 = 1 << 26;
 
-const CAPABILITIES: u32 = abi::IBV_DEVICE_RESIZE_MAX_WR
+const CAPABILITIES: u32 = abi::IBV_DEVICE_BAD_PKEY_CNTR
+    | abi::IBV_DEVICE_BAD_QKEY_CNTR
     | abi::IBV_DEVICE_CURR_QP_STATE_MOD
     | abi::IBV_DEVICE_PORT_ACTIVE_EVENT
     | abi::IBV_DEVICE_SYS_IMAGE_GUID
@@ -195,8 +196,10 @@ entry! {
 
     op fn query_rt_values(_context: &Context, values: Output<abi::ibv_values_ex>) -> c_int {
         let mut values = values;
+        if values.get().comp_mask & !abi::IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            return Err(Errno::INVALID);
+        }
         values.change(|values| {
-            values.comp_mask &= abi::IBV_VALUES_MASK_RAW_CLOCK;
             if values.comp_mask != 0 {
                 // Ticks of the clock of completion timestamps, in the field for nanoseconds.
                 values.raw_clock.tv_sec = 0;
@@ -221,6 +224,9 @@ entry! {
 const WIDTH_ONE_LANE: u8 = 1;
 const SPEED_TEN_GIGABITS: u8 = 4;
 const SPEED_IN_100_MBPS: u64 = 100;
+
+/// IBA 14.2.5.6: the violation counters of a port have 16 bits, and stay at the largest number.
+const MAX_VIOLATIONS: u64 = u16::MAX as u64;
 
 const LINK_UP: u8 = 5;
 const LINK_DISABLED: u8 = 3;
@@ -343,6 +349,7 @@ fn extended_attributes(context: &OpenDevice) -> abi::ibv_device_attr_ex {
 fn port_attributes(open: &OpenDevice) -> abi::ibv_port_attr {
     let device = &open.device.description;
     let active = open.driver.is_port_active();
+    let counters = open.driver.counters();
     abi::ibv_port_attr {
         state: if active {
             abi::IBV_PORT_ACTIVE
@@ -354,6 +361,8 @@ fn port_attributes(open: &OpenDevice) -> abi::ibv_port_attr {
         gid_tbl_len: interface::Device::GID_TABLE_LENGTH as c_int,
         port_cap_flags: abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: MAX_MESSAGE as u32,
+        bad_pkey_cntr: counters.bad_partition_key.min(MAX_VIOLATIONS) as u32,
+        qkey_viol_cntr: counters.bad_queue_key.min(MAX_VIOLATIONS) as u32,
         pkey_tbl_len: 1,
         max_vl_num: 1,
         active_width: WIDTH_ONE_LANE,

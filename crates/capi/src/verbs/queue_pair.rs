@@ -3,12 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use driver::Driver;
-use engine::{QueuePairType, SendRequest};
+use engine::{Id, ProtectionDomain, QueuePairType, SendRequest};
 use wire::{Gid, Qpn};
 
 use super::context::OpenDevice;
 use super::event_target::UnacknowledgedEvents;
-use super::xrc::TargetResources;
 use crate::abi;
 use crate::errno::Errno;
 use crate::multi_call_lock::MultiCallLock;
@@ -31,6 +30,8 @@ pub(crate) struct Pair {
     pub(crate) driver: Arc<Driver>,
     pub(crate) number: Qpn,
     pub(crate) kind: QueuePairType,
+    /// Its protection domain; an XRC target has none that C sees.
+    pub(super) domain: Option<Id<ProtectionDomain>>,
     /// Events about it that are not acknowledged.
     pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
     /// The multicast groups that it has joined.
@@ -39,10 +40,6 @@ pub(crate) struct Pair {
     pub(super) draft: Draft,
     /// What it was created with, for `ibv_query_qp`.
     pub(super) init: abi::ibv_qp_init_attr,
-    /// Whether destroying this handle destroys it. A handle from `ibv_open_qp` does not.
-    pub(super) owned: bool,
-    /// Objects that an XRC target needs and C does not see.
-    pub(super) target_resources: Option<TargetResources>,
 }
 
 // SAFETY: of its fields, only the pointers in `init` and `draft` are not `Sync`. Those in `init` are never dereferenced: they

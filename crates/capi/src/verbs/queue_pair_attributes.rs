@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use driver::Misuse;
-use engine::{Access, Attribute, Attributes, QueuePair, State};
+use engine::{Access, AlternatePath, Attribute, Attributes, QueuePair, State};
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use super::address_handle::{address_of, attributes_of};
@@ -50,7 +50,7 @@ entry! {
         let (mut attributes, mut init) = (attributes, init);
         let known = queue_pair.driver.call_without_transmit(|device| {
             let found = device.queue_pair(queue_pair.number)?;
-            Some((found.attributes(), found.outstanding_sends()))
+            Some((present_attributes(found), found.outstanding_sends()))
         });
         let (known, outstanding) = known.ok_or(Errno::INHERITED)?;
         let current = abi::ibv_qp_attr {
@@ -77,6 +77,17 @@ entry! {
 
     export fn ibv_set_ece(_queue_pair: &Qp, _options: Input<abi::ibv_ece>) -> c_int {
         Err(Errno::UNSUPPORTED)
+    }
+}
+
+/// The attributes as devices answer them: the PSNs are those of the next packets.
+fn present_attributes(queue_pair: &QueuePair) -> Attributes {
+    let known = queue_pair.attributes();
+    let (expected, unsent) = queue_pair.next_psns();
+    Attributes {
+        receive_psn: known.receive_psn.and(Some(expected)),
+        send_psn: known.send_psn.and(Some(unsent)),
+        ..known
     }
 }
 
@@ -160,9 +171,7 @@ fn change(
         Attribute::RNR_RETRY => changes.rnr_retry = Some(given.rnr_retry.min(MAX_RETRY_COUNT)),
         Attribute::RECEIVE_PSN => changes.receive_psn = Some(Psn::new(given.rq_psn)),
         Attribute::INITIATOR_DEPTH => changes.initiator_depth = Some(given.max_rd_atomic),
-        Attribute::ALTERNATE_PATH => {
-            changes.alternate_path = Some(address_of(&given.alt_ah_attr)?);
-        }
+        Attribute::ALTERNATE_PATH => changes.alternate_path = Some(alternate_path_of(given)?),
         Attribute::RNR_TIMER => {
             changes.rnr_timer = RnrTimer::new(given.min_rnr_timer & RNR_TIMER_MASK);
         }
@@ -175,6 +184,21 @@ fn change(
         other => return Err(Misuse::UnknownAttributes(other.bits())),
     }
     Ok(())
+}
+
+fn alternate_path_of(given: &abi::ibv_qp_attr) -> Result<AlternatePath, Misuse> {
+    let bad = |value: u8| Misuse::BadValue {
+        attribute: Attribute::ALTERNATE_PATH,
+        value: value.into(),
+    };
+    if given.alt_port_num != PORT {
+        return Err(bad(given.alt_port_num));
+    }
+    let ack_timeout = AckTimeout::new(given.alt_timeout);
+    Ok(AlternatePath {
+        address: address_of(&given.alt_ah_attr)?,
+        ack_timeout: ack_timeout.ok_or(bad(given.alt_timeout))?,
+    })
 }
 
 pub(crate) fn state_of(number: u32) -> Result<State, Errno> {
@@ -199,6 +223,7 @@ fn access_of(flags: u32) -> Access {
 pub(crate) fn qp_attr_of(known: &Attributes, outstanding: usize) -> abi::ibv_qp_attr {
     let state = known.state.map_or(0, |state| state as u32);
     let draining = state == State::SendQueueDrain as u32 && outstanding > 0;
+    let alternate = known.alternate_path.as_ref();
     abi::ibv_qp_attr {
         qp_state: state,
         cur_qp_state: state,
@@ -210,11 +235,11 @@ pub(crate) fn qp_attr_of(known: &Attributes, outstanding: usize) -> abi::ibv_qp_
         dest_qp_num: known.destination.map_or(0, Qpn::value),
         qp_access_flags: known.access.map_or(0, |access| access.bits()),
         ah_attr: known.path.as_ref().map(attributes_of).unwrap_or_default(),
-        alt_ah_attr: known
-            .alternate_path
-            .as_ref()
-            .map(attributes_of)
+        alt_ah_attr: alternate
+            .map(|path| attributes_of(&path.address))
             .unwrap_or_default(),
+        alt_port_num: alternate.map_or(0, |_| PORT),
+        alt_timeout: alternate.map_or(0, |path| path.ack_timeout.code()),
         pkey_index: known.partition_index.unwrap_or(0),
         en_sqd_async_notify: u8::from(known.drain_event.unwrap_or(false)),
         sq_draining: u8::from(draining),

@@ -27,7 +27,7 @@ pub(crate) struct Queue {
     /// Events about it that are not acknowledged.
     pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
     max_segments: u32,
-    is_xrc: bool,
+    pub(super) is_xrc: bool,
 }
 
 entry! {
@@ -35,23 +35,29 @@ entry! {
         domain: &Pd,
         init: Output<abi::ibv_srq_init_attr>,
     ) -> *mut abi::ibv_srq {
-        let wanted = init.get();
+        let mut init = init;
+        let given = init.get();
         let wanted = abi::ibv_srq_init_attr_ex {
-            srq_context: wanted.srq_context,
-            attr: wanted.attr,
+            srq_context: given.srq_context,
+            attr: given.attr,
             comp_mask: abi::IBV_SRQ_INIT_ATTR_PD,
             srq_type: abi::IBV_SRQT_BASIC,
             pd: domain.c(),
             ..Default::default()
         };
-        Ok(create(domain.read().context, &wanted)?.c())
+        let queue = create(domain.read().context, &wanted)?;
+        init.change(|init| init.attr.max_sge = queue.max_segments);
+        Ok(queue.c())
     }
 
     op fn create_srq_ex(
         context: &Context,
         init: Output<abi::ibv_srq_init_attr_ex>,
     ) -> *mut abi::ibv_srq {
-        Ok(create(context.pointer(), &init.get())?.c())
+        let mut init = init;
+        let queue = create(context.pointer(), &init.get())?;
+        init.change(|init| init.attr.max_sge = queue.max_segments);
+        Ok(queue.c())
     }
 
     export fn ibv_modify_srq(
@@ -64,14 +70,11 @@ entry! {
         }
         queue.check_handle()?;
         let wanted = attributes.0;
-        let driver = &queue.open.driver;
-        if mask & abi::IBV_SRQ_MAX_WR != 0 {
-            check_size(wanted.max_wr)?;
-            driver.call_without_transmit(|device| device.resize_shared_receive_queue(queue.posted.id(), wanted.max_wr))?;
-        }
-        if mask & abi::IBV_SRQ_LIMIT != 0 {
-            driver.call_without_transmit(|device| device.set_shared_receive_limit(queue.posted.id(), wanted.srq_limit))?;
-        }
+        let asked = |bit: c_int, value: u32| (mask & bit != 0).then_some(value);
+        let capacity = asked(abi::IBV_SRQ_MAX_WR, wanted.max_wr);
+        let limit = asked(abi::IBV_SRQ_LIMIT, wanted.srq_limit);
+        let id = queue.posted.id();
+        queue.open.driver.call_without_transmit(|device| device.modify_shared_receive_queue(id, capacity, limit))?;
         Ok(0)
     }
 
@@ -119,9 +122,10 @@ fn create<'a>(
 ) -> Result<&'a Srq, Errno> {
     let context = context_at(&Pointer(context))?;
     context.check_not_inherited()?;
-    if init.comp_mask >= abi::IBV_SRQ_INIT_ATTR_RESERVED
-        || init.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0
-    {
+    if init.comp_mask >= abi::IBV_SRQ_INIT_ATTR_RESERVED {
+        return Err(Errno::UNSUPPORTED);
+    }
+    if init.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0 {
         return Err(Errno::INVALID);
     }
     check_size(init.attr.max_wr)?;
@@ -131,12 +135,13 @@ fn create<'a>(
     };
     let xrc = match kind {
         abi::IBV_SRQT_BASIC => None,
-        abi::IBV_SRQT_XRC => Some(xrc_parts(init)?),
+        abi::IBV_SRQT_XRC => Some(xrc_parts(context, init)?),
         // Tag matching needs a NIC.
         _ => return Err(Errno::UNSUPPORTED),
     };
     let domain: &Pd = object_at(init.pd)?;
     domain.check_handle()?;
+    context.check_owns(&domain.open)?;
     let engine_init = SharedReceiveInit {
         domain: domain.id,
         capacity: init.attr.max_wr,
@@ -177,6 +182,7 @@ fn check_size(receives: u32) -> Result<(), Errno> {
 }
 
 fn xrc_parts(
+    context: &Context,
     init: &abi::ibv_srq_init_attr_ex,
 ) -> Result<(Id<engine::XrcDomain>, Id<engine::CompletionQueue>), Errno> {
     const NEEDED: u32 = abi::IBV_SRQ_INIT_ATTR_XRCD | abi::IBV_SRQ_INIT_ATTR_CQ;
@@ -186,5 +192,7 @@ fn xrc_parts(
     let domain: &Xrcd = object_at(init.xrcd)?;
     let queue: &Cq = object_at(init.cq)?;
     queue.check_handle()?;
+    context.check_owns(&domain.open)?;
+    context.check_owns(&queue.open)?;
     Ok((domain.id, queue.id))
 }

@@ -74,18 +74,24 @@ const NODES: [&CStr; 7] = [
     c"unspecified",
 ];
 
-const OPCODES: [&CStr; 11] = [
-    c"RDMA write",
-    c"RDMA write with immediate",
+/// Numbers 12 and 13 have no name.
+const OPCODES: [&CStr; 16] = [
+    c"rdma-write",
+    c"rdma-write-with-imm",
     c"send",
-    c"send with immediate",
-    c"RDMA read",
-    c"atomic compare and swap",
-    c"atomic fetch and add",
-    c"local invalidate",
-    c"bind memory window",
-    c"send with invalidate",
-    c"TSO",
+    c"send-with-imm",
+    c"rdma-read",
+    c"atomic-cmp-and-swp",
+    c"atomic-fetch-and-add",
+    c"local-inv",
+    c"bind-mw",
+    c"send-with-inv",
+    c"tso",
+    c"driver1",
+    c"unknown",
+    c"unknown",
+    c"flush",
+    c"atomic-write",
 ];
 
 entry! {
@@ -112,4 +118,25 @@ entry! {
 
 fn name(names: &[&'static CStr], number: usize) -> *const c_char {
     names.get(number).unwrap_or(&c"unknown").as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Headers before version 50 do not declare the function, so no C program here can call it.
+    #[test]
+    fn names_of_requests_are_those_of_the_opcodes() {
+        let name_of = |opcode| {
+            // SAFETY: takes no pointers.
+            let name = unsafe { ibv_wr_opcode_str(opcode) };
+            // SAFETY: a constant string.
+            unsafe { CStr::from_ptr(name) }
+        };
+        assert_eq!(name_of(crate::abi::IBV_WR_RDMA_WRITE), c"rdma-write");
+        assert_eq!(name_of(crate::abi::IBV_WR_SEND_WITH_INV), c"send-with-inv");
+        assert_eq!(name_of(crate::abi::IBV_WR_ATOMIC_WRITE), c"atomic-write");
+        assert_eq!(name_of(13), c"unknown");
+        assert_eq!(name_of(16), c"unknown");
+    }
 }

@@ -1,11 +1,13 @@
-//! XRC domains, and the objects that an XRC target needs.
+//! XRC domains, and the handles and objects of XRC targets.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use engine::{CompletionQueue, Device, Id, ObjectCounts, ProtectionDomain, XrcDomain};
+use engine::{Device, Id, ObjectCounts, XrcDomain};
 
 use super::context::{Context, OpenDevice, identity};
+use super::queue_pair::Qp;
+use super::xrc_target::TargetResources;
 use crate::abi;
 use crate::entry::{Input, entry};
 use crate::errno::Errno;
@@ -17,16 +19,10 @@ pub(crate) type Xrcd = Object<abi::ibv_xrcd, Domain>;
 from_pointer!(abi::ibv_xrcd => Xrcd);
 
 pub(crate) struct Domain {
-    open: Arc<OpenDevice>,
+    pub(crate) open: Arc<OpenDevice>,
     pub(crate) id: Id<XrcDomain>,
     /// Device and inode of its file, if it can be opened again.
     file: Option<(u64, u64)>,
-}
-
-/// The protection domain and completion queue of a target, which C creates without either.
-pub(crate) struct TargetResources {
-    pub(crate) domain: Id<ProtectionDomain>,
-    pub(crate) completions: Id<CompletionQueue>,
 }
 
 /// The program does not know them, so they are not counted as its objects.
@@ -60,11 +56,27 @@ impl TargetResources {
     }
 }
 
+/// Takes its handle from an XRC target that has others. Returns false if the queue pair ends with this handle.
+pub(super) fn release(queue_pair: &Qp) -> bool {
+    let mut guard = queue_pair.open.objects();
+    let objects = &mut *guard;
+    let target = objects.xrc_targets.get_mut(&queue_pair.number);
+    let oldest = target.and_then(|target| target.release(queue_pair.c().addr()));
+    let has_others = oldest.is_some();
+    if let Some(oldest) = oldest {
+        objects.queue_pairs.insert(queue_pair.number, oldest);
+    }
+    has_others
+}
+
 entry! {
     op fn open_xrcd(context: &Context, init: Input<abi::ibv_xrcd_init_attr>) -> *mut abi::ibv_xrcd {
         const BOTH: u32 = abi::IBV_XRCD_INIT_ATTR_FD | abi::IBV_XRCD_INIT_ATTR_OFLAGS;
         let init = init.0;
-        if init.comp_mask & BOTH != BOTH {
+        if init.comp_mask & !BOTH != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if init.comp_mask != BOTH {
             return Err(Errno::INVALID);
         }
         let file = match init.fd {

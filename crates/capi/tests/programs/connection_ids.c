@@ -1,4 +1,5 @@
 /* Ids before they are connected: devices, addresses, options, and what is rejected. */
+#include <netdb.h>
 #include <pthread.h>
 #include "connection.h"
 
@@ -79,6 +80,14 @@ static void an_address_of_another_host_is_rejected(void)
 	FAILS(bind_to(client, at("192.0.2.77", 0)), EADDRNOTAVAIL);
 }
 
+/* Programs pass the result to gai_strerror. */
+static void a_failed_lookup_returns_the_code_of_getaddrinfo(void)
+{
+	struct rdma_addrinfo numeric = { .ai_flags = RAI_NUMERICHOST }, *found;
+	SAME(rdma_getaddrinfo("not an address", "7171", &numeric, &found), EAI_NONAME);
+	FAILS(rdma_getaddrinfo(NULL, NULL, NULL, &found), EINVAL);
+}
+
 static void an_id_is_bound_once(void)
 {
 	client = new_id(RDMA_PS_TCP);
@@ -92,6 +101,32 @@ static void a_port_can_be_bound_once(void)
 	listener = new_id(RDMA_PS_TCP);
 	CHECK(bind_to(client, at(own_address(), 7171)) == 0);
 	FAILS(bind_to(listener, at(own_address(), 7171)), EADDRINUSE);
+}
+
+static int resolve_from(struct rdma_cm_id *id, struct sockaddr_in *source, struct sockaddr *peer)
+{
+	return rdma_resolve_addr(id, (struct sockaddr *)source, peer, 1000);
+}
+
+static void a_listener_does_not_connect(void)
+{
+	struct sockaddr_in peer = at(own_address(), 7000);
+	listener = new_id(RDMA_PS_TCP);
+	CHECK(bind_to(listener, at("0.0.0.0", 0)) == 0);
+	CHECK(rdma_listen(listener, 4) == 0);
+	FAILS(resolve_from(listener, NULL, (struct sockaddr *)&peer), EINVAL);
+}
+
+static void an_ipv4_id_does_not_connect_to_an_ipv6_address(void)
+{
+	struct sockaddr_in6 loopback = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct sockaddr *peer = (struct sockaddr *)&loopback;
+	struct sockaddr_in own = at(own_address(), 0);
+	client = new_id(RDMA_PS_TCP);
+	FAILS(resolve_from(client, &own, peer), EINVAL);
+	listener = new_id(RDMA_PS_TCP);
+	CHECK(bind_to(listener, at("0.0.0.0", 0)) == 0);
+	FAILS(resolve_from(listener, NULL, peer), EINVAL);
 }
 
 static void a_type_of_service_can_be_set(void)
@@ -113,6 +148,17 @@ static void an_unknown_option_is_rejected(void)
 	uint8_t value = 0;
 	client = new_id(RDMA_PS_TCP);
 	FAILS(rdma_set_option(client, 9, 9, &value, sizeof(value)), ENOSYS);
+}
+
+/* A queue pair for datagrams gets no acknowledgements. */
+static void an_acknowledge_timeout_is_for_reliable_connections(void)
+{
+	uint8_t timeout = 14;
+	client = new_id(RDMA_PS_TCP);
+	CHECK(rdma_set_option(client, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1) == 0);
+	listener = new_id(RDMA_PS_UDP);
+	FAILS(rdma_set_option(listener, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1),
+	      EINVAL);
 }
 
 static void no_event_to_acknowledge(void)
@@ -184,11 +230,15 @@ static const struct test_case CASES[] = {
 	WITH_CHANNEL(an_unknown_family_is_rejected),
 	WITH_CHANNEL(only_ip_addresses_are_accepted),
 	WITH_CHANNEL(an_address_of_another_host_is_rejected),
+	CASE(a_failed_lookup_returns_the_code_of_getaddrinfo),
 	WITH_CHANNEL(an_id_is_bound_once),
 	WITH_CHANNEL(a_port_can_be_bound_once),
+	WITH_CHANNEL(a_listener_does_not_connect),
+	WITH_CHANNEL(an_ipv4_id_does_not_connect_to_an_ipv6_address),
 	WITH_CHANNEL(a_type_of_service_can_be_set),
 	WITH_CHANNEL(an_option_of_another_size_is_rejected),
 	WITH_CHANNEL(an_unknown_option_is_rejected),
+	WITH_CHANNEL(an_acknowledge_timeout_is_for_reliable_connections),
 	CASE(no_event_to_acknowledge),
 	WITH_CHANNEL(no_address_to_bind_to),
 	WITH_CHANNEL(no_id_to_migrate),

@@ -83,6 +83,108 @@ static void the_client_gets_the_accepted_parameters(void)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
+static void a_request_that_cannot_be_accepted_is_rejected(void)
+{
+	static const char data[197];
+	struct rdma_conn_param too_long = { .private_data = data, .private_data_len = 197 };
+	struct rdma_cm_event *event = ask();
+	accepted = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	FAILS(rdma_accept(accepted, &too_long), EINVAL);
+	event = expect(RDMA_CM_EVENT_REJECTED);
+	CHECK(event->id == client);
+	SAME(event->status, 28);
+	CHECK(rdma_ack_cm_event(event) == 0);
+}
+
+/* A connection belongs to the channel from which its request was taken. */
+static void a_request_moves_with_its_listener(void)
+{
+	leave_out_with_others();
+	struct rdma_event_channel *first = channel, *second = rdma_create_event_channel();
+	CHECK(second != NULL);
+	make_qp_of(client);
+	CHECK(rdma_connect(client, &parameters) == 0);
+	CHECK(is_readable(first->fd, 5000));
+	CHECK(rdma_migrate_id(listener, second) == 0);
+	channel = second;
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepted = event->id;
+	CHECK(accepted->channel == second);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	make_qp_of(accepted);
+	CHECK(rdma_accept(accepted, &parameters) == 0);
+	channel = first;
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(is_readable(second->fd, 5000));
+	channel = second;
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+	destroy(listener);
+	destroy(accepted);
+	listener = accepted = NULL;
+	rdma_destroy_event_channel(second);
+	channel = first;
+}
+
+/* A client that knows its way to a datagram service. */
+static void open_route_to_service(void)
+{
+	open_channel();
+	struct sockaddr_in own = at(own_address(), 0);
+	listener = new_id(RDMA_PS_UDP);
+	CHECK(bind_to(listener, own) == 0 && rdma_listen(listener, 4) == 0);
+	own.sin_port = rdma_get_src_port(listener);
+	client = new_id(RDMA_PS_UDP);
+	CHECK(rdma_resolve_addr(client, NULL, (struct sockaddr *)&own, 1000) == 0);
+	pass(RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(rdma_resolve_route(client, 1000) == 0);
+	pass(RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+static void a_service_is_found_without_a_queue_pair(void)
+{
+	CHECK(rdma_connect(client, NULL) == 0);
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepted = event->id;
+	SAME(event->param.ud.private_data_len, 180);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	struct rdma_conn_param service = { .qp_num = 77 };
+	CHECK(rdma_accept(accepted, &service) == 0);
+	event = expect(RDMA_CM_EVENT_ESTABLISHED);
+	SAME(event->param.ud.qp_num, 77);
+	CHECK(rdma_ack_cm_event(event) == 0);
+}
+
+static void a_rejected_service_request_has_private_data(void)
+{
+	CHECK(rdma_connect(client, NULL) == 0);
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepted = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	CHECK(rdma_reject(accepted, "no", 3) == 0);
+	event = expect(RDMA_CM_EVENT_UNREACHABLE);
+	SAME(event->status, 2);
+	SAME(event->param.ud.private_data_len, 136);
+	CHECK(memcmp(event->param.ud.private_data, "no", 3) == 0);
+	CHECK(rdma_ack_cm_event(event) == 0);
+}
+
+/* The queue pair of a program may be elsewhere. */
+static void an_id_without_a_queue_pair_can_report_the_first_packet(void)
+{
+	struct rdma_cm_event *event = ask();
+	accepted = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	FAILS(rdma_notify(accepted, IBV_EVENT_COMM_EST), EINVAL);
+	struct rdma_conn_param elsewhere = parameters;
+	elsewhere.qp_num = 77;
+	CHECK(rdma_accept(accepted, &elsewhere) == 0);
+	CHECK(rdma_notify(accepted, IBV_EVENT_COMM_EST) == 0);
+	for (int heard = 0; heard < 2; heard++)
+		pass(RDMA_CM_EVENT_ESTABLISHED);
+	FAILS(rdma_notify(accepted, IBV_EVENT_COMM_EST), EISCONN);
+}
+
 static void talk(struct rdma_cm_id *from, struct rdma_cm_id *to)
 {
 	static char data[16] = "across the wire", place[16];
@@ -252,6 +354,8 @@ static void a_child_does_not_change_the_parents_id(void)
 	CHECK(rdma_listen(client, 0) == 0);
 }
 
+#define WITH_SERVICE(function) { #function, function, open_route_to_service, close_all }
+
 static const struct test_case CASES[] = {
 	WITH_ROUTE(resolving_an_address_finds_the_device),
 	WITH_ROUTE(resolving_a_route_finds_the_path),
@@ -262,6 +366,11 @@ static const struct test_case CASES[] = {
 	WITH_ROUTE(a_request_has_the_address_of_the_client),
 	WITH_ROUTE(a_request_has_the_parameters_of_the_client),
 	WITH_ROUTE(the_client_gets_the_accepted_parameters),
+	WITH_ROUTE(a_request_that_cannot_be_accepted_is_rejected),
+	WITH_ROUTE(a_request_moves_with_its_listener),
+	WITH_SERVICE(a_service_is_found_without_a_queue_pair),
+	WITH_SERVICE(a_rejected_service_request_has_private_data),
+	WITH_ROUTE(an_id_without_a_queue_pair_can_report_the_first_packet),
 	WITH_CONNECTION(both_sides_can_send),
 	WITH_CONNECTION(both_sides_get_a_disconnect_event),
 	WITH_ROUTE(a_listener_can_reject),

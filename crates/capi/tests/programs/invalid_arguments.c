@@ -154,8 +154,12 @@ static void an_unknown_attribute(void)
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
+/* The device does not say that it can. */
 static void changed_queue_lengths(void)
 {
+	struct ibv_device_attr device;
+	CHECK(ibv_query_device(left.context, &device) == 0);
+	CHECK(!(device.device_cap_flags & IBV_DEVICE_RESIZE_MAX_WR));
 	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
 	struct ibv_qp_attr attr = { .cap = { .max_send_wr = 2 * QUEUE_LENGTH } };
 	RETURNS_ERROR(ibv_modify_qp(qp, &attr, IBV_QP_CAP), EINVAL);
@@ -240,6 +244,29 @@ static void a_path_from_an_empty_index(void)
 	struct ibv_ah_attr path = path_to_itself();
 	path.grh.sgid_index = 200;
 	RETURNS_ERROR(go_there(qp, path), ENODATA);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void an_alternate_path_has_a_port(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	to_init(qp);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR,
+				    .path_mtu = IBV_MTU_1024,
+				    .dest_qp_num = 1,
+				    .ah_attr = path_to_itself(),
+				    .alt_ah_attr = path_to_itself(),
+				    .alt_timeout = 17 };
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH;
+	RETURNS_ERROR(ibv_modify_qp(qp, &attr, mask), EINVAL);
+	attr.alt_port_num = 1;
+	RETURNS_ERROR(ibv_modify_qp(qp, &attr, mask), 0);
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(qp, &attr, IBV_QP_ALT_PATH, &init) == 0);
+	CHECK(memcmp(&attr.alt_ah_attr.grh.dgid, &left.gid, sizeof(left.gid)) == 0);
+	SAME(attr.alt_port_num, 1);
+	SAME(attr.alt_timeout, 17);
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
@@ -357,6 +384,18 @@ static void a_group_that_was_not_joined(void)
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
+static void a_member_of_a_group_that_is_to_be_destroyed(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
+	to_init(qp);
+	union ibv_gid group = { .raw = { [10] = 0xff, [11] = 0xff, [12] = 239, [13] = 1, [15] = 9 } };
+	CHECK(ibv_attach_mcast(qp, &group, 0) == 0);
+	RETURNS_ERROR(ibv_destroy_qp(qp), EBUSY);
+	CHECK(ibv_detach_mcast(qp, &group, 0) == 0);
+	RETURNS_ERROR(ibv_detach_mcast(qp, &group, 0), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
 static const struct test_case CASES[] = {
 	CASE(no_device_to_open),
 	CASE(no_device_to_close),
@@ -387,6 +426,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(a_path_without_a_global_route),
 	WITH_LEFT(numbers_that_are_too_large_for_packets),
 	WITH_LEFT(a_path_from_an_empty_index),
+	WITH_LEFT(an_alternate_path_has_a_port),
 	WITH_LEFT(a_receive_for_a_full_queue),
 	WITH_LEFT(a_queue_pair_can_be_queried),
 	WITH_LEFT(a_queue_pair_gets_the_length_it_asks_for),
@@ -400,6 +440,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(rate_limits_are_not_offered),
 	WITH_LEFT(a_group_that_is_no_multicast_address),
 	WITH_LEFT(a_group_that_was_not_joined),
+	WITH_LEFT(a_member_of_a_group_that_is_to_be_destroyed),
 };
 
 int main(int words, char **word)

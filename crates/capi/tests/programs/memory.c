@@ -144,6 +144,35 @@ static void an_unknown_rereg_flag_is_rejected(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+static void rereg_to_read_only_memory_needs_a_region_for_reads(void)
+{
+	char *constant = map(PAGE, PROT_READ);
+	int flags = IBV_REREG_MR_CHANGE_TRANSLATION;
+	struct ibv_mr *mr = registered(left.pd, left.memory, 16, IBV_ACCESS_REMOTE_READ);
+	SAME(ibv_rereg_mr(mr, flags, NULL, constant, PAGE, 0), 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	mr = registered(left.pd, left.memory, 16, IBV_ACCESS_LOCAL_WRITE);
+	SAME(ibv_rereg_mr(mr, flags, NULL, constant, PAGE, 0), IBV_REREG_MR_ERR_CMD);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void rereg_rejects_access_rights_without_their_flag(void)
+{
+	struct ibv_mr *mr = registered(left.pd, left.memory, 16, 0);
+	int flags = IBV_REREG_MR_CHANGE_TRANSLATION;
+	SAME(ibv_rereg_mr(mr, flags, NULL, left.memory, 16, EVERYTHING), IBV_REREG_MR_ERR_INPUT);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void a_null_region_has_no_memory_to_change(void)
+{
+	struct ibv_mr *null = ibv_alloc_null_mr(left.pd);
+	CHECK(null != NULL);
+	int flags = IBV_REREG_MR_CHANGE_TRANSLATION;
+	SAME(ibv_rereg_mr(null, flags, NULL, left.memory, 16, 0), IBV_REREG_MR_ERR_INPUT);
+	CHECK(ibv_dereg_mr(null) == 0);
+}
+
 static void advise_mr_prefetches(void)
 {
 	struct ibv_sge sge = part(&left, 0, sizeof(left.memory));
@@ -154,6 +183,42 @@ static void advise_mr_outside_of_the_region_is_rejected(void)
 {
 	struct ibv_sge sge = part(&left, 0, sizeof(left.memory) + 1);
 	RETURNS_ERROR(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EFAULT);
+}
+
+static void advise_mr_needs_a_region_of_the_domain(void)
+{
+	struct ibv_pd *other = ibv_alloc_pd(left.context);
+	CHECK(other != NULL);
+	struct ibv_sge sge = part(&left, 0, 8);
+	RETURNS_ERROR(ibv_advise_mr(other, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EPERM);
+	CHECK(ibv_dealloc_pd(other) == 0);
+	sge.lkey ^= 0x100;
+	RETURNS_ERROR(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), ENOENT);
+}
+
+static void advise_mr_writes_only_what_may_be_written(void)
+{
+	struct ibv_mr *mr = registered(left.pd, left.memory, 64, 0);
+	struct ibv_sge sge = { .addr = (uintptr_t)left.memory, .length = 64, .lkey = mr->lkey };
+	RETURNS_ERROR(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), 0);
+	RETURNS_ERROR(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &sge, 1), EPERM);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void advise_mr_knows_the_addresses_of_a_region(void)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED;
+	struct ibv_mr *mr = registered(left.pd, left.memory, 64, access);
+	struct ibv_sge sge = { .addr = 8, .length = 56, .lkey = mr->lkey };
+	RETURNS_ERROR(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &sge, 1), 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void an_unknown_advice_is_not_supported(void)
+{
+	struct ibv_sge sge = part(&left, 0, 8);
+	RETURNS_ERROR(ibv_advise_mr(left.pd, 77, 0, &sge, 1), EOPNOTSUPP);
+	RETURNS_ERROR(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 2, &sge, 1), EINVAL);
 }
 
 static struct ibv_dm *device_memory(void)
@@ -405,8 +470,15 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(rereg_changes_the_address),
 	WITH_LEFT(rereg_without_changes_is_rejected),
 	WITH_LEFT(an_unknown_rereg_flag_is_rejected),
+	WITH_LEFT(rereg_to_read_only_memory_needs_a_region_for_reads),
+	WITH_LEFT(rereg_rejects_access_rights_without_their_flag),
+	WITH_LEFT(a_null_region_has_no_memory_to_change),
 	WITH_LEFT(advise_mr_prefetches),
 	WITH_LEFT(advise_mr_outside_of_the_region_is_rejected),
+	WITH_LEFT(advise_mr_needs_a_region_of_the_domain),
+	WITH_LEFT(advise_mr_writes_only_what_may_be_written),
+	WITH_LEFT(advise_mr_knows_the_addresses_of_a_region),
+	WITH_LEFT(an_unknown_advice_is_not_supported),
 	WITH_LEFT(device_memory_keeps_its_content),
 	WITH_LEFT(device_memory_can_be_a_region),
 	WITH_JOINED(a_null_region_accepts_writes),

@@ -149,6 +149,50 @@ static void a_queue_pair_without_send_ops_flags_has_no_ibv_wr_calls(void)
 	CHECK(ibv_qp_to_qp_ex(left.qp) == NULL);
 }
 
+static struct ibv_qp_attr attributes_of(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(qp, &attr, IBV_QP_SQ_PSN | IBV_QP_RQ_PSN, &init) == 0);
+	return attr;
+}
+
+static void a_query_returns_the_numbers_of_the_next_packets(void)
+{
+	SAME(attributes_of(left.qp).sq_psn, 100);
+	SAME(write_through(right.mr->rkey, right.memory), IBV_WC_SUCCESS);
+	SAME(attributes_of(left.qp).sq_psn, 101);
+	SAME(attributes_of(left.qp).rq_psn, 100);
+	SAME(attributes_of(right.qp).rq_psn, 101);
+}
+
+static struct ibv_qp *try_operations(enum ibv_qp_type type, uint64_t operations)
+{
+	struct ibv_qp_init_attr_ex init = { .send_cq = left.cq,
+					    .recv_cq = left.cq,
+					    .cap = { 4, 4, 1, 1, 0 },
+					    .qp_type = type,
+					    .comp_mask = IBV_QP_INIT_ATTR_PD |
+							 IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					    .pd = left.pd,
+					    .send_ops_flags = operations };
+	return ibv_create_qp_ex(left.context, &init);
+}
+
+static void each_type_has_its_own_ibv_wr_calls(void)
+{
+	uint64_t datagrams = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+	RETURNS_NULL(try_operations(IBV_QPT_UD, datagrams | IBV_QP_EX_WITH_RDMA_WRITE), EOPNOTSUPP);
+	RETURNS_NULL(try_operations(IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_READ), EOPNOTSUPP);
+	RETURNS_NULL(try_operations(IBV_QPT_UC, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP), EOPNOTSUPP);
+	RETURNS_NULL(try_operations(IBV_QPT_RC, IBV_QP_EX_WITH_TSO), EOPNOTSUPP);
+	struct ibv_qp *ud = try_operations(IBV_QPT_UD, datagrams);
+	struct ibv_qp *uc = try_operations(IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_WRITE |
+							       IBV_QP_EX_WITH_BIND_MW);
+	CHECK(ud != NULL && ibv_destroy_qp(ud) == 0);
+	CHECK(uc != NULL && ibv_destroy_qp(uc) == 0);
+}
+
 static void ibv_wr_sends(void)
 {
 	struct ibv_qp_ex *qp = open_extended();
@@ -357,6 +401,8 @@ static const struct test_case CASES[] = {
 	WITH_JOINED(more_segments_than_agreed_are_rejected),
 	WITH_JOINED(a_wrong_local_key_breaks_the_queue_pair),
 	WITH_JOINED(a_queue_pair_without_send_ops_flags_has_no_ibv_wr_calls),
+	WITH_JOINED(a_query_returns_the_numbers_of_the_next_packets),
+	WITH_LEFT(each_type_has_its_own_ibv_wr_calls),
 	WITH_BOTH(ibv_wr_sends),
 	WITH_BOTH(ibv_wr_sends_inline_data),
 	WITH_BOTH(ibv_wr_complete_posts_several_requests),

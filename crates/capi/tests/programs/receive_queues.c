@@ -61,6 +61,18 @@ static void a_datagram_with_a_wrong_key_is_dropped(void)
 	CHECK(memcmp(ROUTE + 1, "but this is.", 12) == 0);
 }
 
+static void a_port_counts_wrong_keys(void)
+{
+	struct ibv_port_attr before, after;
+	CHECK(ibv_query_port(right.context, 1, &before) == 0);
+	send_datagram(QUEUE_KEY + 1, "not for you!");
+	send_datagram(QUEUE_KEY, "but this is.");
+	SAME(wait_for(right.cq).status, IBV_WC_SUCCESS);
+	CHECK(ibv_query_port(right.context, 1, &after) == 0);
+	SAME(after.qkey_viol_cntr, before.qkey_viol_cntr + 1);
+	SAME(after.bad_pkey_cntr, before.bad_pkey_cntr);
+}
+
 static void a_datagram_can_be_answered(void)
 {
 	send_datagram(QUEUE_KEY, "who are you?");
@@ -71,6 +83,30 @@ static void a_datagram_can_be_answered(void)
 	struct ibv_ah *back = ibv_create_ah_from_wc(right.pd, &wc, ROUTE, 1);
 	CHECK(back != NULL);
 	CHECK(ibv_destroy_ah(back) == 0);
+}
+
+static void an_answer_takes_the_way_of_its_datagram(void)
+{
+	send_datagram(QUEUE_KEY, "how far away");
+	struct ibv_wc wc = wait_for(right.cq);
+	struct ibv_ah_attr answer;
+	CHECK(ibv_init_ah_from_wc(right.context, 1, &wc, ROUTE, &answer) == 0);
+	const uint8_t *header = (const uint8_t *)ROUTE;
+	SAME(answer.grh.hop_limit, header[0] >> 4 == 6 ? header[7] : header[28]);
+	CHECK(answer.is_global == 1 && answer.port_num == 1 && answer.sl == wc.sl);
+}
+
+static void a_completion_without_a_header_has_no_global_route(void)
+{
+	struct ibv_wc wc = { .sl = 3, .slid = 5, .dlid_path_bits = 1 };
+	struct ibv_ah_attr answer;
+	memset(right.memory, 0, sizeof(right.memory));
+	CHECK(ibv_init_ah_from_wc(right.context, 1, &wc, ROUTE, &answer) == 0);
+	CHECK(answer.sl == 3 && answer.dlid == 5 && answer.src_path_bits == 1);
+	CHECK(answer.is_global == 0 && answer.port_num == 1);
+	RETURNS_NULL(ibv_create_ah_from_wc(right.pd, &wc, ROUTE, 1), EINVAL);
+	wc.wc_flags = IBV_WC_GRH;
+	FAILS(ibv_init_ah_from_wc(right.context, 1, &wc, ROUTE, &answer), EPROTONOSUPPORT);
 }
 
 static void a_domain_with_an_address_handle_cannot_be_freed(void)
@@ -99,6 +135,28 @@ static void a_shared_receive_queue_can_grow(void)
 	RETURNS_ERROR(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), 0);
 	CHECK(ibv_query_srq(srq, &attr) == 0);
 	CHECK(attr.max_wr >= 16 && attr.srq_limit == 1);
+	CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+static void a_rejected_change_of_a_shared_receive_queue_changes_nothing(void)
+{
+	struct ibv_srq *srq = shared_receives();
+	struct ibv_srq_attr before, attr = { .max_wr = 16, .srq_limit = 1 << 19 };
+	CHECK(ibv_query_srq(srq, &before) == 0);
+	RETURNS_ERROR(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), EINVAL);
+	CHECK(ibv_query_srq(srq, &attr) == 0);
+	SAME(attr.max_wr, before.max_wr);
+	SAME(attr.srq_limit, 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+static void a_shared_receive_queue_says_how_many_segments_it_has(void)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 8 } };
+	struct ibv_srq *srq = ibv_create_srq(right.pd, &init);
+	struct ibv_srq_attr attr;
+	CHECK(srq != NULL && ibv_query_srq(srq, &attr) == 0);
+	CHECK(init.attr.max_sge >= 1 && init.attr.max_sge == attr.max_sge);
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
@@ -147,6 +205,23 @@ static void a_queue_pair_takes_shared_receives(void)
 	SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
 	SAME(wait_for(right.cq).wr_id, 40);
 	leave(srq);
+}
+
+static void the_length_of_a_receive_queue_that_there_is_not_is_ignored(void)
+{
+	struct ibv_srq *srq = shared_receives();
+	struct ibv_qp_init_attr init = { .send_cq = right.cq,
+					 .recv_cq = right.cq,
+					 .srq = srq,
+					 .cap = { .max_send_wr = 1,
+						  .max_send_sge = 1,
+						  .max_recv_wr = UINT32_MAX,
+						  .max_recv_sge = UINT32_MAX },
+					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(right.pd, &init);
+	CHECK(qp != NULL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
 /* The program may use its structures again as soon as the call returns. */
@@ -217,11 +292,17 @@ static void a_destroyed_shared_receive_queue_has_no_events(void)
 static const struct test_case CASES[] = {
 	WITH_DATAGRAMS(a_datagram_arrives_with_its_grh),
 	WITH_DATAGRAMS(a_datagram_with_a_wrong_key_is_dropped),
+	WITH_DATAGRAMS(a_port_counts_wrong_keys),
 	WITH_DATAGRAMS(a_datagram_can_be_answered),
+	WITH_DATAGRAMS(an_answer_takes_the_way_of_its_datagram),
+	WITH_BOTH(a_completion_without_a_header_has_no_global_route),
 	WITH_BOTH(a_domain_with_an_address_handle_cannot_be_freed),
 	WITH_BOTH(a_shared_receive_queue_can_grow),
+	WITH_BOTH(a_rejected_change_of_a_shared_receive_queue_changes_nothing),
+	WITH_BOTH(a_shared_receive_queue_says_how_many_segments_it_has),
 	WITH_BOTH(only_extended_shared_receive_queues_have_a_number),
 	WITH_BOTH(a_queue_pair_takes_shared_receives),
+	WITH_BOTH(the_length_of_a_receive_queue_that_there_is_not_is_ignored),
 	WITH_BOTH(a_posted_receive_does_not_change_with_the_structures_of_its_call),
 	WITH_BOTH(a_shared_receive_queue_in_use_cannot_be_destroyed),
 	WITH_BOTH(a_shared_receive_queue_below_its_limit_is_an_event),

@@ -205,6 +205,30 @@ static void readv_fills_all_parts(void)
 	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "parts", 6) == 0);
 }
 
+static void *send_in_two(void *unused)
+{
+	CHECK(rsend(client, "two", 3, 0) == 3);
+	usleep(50000);
+	CHECK(rsend(client, "parts", 6, 0) == 6);
+	return unused;
+}
+
+static void several_buffers_are_one_message(void)
+{
+	leave_out_with_others();
+	char first[3], second[6];
+	struct iovec parts[2] = { { first, 3 }, { second, 6 } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	pthread_t sender;
+	CHECK(pthread_create(&sender, NULL, send_in_two, NULL) == 0);
+	CHECK(rrecvmsg(accepted, &message, MSG_WAITALL) == 9);
+	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "parts", 6) == 0);
+	CHECK(pthread_join(sender, NULL) == 0);
+	CHECK(rsend(client, "twoPARTS", 9, 0) == 9);
+	CHECK(rrecvmsg(accepted, &message, MSG_PEEK) == 9);
+	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "PARTS", 6) == 0);
+}
+
 static void after_shutdown_a_socket_still_receives(void)
 {
 	char got = 0;
@@ -220,6 +244,15 @@ static void after_shutdown_a_send_fails(void)
 	CHECK(rsend(client, "more", 4, 0) == -1);
 }
 
+static void shutting_down_one_direction_after_the_other_ends_the_connection(void)
+{
+	struct pollfd end = { .fd = accepted };
+	CHECK(rshutdown(client, SHUT_WR) == 0);
+	CHECK(rshutdown(client, SHUT_RD) == 0);
+	CHECK(rpoll(&end, 1, 5000) == 1);
+	SAME(end.revents, POLLHUP);
+}
+
 static void a_closed_socket_is_ebadf(void)
 {
 	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
@@ -232,7 +265,20 @@ static void connecting_without_a_listener_fails(void)
 {
 	int beside = bound_socket(SOCK_STREAM), asking = rsocket(AF_INET, SOCK_STREAM, 0);
 	FAILS(connect_to(asking, 7999), ECONNREFUSED);
+	struct pollfd failed = { .fd = asking, .events = POLLIN | POLLOUT };
+	CHECK(rpoll(&failed, 1, 0) == 1);
+	SAME(failed.revents & (POLLIN | POLLOUT | POLLERR), POLLIN | POLLOUT | POLLERR);
+	FAILS(connect_to(asking, 7999), ENOTCONN);
 	CHECK(rclose(asking) == 0 && rclose(beside) == 0);
+}
+
+static void an_address_of_another_host_is_not_bound(void)
+{
+	struct sockaddr_in address = here(0);
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(inet_pton(AF_INET, "192.0.2.77", &address.sin_addr) == 1);
+	FAILS(rbind(socket, (struct sockaddr *)&address, sizeof(address)), EADDRNOTAVAIL);
+	CHECK(rclose(socket) == 0);
 }
 
 static void options_can_be_read_back(void)
@@ -246,6 +292,52 @@ static void options_can_be_read_back(void)
 	CHECK(rfcntl(socket, F_SETFL, O_NONBLOCK) == 0);
 	SAME(rfcntl(socket, F_GETFL), O_NONBLOCK);
 	CHECK(rclose(socket) == 0);
+}
+
+static void a_buffer_has_twice_the_size_that_is_set(void)
+{
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0), value = 8192;
+	socklen_t length = sizeof(value);
+	CHECK(rsetsockopt(socket, SOL_SOCKET, SO_RCVBUF, &value, length) == 0);
+	CHECK(rgetsockopt(socket, SOL_SOCKET, SO_RCVBUF, &value, &length) == 0);
+	SAME(value, 16384);
+	CHECK(rclose(socket) == 0);
+}
+
+static void lingering_is_read_back_as_a_structure(void)
+{
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
+	struct linger linger = { .l_onoff = 0, .l_linger = 7 };
+	socklen_t length = sizeof(linger);
+	CHECK(rgetsockopt(socket, SOL_SOCKET, SO_LINGER, &linger, &length) == 0);
+	SAME(length, sizeof(linger));
+	CHECK(linger.l_onoff == 1 && linger.l_linger == 0);
+	CHECK(rclose(socket) == 0);
+}
+
+static void queues_of_a_connection_keep_their_sizes(void)
+{
+	int value = 16;
+	FAILS(rsetsockopt(client, SOL_RDMA, RDMA_SQSIZE, &value, sizeof(value)), EINVAL);
+}
+
+static void an_idle_time_is_positive(void)
+{
+	int value = 0;
+	FAILS(rsetsockopt(client, IPPROTO_TCP, TCP_KEEPIDLE, &value, sizeof(value)), EINVAL);
+}
+
+static void datagram_sockets_can_share_a_port(void)
+{
+	int sockets[2], on = 1;
+	struct sockaddr_in address = here(0);
+	for (int i = 0; i < 2; i++) {
+		sockets[i] = rsocket(AF_INET, SOCK_DGRAM, 0);
+		CHECK(rsetsockopt(sockets[i], SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0);
+		CHECK(rbind(sockets[i], (struct sockaddr *)&address, sizeof(address)) == 0);
+		address = here(port_of(sockets[i]));
+	}
+	CHECK(rclose(sockets[0]) == 0 && rclose(sockets[1]) == 0);
 }
 
 static void accept_without_a_client_would_block(void)
@@ -276,6 +368,7 @@ static void connect_can_be_non_blocking(void)
 	int error = -1;
 	socklen_t length = sizeof(error);
 	CHECK(rgetsockopt(client, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0);
+	CHECK(connect_to(client, port_of(listener)) == 0);
 	close_stream();
 }
 
@@ -373,6 +466,21 @@ static void without_datagrams_a_receive_would_block(void)
 	CHECK(rclose(socket) == 0);
 }
 
+/* It comes over UDP, with a longer header. */
+static void the_first_datagram_may_be_as_long_as_the_next(void)
+{
+	leave_out_with_others();
+	static unsigned char out[2040], in[4096];
+	for (size_t i = 0; i < sizeof(out); i++)
+		out[i] = byte_at(i);
+	for (int i = 0; i < 2; i++) {
+		CHECK(rsend(client, out, sizeof(out), 0) == sizeof(out));
+		memset(in, 0, sizeof(in));
+		CHECK(rrecv(accepted, in, sizeof(in), 0) == sizeof(out));
+		CHECK(memcmp(in, out, sizeof(out)) == 0);
+	}
+}
+
 static void a_datagram_that_is_too_long_fails(void)
 {
 	static char data[4096];
@@ -394,11 +502,19 @@ static const struct test_case CASES[] = {
 	WITH_STREAM(peeking_leaves_the_data),
 	WITH_STREAM(writev_sends_one_stream),
 	WITH_STREAM(readv_fills_all_parts),
+	WITH_STREAM(several_buffers_are_one_message),
 	WITH_STREAM(after_shutdown_a_socket_still_receives),
 	WITH_STREAM(after_shutdown_a_send_fails),
+	WITH_STREAM(shutting_down_one_direction_after_the_other_ends_the_connection),
 	CASE(a_closed_socket_is_ebadf),
 	CASE(connecting_without_a_listener_fails),
+	CASE(an_address_of_another_host_is_not_bound),
 	CASE(options_can_be_read_back),
+	CASE(a_buffer_has_twice_the_size_that_is_set),
+	CASE(lingering_is_read_back_as_a_structure),
+	WITH_STREAM(queues_of_a_connection_keep_their_sizes),
+	WITH_STREAM(an_idle_time_is_positive),
+	CASE(datagram_sockets_can_share_a_port),
 	CASE(accept_without_a_client_would_block),
 	CASE(connect_can_be_non_blocking),
 	WITH_STREAM(select_reports_data),
@@ -407,6 +523,7 @@ static const struct test_case CASES[] = {
 	WITH_MAPS(a_write_outside_of_a_mapping_fails),
 	WITH_DATAGRAMS(datagrams_are_echoed),
 	CASE(without_datagrams_a_receive_would_block),
+	WITH_DATAGRAMS(the_first_datagram_may_be_as_long_as_the_next),
 	WITH_DATAGRAMS(a_datagram_that_is_too_long_fails),
 };
 

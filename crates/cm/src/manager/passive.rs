@@ -115,6 +115,14 @@ impl Manager {
                 self.remove_exchange(id);
                 return Ok(());
             }
+            // As on Linux, an application can change its mind until the peer is ready.
+            Some(ExchangeState::ReplySent | ExchangeState::ReplyDelayed) => {
+                let data = PrivateData::new(private_data)?;
+                let reject = self.exchange(id).reject(reason, data);
+                self.send(id, reject);
+                self.enter_timewait(now, id);
+                return Ok(());
+            }
             Some(ExchangeState::ServiceRequestReceived) => {
                 return self.reject_service(now, id, private_data);
             }
@@ -133,6 +141,19 @@ impl Manager {
             return false;
         };
         self.establish_passive(id)
+    }
+
+    /// The program says the same of an id, like `rdma_notify`. It may have the queue pair elsewhere.
+    pub fn notify(&mut self, id: Id) -> Result<bool, CallError> {
+        let entry = self.entry(id)?;
+        match entry.phase() {
+            Some(ExchangeState::ReplySent | ExchangeState::ReplyDelayed) => {
+                Ok(self.establish_passive(id))
+            }
+            Some(ExchangeState::Established) => Ok(false),
+            Some(_) => Err(CallError::WrongPhase),
+            None => Err(CallError::WrongState(entry.state)),
+        }
     }
 
     pub(super) fn handle_rtu(&mut self, addresses: Addresses, ready: &ReadyToUse) {

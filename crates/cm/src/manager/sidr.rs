@@ -139,8 +139,12 @@ impl Manager {
         if entry.state != State::Connect {
             return;
         }
+        let private_data = reply.private_data.bytes().to_vec();
         let kind = if reply.status != ServiceStatus::Valid {
-            EventKind::Unreachable(Unreachable::Rejected(reply.status))
+            EventKind::Unreachable(Unreachable::Rejected {
+                status: reply.status,
+                private_data,
+            })
         } else if settle_queue_key(entry, Some(reply.queue_key)).is_err() {
             EventKind::AddressError(Failure::QueueKeyMismatch)
         } else {
@@ -148,7 +152,7 @@ impl Manager {
                 remote_qpn: reply.qpn,
                 queue_key: reply.queue_key,
                 path: exchange.path_attributes(),
-                private_data: reply.private_data.bytes().to_vec(),
+                private_data,
             })
         };
         self.emit(id, kind);

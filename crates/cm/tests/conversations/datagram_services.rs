@@ -102,9 +102,30 @@ fn unsupported_service_is_unreachable() {
     let (_, request) = requesting_service(&mut conversation);
     conversation.peer_sends(10, service_reply(&request, ServiceStatus::NotSupported));
     let event = conversation.one_event();
-    let status = ServiceStatus::NotSupported;
-    let rejected = EventKind::Unreachable(Unreachable::Rejected(status));
-    assert_eq!(event, rejected);
+    assert_eq!(event, rejected_with(ServiceStatus::NotSupported, b"me"));
+}
+
+#[test]
+fn rejection_of_a_service_has_private_data() {
+    let mut conversation = Conversation::new();
+    let (_, request) = requesting_service(&mut conversation);
+    let reply = ServiceReply {
+        private_data: PrivateData::new(b"no").expect("room"),
+        ..service_reply(&request, ServiceStatus::Rejected)
+    };
+    conversation.peer_sends(10, reply);
+    let rejected = rejected_with(ServiceStatus::Rejected, b"no");
+    assert_eq!(conversation.one_event(), rejected);
+}
+
+/// The wire format has no length: the rest is zeros.
+fn rejected_with(status: ServiceStatus, data: &[u8]) -> EventKind {
+    let mut private_data = data.to_vec();
+    private_data.resize(cm::private_data::SERVICE_REPLY, 0);
+    EventKind::Unreachable(Unreachable::Rejected {
+        status,
+        private_data,
+    })
 }
 
 #[test]
@@ -112,8 +133,7 @@ fn service_behind_a_closed_port_is_unreachable() {
     let mut conversation = Conversation::new();
     let (id, _) = requesting_service(&mut conversation);
     conversation.manager.handle_closed_port(at(10), id);
-    let status = ServiceStatus::NotSupported;
-    let rejected = EventKind::Unreachable(Unreachable::Rejected(status));
+    let rejected = rejected_with(ServiceStatus::NotSupported, b"");
     assert_eq!(conversation.one_event(), rejected);
 }
 

@@ -1,6 +1,6 @@
 //! The passive side of a connection.
 
-use cm::{EventKind, ExchangeState, Parameters, Request, ServiceType, Unreachable};
+use cm::{CallError, EventKind, ExchangeState, Parameters, Request, ServiceType, Unreachable};
 use wire::cm::{
     AcknowledgedMessage, AlternatePathStatus, CommunicationId, ConnectRequest, LoadAlternatePath,
     Message, PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage,
@@ -227,6 +227,43 @@ fn packet_before_the_rtu_establishes_the_connection() {
     conversation.peer_sends(10, ready_for(&reply));
     conversation.no_events();
     conversation.peer_receives_nothing(100_000);
+}
+
+#[test]
+fn accepted_request_can_be_rejected_until_the_peer_is_ready() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepting();
+    let reason = RejectReason::Consumer;
+    let rejected = conversation.manager.reject(at(10), id, reason, b"no");
+    rejected.expect("the peer is not ready");
+    let reject = as_reject(conversation.peer_receives_one(10));
+    assert_eq!((reject.reason, reject.remote_id), (reason, PEER_ID));
+    assert!(reject.private_data.bytes().starts_with(b"no"));
+    conversation.peer_sends(20, ready_for(&reply));
+    conversation.no_events();
+    conversation.peer_receives_nothing(1_000_000);
+    let again = conversation
+        .manager
+        .reject(at(1_000_000), id, reason, b"no");
+    assert!(again.is_err(), "it has ended");
+}
+
+#[test]
+fn program_can_report_the_first_packet_of_an_accepted_id_only() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.peer_sends(0, request());
+    let id = conversation.child_id();
+    let early = conversation.manager.notify(id);
+    assert_eq!(early, Err(CallError::WrongPhase));
+    let accepted = conversation
+        .manager
+        .accept(at(0), id, &Parameters::new(OUR_QPN));
+    accepted.expect("a request");
+    assert_eq!(conversation.manager.notify(id), Ok(true));
+    assert_eq!(conversation.events(), [EventKind::Established]);
+    let again = conversation.manager.notify(id);
+    assert_eq!(again, Ok(false), "already established");
 }
 
 #[test]

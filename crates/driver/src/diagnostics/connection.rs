@@ -120,7 +120,7 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         EventKind::Unreachable(Unreachable::TimedOut) => {
             (7, "no response arrived.".to_owned(), &cause::PEER_SILENT)
         }
-        EventKind::Unreachable(Unreachable::Rejected(status)) => {
+        EventKind::Unreachable(Unreachable::Rejected { status, .. }) => {
             (7, format!("{status}."), &cause::NO_LISTENER)
         }
         EventKind::Rejected {

@@ -72,6 +72,8 @@ impl CmId {
                 Ok(manager.port_space_and_type(id)?)
             })
             .ok()?;
+        // The listener may have moved to this channel after the request arrived.
+        device_id.subscribe(channel, queued.token);
         let inner = Inner::new(channel, BindState::OneDevice(device_id));
         Some(Self {
             token: queued.token,

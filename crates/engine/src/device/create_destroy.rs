@@ -9,7 +9,7 @@ use crate::completion::CompletionQueue;
 use crate::incident::{Incident, Incidents, ObjectKind};
 use crate::limits::{MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::memory::{
-    Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
+    Access, Buffer, Extent, MemoryError, ProtectionDomain, RegionState, Registration, WindowKind,
 };
 use crate::object_counts::ObjectCounts;
 use crate::object_error::ObjectError;
@@ -142,6 +142,12 @@ impl Device {
         drop(tables);
         self.observe_registration(key);
         Ok(())
+    }
+
+    /// A region as it is registered now.
+    #[must_use]
+    pub fn region(&self, key: Key) -> Option<RegionState> {
+        self.state.objects.memory().region_state(key)
     }
 
     fn observe_registration(&mut self, key: Key) {
@@ -320,15 +326,7 @@ impl Device {
         id: Id<SharedReceiveQueue>,
         limit: u32,
     ) -> Result<(), ObjectError> {
-        let queue = self.shared_receive_queue(id).ok_or(ObjectError::Unknown)?;
-        if limit > queue.capacity() {
-            return Err(ObjectError::OutOfRange {
-                what: "the limit",
-                max: queue.capacity(),
-            });
-        }
-        queue.set_limit(limit);
-        Ok(())
+        self.modify_shared_receive_queue(id, None, Some(limit))
     }
 
     /// Changes the capacity of a shared receive queue.
@@ -337,15 +335,22 @@ impl Device {
         id: Id<SharedReceiveQueue>,
         capacity: u32,
     ) -> Result<(), ObjectError> {
-        in_range("the number of receives", capacity, MAX_REQUESTS)?;
-        let queue = self.shared_receive_queue(id).ok_or(ObjectError::Unknown)?;
-        if queue.resize(capacity) {
-            Ok(())
-        } else {
-            Err(ObjectError::Mismatch(
-                "more receives wait in the queue than would fit",
-            ))
+        self.modify_shared_receive_queue(id, Some(capacity), None)
+    }
+
+    /// Changes the capacity of a shared receive queue and its limit; `None` keeps the present value. If one of them is
+    /// rejected, neither changes.
+    pub fn modify_shared_receive_queue(
+        &mut self,
+        id: Id<SharedReceiveQueue>,
+        capacity: Option<u32>,
+        limit: Option<u32>,
+    ) -> Result<(), ObjectError> {
+        if let Some(capacity) = capacity {
+            in_range("the number of receives", capacity, MAX_REQUESTS)?;
         }
+        let queue = self.shared_receive_queue(id).ok_or(ObjectError::Unknown)?;
+        queue.modify(capacity, limit)
     }
 
     /// Destroys a shared receive queue that no queue pair uses.

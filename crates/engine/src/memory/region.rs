@@ -20,6 +20,21 @@ pub struct Registration {
     pub length: u64,
 }
 
+/// A region as it is registered now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionState {
+    /// Its protection domain.
+    pub domain: Id<ProtectionDomain>,
+    /// Its access rights.
+    pub access: Access,
+    /// The address of the first byte in work requests.
+    pub address: u64,
+    /// Its size in bytes.
+    pub length: u64,
+    /// The address of its first byte in this process, if the processor can access it.
+    pub memory: Option<u64>,
+}
+
 /// Registered memory and its access rights.
 pub(super) struct Region {
     pub(super) domain: Id<ProtectionDomain>,
@@ -110,6 +125,19 @@ impl Memory {
         };
         let writable = region.access.contains(Access::LOCAL_WRITE);
         region.extent.changed_mapping(writable)
+    }
+
+    /// A region as it is registered now.
+    pub(crate) fn region_state(&self, key: Key) -> Option<RegionState> {
+        let region = self.region(key)?;
+        let memory = region.extent.address();
+        Some(RegionState {
+            domain: region.domain,
+            access: region.access,
+            address: region.address,
+            length: region.extent.length(),
+            memory: memory.filter(|_| !region.extent.is_accelerated()),
+        })
     }
 
     /// A region as it is registered now, its access rights, and the address of its first byte in this process.

@@ -170,6 +170,11 @@ impl Requester {
         self.cursor
     }
 
+    /// The first PSN that was never sent.
+    pub(super) fn first_unsent(&self) -> Psn {
+        self.next
+    }
+
     /// The first PSN that is not acknowledged.
     pub(super) fn oldest(&self) -> Psn {
         self.oldest

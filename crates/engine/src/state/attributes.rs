@@ -62,6 +62,15 @@ impl fmt::Display for Attribute {
     }
 }
 
+/// An alternate path. Kept for the caller: the device never migrates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AlternatePath {
+    /// The address of the peer.
+    pub address: Address,
+    /// The acknowledgement timeout on this path.
+    pub ack_timeout: AckTimeout,
+}
+
 macro_rules! attributes {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $flag:ident,)*) => {
         /// New values for attributes of a queue pair. `None` keeps the present value.
@@ -116,8 +125,8 @@ attributes! {
     receive_psn: Psn = RECEIVE_PSN,
     /// The maximum number of outstanding reads and atomics to the peer.
     initiator_depth: u8 = INITIATOR_DEPTH,
-    /// The alternate path. Kept for the caller; the device never migrates.
-    alternate_path: Address = ALTERNATE_PATH,
+    /// The alternate path.
+    alternate_path: AlternatePath = ALTERNATE_PATH,
     /// How long the peer must wait after an RNR NAK.
     rnr_timer: RnrTimer = RNR_TIMER,
     /// The first PSN to send.

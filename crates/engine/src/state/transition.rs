@@ -77,7 +77,7 @@ struct Transition {
 const ALL: &[QueuePairType] = &[Rc, Uc, Ud, XrcInitiator, XrcTarget, Management];
 const CONNECTED: &[QueuePairType] = &[Rc, Uc, XrcInitiator, XrcTarget];
 const DATAGRAM: &[QueuePairType] = &[Ud, Management];
-const UNRELIABLE: &[QueuePairType] = &[Uc, Ud, Management];
+const RELIABLE: &[QueuePairType] = &[Rc, XrcInitiator, XrcTarget];
 
 const NONE: Attribute = Attribute::empty();
 const PORT: Attribute = Attribute::PORT.union(Attribute::PARTITION);
@@ -96,16 +96,18 @@ const SEND_PSN: Attribute = Attribute::SEND_PSN;
 const OPTIONAL_IN_RTR: Attribute = Attribute::ALTERNATE_PATH
     .union(ACCESS)
     .union(Attribute::PARTITION);
-const OPTIONAL_IN_RTS: Attribute = Attribute::CURRENT_STATE
-    .union(Attribute::ALTERNATE_PATH)
+const OPTIONAL_WHEN_CONNECTED: Attribute = Attribute::ALTERNATE_PATH
     .union(ACCESS)
-    .union(Attribute::RNR_TIMER)
     .union(Attribute::MIGRATION);
-const OPTIONAL_IN_SQD: Attribute = OPTIONAL_IN_RTS
+const OPTIONAL_IN_RTS: Attribute = OPTIONAL_WHEN_CONNECTED.union(Attribute::CURRENT_STATE);
+const RELIABLE_IN_RTS: Attribute = OPTIONAL_IN_RTS.union(Attribute::RNR_TIMER);
+const OPTIONAL_IN_SQD: Attribute = OPTIONAL_WHEN_CONNECTED
+    .union(Attribute::PARTITION)
+    .union(Attribute::PATH);
+const RELIABLE_IN_SQD: Attribute = OPTIONAL_IN_SQD
     .union(PORT)
-    .union(Attribute::PATH)
     .union(REQUESTER)
-    .union(Attribute::RESPONDER_RESOURCES);
+    .union(RESPONDER);
 
 const fn row(
     kinds: &'static [QueuePairType],
@@ -146,21 +148,25 @@ static TRANSITIONS: &[Transition] = &[
     row(DATAGRAM,        Initialized,    ReadyToReceive, NONE,                        Attribute::PARTITION.union(QUEUE_KEY)),
 
     // To RTS.
-    row(&[Rc, XrcInitiator], ReadyToReceive, ReadyToSend, REQUESTER.union(SEND_PSN),  OPTIONAL_IN_RTS),
-    row(&[XrcTarget],    ReadyToReceive, ReadyToSend,    Attribute::ACK_TIMEOUT.union(SEND_PSN), OPTIONAL_IN_RTS.union(REQUESTER)),
+    row(&[Rc, XrcInitiator], ReadyToReceive, ReadyToSend, REQUESTER.union(SEND_PSN),  RELIABLE_IN_RTS),
+    row(&[XrcTarget],    ReadyToReceive, ReadyToSend,    Attribute::ACK_TIMEOUT.union(SEND_PSN), RELIABLE_IN_RTS.union(REQUESTER)),
     row(&[Uc],           ReadyToReceive, ReadyToSend,    SEND_PSN,                    OPTIONAL_IN_RTS),
     row(DATAGRAM,        ReadyToReceive, ReadyToSend,    SEND_PSN,                    QUEUE_KEY.union(Attribute::CURRENT_STATE)),
 
-    row(CONNECTED,       ReadyToSend,    ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
+    row(RELIABLE,        ReadyToSend,    ReadyToSend,    NONE,                        RELIABLE_IN_RTS),
+    row(&[Uc],           ReadyToSend,    ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
     row(DATAGRAM,        ReadyToSend,    ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
     // To SQD, and back.
     row(ALL,             ReadyToSend,    SendQueueDrain, NONE,                        Attribute::DRAIN_EVENT),
-    row(CONNECTED,       SendQueueDrain, ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
+    row(RELIABLE,        SendQueueDrain, ReadyToSend,    NONE,                        RELIABLE_IN_RTS),
+    row(&[Uc],           SendQueueDrain, ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
     row(DATAGRAM,        SendQueueDrain, ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
-    row(CONNECTED,       SendQueueDrain, SendQueueDrain, NONE,                        OPTIONAL_IN_SQD),
+    row(RELIABLE,        SendQueueDrain, SendQueueDrain, NONE,                        RELIABLE_IN_SQD),
+    row(&[Uc],           SendQueueDrain, SendQueueDrain, NONE,                        OPTIONAL_IN_SQD),
     row(DATAGRAM,        SendQueueDrain, SendQueueDrain, NONE,                        QUEUE_KEY.union(Attribute::PARTITION)),
     // From SQE.
-    row(UNRELIABLE,      SendQueueError, ReadyToSend,    NONE,                        QUEUE_KEY.union(ACCESS).union(Attribute::CURRENT_STATE)),
+    row(&[Uc],           SendQueueError, ReadyToSend,    NONE,                        ACCESS.union(Attribute::CURRENT_STATE)),
+    row(DATAGRAM,        SendQueueError, ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
 ];
 
 /// The required and the optional attributes of a transition.
@@ -316,6 +322,63 @@ mod tests {
         );
         let words = "going from RESET to INIT needs ACCESS";
         assert_eq!(error.to_string(), words);
+    }
+
+    // IBA 11.2.4.2
+    #[test]
+    fn each_type_has_its_own_optional_attributes() {
+        let to = |state| Attributes {
+            state: Some(state),
+            ..Attributes::default()
+        };
+        let started = |mut attributes: Attributes| {
+            attributes.send_psn = Some(wire::Psn::new(0));
+            attributes
+        };
+        let timed = |mut attributes: Attributes| {
+            attributes.rnr_timer = wire::RnrTimer::new(1);
+            attributes
+        };
+        let keyed = |mut attributes: Attributes| {
+            attributes.queue_key = Some(wire::QueueKey::new(1));
+            attributes
+        };
+        let open = |mut attributes: Attributes| {
+            attributes.access = Some(crate::memory::Access::REMOTE_READ);
+            attributes
+        };
+        let expected = |mut attributes: Attributes| {
+            attributes.current_state = Some(SendQueueDrain);
+            attributes
+        };
+        let on_a_port = |mut attributes: Attributes| {
+            attributes.port = Some(1);
+            attributes
+        };
+        let cases = [
+            (Rc, ReadyToSend, timed(to(ReadyToSend)), true),
+            (Uc, ReadyToSend, timed(to(ReadyToSend)), false),
+            (Uc, ReadyToReceive, started(to(ReadyToSend)), true),
+            (Uc, ReadyToReceive, timed(started(to(ReadyToSend))), false),
+            (Rc, SendQueueDrain, timed(to(ReadyToSend)), true),
+            (Uc, SendQueueDrain, timed(to(ReadyToSend)), false),
+            (Rc, SendQueueDrain, expected(to(ReadyToSend)), true),
+            (Rc, SendQueueDrain, expected(to(SendQueueDrain)), false),
+            (Rc, SendQueueDrain, on_a_port(to(SendQueueDrain)), true),
+            (Uc, SendQueueDrain, on_a_port(to(SendQueueDrain)), false),
+            (Uc, SendQueueError, open(to(ReadyToSend)), true),
+            (Uc, SendQueueError, keyed(to(ReadyToSend)), false),
+            (Ud, SendQueueError, keyed(to(ReadyToSend)), true),
+            (Ud, SendQueueError, open(to(ReadyToSend)), false),
+        ];
+        for (kind, from, attributes, is_legal) in cases {
+            let outcome = check(kind, from, &attributes);
+            assert_eq!(
+                outcome.is_ok(),
+                is_legal,
+                "{kind} in {from}: {attributes:?}"
+            );
+        }
     }
 
     // IBA 11.2.4.2

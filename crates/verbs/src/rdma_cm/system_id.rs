@@ -237,7 +237,10 @@ pub(super) fn kind_of(
         Of::Response(parameters) => EventKind::ConnectResponse(peer_parameters(parameters)),
         Of::ConnectError(number) => EventKind::ConnectError(failure(number)),
         Of::Unreachable { service_status } => {
-            let refused = |code| Unreachable::Rejected(ServiceStatus::from_code(code));
+            let refused = |code| Unreachable::Rejected {
+                status: ServiceStatus::from_code(code),
+                private_data: Vec::new(),
+            };
             EventKind::Unreachable(service_status.map_or(Unreachable::TimedOut, refused))
         }
         Of::Rejected {

@@ -136,20 +136,25 @@ fn a_refused_or_missing_service_is_unreachable() {
         let parameters = Mailbox::of(client).parameters(b"");
         client.connect(&parameters).expect("a route");
     };
-    let refused_with = |status| EventKind::Unreachable(Unreachable::Rejected(status));
+    let refused_with = |client: &CmId, expected: ServiceStatus| {
+        let event = next(&channel);
+        assert_eq!(event.id, client.token());
+        match event.kind {
+            EventKind::Unreachable(Unreachable::Rejected { status, .. }) => {
+                assert_eq!(status, expected);
+            }
+            other => panic!("{other:?}"),
+        }
+    };
     ask(&client);
     let request = next(&channel).request.expect("a request");
     let refused = request.reject(RejectReason::Consumer, b"");
     refused.expect("a request");
-    expect(&channel, &client, &refused_with(ServiceStatus::Rejected));
+    refused_with(&client, ServiceStatus::Rejected);
     drop(service);
     let client = resolved(&context, &channel, address);
     ask(&client);
-    expect(
-        &channel,
-        &client,
-        &refused_with(ServiceStatus::NotSupported),
-    );
+    refused_with(&client, ServiceStatus::NotSupported);
 }
 
 #[test]

@@ -324,6 +324,18 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     ),
     lacks(
         "memory",
+        "rereg_to_read_only_memory_needs_a_region_for_reads",
+        "is -4, not 0",
+        NO_REREGISTRATION,
+    ),
+    lacks(
+        "memory",
+        "a_null_region_has_no_memory_to_change",
+        "null != NULL (errno 95)",
+        "rxe has no null region",
+    ),
+    lacks(
+        "memory",
         "advise_mr_prefetches",
         "gives 95, not 0",
         NO_ADVICE,
@@ -332,6 +344,30 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "memory",
         "advise_mr_outside_of_the_region_is_rejected",
         "gives 95, not EFAULT",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "advise_mr_needs_a_region_of_the_domain",
+        "gives 95, not EPERM",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "advise_mr_writes_only_what_may_be_written",
+        "gives 95, not 0",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "advise_mr_knows_the_addresses_of_a_region",
+        "gives 95, not 0",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "an_unknown_advice_is_not_supported",
+        "gives 95, not EINVAL",
         NO_ADVICE,
     ),
     lacks(

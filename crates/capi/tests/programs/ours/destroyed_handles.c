@@ -293,12 +293,95 @@ static void an_xrc_domain_in_use_cannot_be_closed(void)
 	CHECK(ibv_close_xrcd(xrcd) == 0);
 }
 
+static struct ibv_qp *open_target(struct ibv_xrcd *xrcd, uint32_t number)
+{
+	struct ibv_qp_open_attr attr = { .comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD |
+						      IBV_QP_OPEN_ATTR_TYPE,
+					 .qp_num = number,
+					 .xrcd = xrcd,
+					 .qp_type = IBV_QPT_XRC_RECV };
+	return ibv_open_qp(left.context, &attr);
+}
+
+static void an_xrc_target_lives_as_long_as_one_of_its_handles(void)
+{
+	struct ibv_xrcd_init_attr domain = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							  IBV_XRCD_INIT_ATTR_OFLAGS,
+					     .fd = -1,
+					     .oflags = O_CREAT };
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(left.context, &domain);
+	CHECK(xrcd != NULL);
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_RECV,
+					    .comp_mask = IBV_QP_INIT_ATTR_XRCD,
+					    .xrcd = xrcd };
+	struct ibv_qp *created = ibv_create_qp_ex(left.context, &init);
+	CHECK(created != NULL);
+	uint32_t number = created->qp_num;
+	struct ibv_qp *opened = open_target(xrcd, number), *again = open_target(xrcd, number);
+	CHECK(opened != NULL && again != NULL && opened->qp_num == number);
+	TWICE(created, ibv_destroy_qp);
+	TWICE(again, ibv_destroy_qp);
+	RETURNS_ERROR(ibv_close_xrcd(xrcd), EBUSY);
+	to_init(opened);
+	RETURNS_ERROR(ibv_destroy_qp(opened), 0);
+	RETURNS_NULL(open_target(xrcd, number), EINVAL);
+	CHECK(ibv_close_xrcd(xrcd) == 0);
+}
+
+/* Their numbers may be those of objects of the device. */
+static void objects_of_another_device(void)
+{
+	struct ibv_qp_init_attr init = { .send_cq = right.cq,
+					 .recv_cq = left.cq,
+					 .cap = { 1, 1, 1, 1, 0 },
+					 .qp_type = IBV_QPT_RC };
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
+	init.send_cq = left.cq;
+	init.recv_cq = right.cq;
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
+	struct ibv_srq_init_attr shared = { .attr = { 4, 1, 0 } };
+	init.recv_cq = left.cq;
+	init.srq = ibv_create_srq(right.pd, &shared);
+	CHECK(init.srq != NULL);
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
+	CHECK(ibv_destroy_srq(init.srq) == 0);
+}
+
 /* A domain that was not imported is not ended by that. */
 static void only_imported_objects_can_be_unimported(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(left.context);
 	ibv_unimport_pd(pd);
 	CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+static void a_domain_ends_with_an_imported_handle(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(left.context);
+	CHECK(pd != NULL);
+	struct ibv_pd *imported = ibv_import_pd(left.context, pd->handle);
+	CHECK(imported != NULL);
+	ibv_unimport_pd(imported);
+	imported = ibv_import_pd(left.context, pd->handle);
+	CHECK(imported != NULL);
+	TWICE(imported, ibv_dealloc_pd);
+	RETURNS_NULL(ibv_import_pd(left.context, pd->handle), ENOENT);
+	RETURNS_ERROR(ibv_dealloc_pd(pd), EINVAL);
+}
+
+static void device_memory_with_an_imported_handle(void)
+{
+	struct ibv_alloc_dm_attr attr = { .length = 64 };
+	struct ibv_dm *dm = ibv_alloc_dm(left.context, &attr);
+	CHECK(dm != NULL);
+	struct ibv_dm *imported = ibv_import_dm(left.context, dm->handle);
+	CHECK(imported != NULL);
+	struct ibv_mr *mr = ibv_reg_dm_mr(left.pd, imported, 0, 64, IBV_ACCESS_ZERO_BASED);
+	CHECK(mr != NULL);
+	RETURNS_ERROR(ibv_free_dm(dm), EBUSY);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	TWICE(dm, ibv_free_dm);
+	ibv_unimport_dm(imported);
 }
 
 static const struct test_case CASES[] = {
@@ -319,7 +402,11 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(a_datagram_to_a_destroyed_address),
 	WITH_LEFT(an_object_in_use_cannot_be_destroyed),
 	WITH_LEFT(an_xrc_domain_in_use_cannot_be_closed),
+	WITH_LEFT(an_xrc_target_lives_as_long_as_one_of_its_handles),
+	WITH_BOTH(objects_of_another_device),
 	WITH_LEFT(only_imported_objects_can_be_unimported),
+	WITH_LEFT(a_domain_ends_with_an_imported_handle),
+	WITH_LEFT(device_memory_with_an_imported_handle),
 };
 
 int main(int words, char **word)

@@ -64,6 +64,34 @@ static void sizes_of_completion_queues(void)
 	}
 }
 
+/* rxe rejects the flag. */
+static void a_queue_that_may_overrun_has_the_newest_completions(void)
+{
+	struct ibv_cq_init_attr_ex init = { .cqe = 2, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+					    .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };
+	struct ibv_cq_ex *small = ibv_create_cq_ex(left.context, &init);
+	CHECK(small != NULL);
+	struct ibv_cq *usual = left.cq;
+	left.cq = ibv_cq_ex_to_cq(small);
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	to_init(qp);
+	to_error(qp);
+	for (uint64_t id = 1; id <= 5; id++) {
+		struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+		wr.wr_id = id;
+		post(qp, &wr);
+	}
+	for (uint64_t id = 4; id <= 5; id++) {
+		struct ibv_wc wc = wait_for(left.cq);
+		CHECK(wc.wr_id == id && wc.status == IBV_WC_WR_FLUSH_ERR);
+	}
+	struct ibv_async_event event;
+	set_nonblocking(left.context->async_fd);
+	FAILS(ibv_get_async_event(left.context, &event), EAGAIN);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(left.cq) == 0);
+	left.cq = usual;
+}
+
 static void counts_of_completions(void)
 {
 	struct ibv_wc wc[2];
@@ -344,6 +372,48 @@ static void odd_domains(void)
 	}
 	struct ibv_parent_domain_init_attr nothing = { 0 };
 	RETURNS_NULL(ibv_alloc_parent_domain(left.context, &nothing), EINVAL);
+}
+
+/* As by rdma-core, and by its libraries of NICs that have such objects. */
+static void fields_that_newer_programs_know(void)
+{
+	struct ibv_xrcd_init_attr domain = { .comp_mask = 7, .fd = -1, .oflags = O_CREAT };
+	RETURNS_NULL(ibv_open_xrcd(left.context, &domain), EOPNOTSUPP);
+	struct ibv_qp_open_attr open = { .comp_mask = 31, .qp_type = IBV_QPT_XRC_RECV };
+	RETURNS_NULL(ibv_open_qp(left.context, &open), EOPNOTSUPP);
+	struct ibv_srq_init_attr_ex shared = { .attr = { 4, 1, 0 }, .pd = left.pd,
+					       .comp_mask = IBV_SRQ_INIT_ATTR_PD | 32 };
+	RETURNS_NULL(ibv_create_srq_ex(left.context, &shared), EOPNOTSUPP);
+	struct ibv_parent_domain_init_attr parent = { .pd = left.pd, .comp_mask = 8 };
+	RETURNS_NULL(ibv_alloc_parent_domain(left.context, &parent), EINVAL);
+	parent.comp_mask = 4;
+	struct ibv_pd *pd = ibv_alloc_parent_domain(left.context, &parent);
+	CHECK(pd != NULL && ibv_dealloc_pd(pd) == 0);
+	struct ibv_values_ex values = { .comp_mask = 2 };
+	RETURNS_ERROR(ibv_query_rt_values_ex(left.context, &values), EINVAL);
+}
+
+/* Devices without XRC can't create such a queue. */
+static void an_ordinary_queue_pair_takes_no_receives_of_xrc(void)
+{
+	struct ibv_xrcd_init_attr domain = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							  IBV_XRCD_INIT_ATTR_OFLAGS,
+					     .fd = -1, .oflags = O_CREAT };
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(left.context, &domain);
+	CHECK(xrcd != NULL);
+	struct ibv_srq_init_attr_ex shared = { .attr = { 4, 1, 0 },
+					       .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
+							    IBV_SRQ_INIT_ATTR_PD |
+							    IBV_SRQ_INIT_ATTR_XRCD |
+							    IBV_SRQ_INIT_ATTR_CQ,
+					       .srq_type = IBV_SRQT_XRC, .pd = left.pd,
+					       .xrcd = xrcd, .cq = left.cq };
+	struct ibv_srq *srq = ibv_create_srq_ex(left.context, &shared);
+	CHECK(srq != NULL);
+	struct ibv_qp_init_attr init = { .send_cq = left.cq, .recv_cq = left.cq, .srq = srq,
+					 .cap = { 1, 0, 1, 0, 0 }, .qp_type = IBV_QPT_RC };
+	RETURNS_NULL(ibv_create_qp(left.pd, &init), EINVAL);
+	CHECK(ibv_destroy_srq(srq) == 0 && ibv_close_xrcd(xrcd) == 0);
 }
 
 static void odd_device_memory(void)
@@ -706,6 +776,26 @@ static void datagrams_are_not_one_sided(void)
 	CHECK(ibv_destroy_ah(ah) == 0);
 }
 
+/* rxe takes such a request, and completes it with an error. */
+static void datagrams_stay_in_their_domain(void)
+{
+	struct ibv_ah_attr attr = { .is_global = 1,
+				    .port_num = 1,
+				    .grh = { .dgid = left.gid, .hop_limit = 64 } };
+	struct ibv_pd *other = ibv_alloc_pd(left.context);
+	CHECK(other != NULL);
+	struct ibv_ah *ah = ibv_create_ah(other, &attr);
+	CHECK(ah != NULL);
+	left.qp = make_qp(&left, IBV_QPT_UD);
+	to_init(left.qp);
+	to_rts(left.qp, 0, left.gid);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = left.qp->qp_num;
+	reject_to_post(left.qp, &wr);
+	CHECK(ibv_destroy_ah(ah) == 0 && ibv_dealloc_pd(other) == 0);
+}
+
 /* The library of rxe does not post it. With NICs the responder rejects it. */
 static void an_atomic_needs_an_aligned_address(void)
 {
@@ -719,6 +809,7 @@ static void an_atomic_needs_an_aligned_address(void)
 
 static const struct test_case CASES[] = {
 	WITH_LEFT(sizes_of_completion_queues),
+	WITH_LEFT(a_queue_that_may_overrun_has_the_newest_completions),
 	WITH_LEFT(counts_of_completions),
 	WITH_LEFT(completions_read_before_there_are_any),
 	WITH_LEFT(sizes_of_queue_pairs),
@@ -731,6 +822,8 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(odd_memory),
 	WITH_JOINED(odd_windows),
 	WITH_LEFT(odd_domains),
+	WITH_LEFT(fields_that_newer_programs_know),
+	WITH_LEFT(an_ordinary_queue_pair_takes_no_receives_of_xrc),
 	WITH_LEFT(odd_device_memory),
 	WITH_LEFT(odd_questions),
 	WITH_LEFT(parts_without_a_request),
@@ -747,6 +840,7 @@ static const struct test_case CASES[] = {
 	CASE(odd_selects),
 	CASE(odd_options),
 	WITH_LEFT(datagrams_are_not_one_sided),
+	WITH_LEFT(datagrams_stay_in_their_domain),
 	WITH_JOINED(an_atomic_needs_an_aligned_address),
 };
 

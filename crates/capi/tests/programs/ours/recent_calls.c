@@ -1,4 +1,5 @@
 /* Calls that came after the release whose headers most distributions have: their structures are here. */
+#include <rdma/rdma_cma.h>
 #include "../check.h"
 
 struct ibv_buf;
@@ -34,6 +35,11 @@ int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct region_request *request);
 struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct hints *hints);
 int ibv_dealloc_dmah(struct ibv_dmah *dmah);
+int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service,
+			  const struct rdma_addrinfo *hints);
+int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
+int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status,
+			uint64_t arg);
 
 #define SIZE 10000
 
@@ -175,6 +181,46 @@ static void each_service_pages_what_it_has(void)
 	CHECK(attr.xrc_odp_caps == reliable);
 }
 
+/* The events of these calls are not in the headers of older releases. */
+#define ADDRINFO_RESOLVED 16
+#define USER_EVENT 18
+#define INTERNAL_EVENT 19
+
+static void a_result_is_taken_before_the_next_lookup(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	struct rdma_cm_event *event;
+	struct rdma_addrinfo *found;
+	CHECK(channel != NULL && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	FAILS(rdma_query_addrinfo(id, &found), ENOENT);
+	CHECK(rdma_resolve_addrinfo(id, own_address(), "7171", NULL) == 0);
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	SAME(event->event, ADDRINFO_RESOLVED);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	FAILS(rdma_resolve_addrinfo(id, own_address(), "7171", NULL), EBUSY);
+	CHECK(rdma_query_addrinfo(id, &found) == 0 && found->ai_dst_addr != NULL);
+	rdma_freeaddrinfo(found);
+	FAILS(rdma_query_addrinfo(id, &found), ENOENT);
+	CHECK(rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(channel);
+}
+
+static void a_program_writes_events_of_its_own_only(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	struct rdma_cm_event *event;
+	CHECK(channel != NULL && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	FAILS(rdma_write_cm_event(id, INTERNAL_EVENT, 0, 0), EINVAL);
+	CHECK(rdma_write_cm_event(id, USER_EVENT, 5, 0) == 0);
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	SAME(event->event, USER_EVENT);
+	SAME(event->status, 5);
+	CHECK(rdma_ack_cm_event(event) == 0 && rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(channel);
+}
+
 #define WITH_BUFFER(function) { #function, function, open_buffer, close_buffer }
 
 static const struct test_case CASES[] = {
@@ -189,6 +235,8 @@ static const struct test_case CASES[] = {
 	WITH_BUFFER(hints_that_do_not_exist_are_rejected),
 	WITH_BUFFER(hints_are_not_for_memory_on_demand),
 	WITH_BUFFER(each_service_pages_what_it_has),
+	CASE(a_result_is_taken_before_the_next_lookup),
+	CASE(a_program_writes_events_of_its_own_only),
 };
 
 int main(int words, char **word)

@@ -74,6 +74,37 @@ static void a_socket_knows_what_it_is(void)
 	CHECK(rclose(stream) == 0 && rclose(datagram) == 0);
 }
 
+static void a_type_of_service_is_a_number_or_a_byte(void)
+{
+	int socket = of_type(SOCK_STREAM), number = 16;
+	uint8_t byte = 32;
+	CHECK(rsetsockopt(socket, IPPROTO_IP, IP_TOS, &number, sizeof(number)) == 0);
+	SAME(option(socket, IPPROTO_IP, IP_TOS), 16);
+	CHECK(rsetsockopt(socket, IPPROTO_IP, IP_TOS, &byte, sizeof(byte)) == 0);
+	SAME(option(socket, IPPROTO_IP, IP_TOS), 32);
+	CHECK(rclose(socket) == 0);
+}
+
+static void reuse_can_be_set_at_any_time(void)
+{
+	int socket = of_type(SOCK_STREAM);
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	CHECK(inet_pton(AF_INET, own_address(), &address.sin_addr) == 1);
+	CHECK(rbind(socket, (struct sockaddr *)&address, sizeof(address)) == 0);
+	CHECK(rlisten(socket, 4) == 0);
+	for (int on = 0; on < 2; on++)
+		CHECK(rsetsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0);
+	CHECK(rclose(socket) == 0);
+}
+
+static void an_unknown_direction_is_not_shut_down(void)
+{
+	int socket = of_type(SOCK_STREAM);
+	FAILS(rshutdown(socket, 3), EINVAL);
+	FAILS(rshutdown(socket, SHUT_WR), ENOTCONN);
+	CHECK(rclose(socket) == 0);
+}
+
 static void a_congestion_algorithm_changes_nothing(void)
 {
 	int socket = of_type(SOCK_STREAM);
@@ -86,6 +117,9 @@ static const struct test_case CASES[] = {
 	CASE(a_nonblocking_type_does_not_block),
 	CASE(descriptor_flags_can_be_set),
 	CASE(a_socket_knows_what_it_is),
+	CASE(a_type_of_service_is_a_number_or_a_byte),
+	CASE(reuse_can_be_set_at_any_time),
+	CASE(an_unknown_direction_is_not_shut_down),
 	CASE(a_congestion_algorithm_changes_nothing),
 };
 

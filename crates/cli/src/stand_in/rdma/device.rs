@@ -10,8 +10,9 @@ use crate::find_device;
 const USAGE: &str = "Usage: rdma dev show [DEV]\n";
 
 /// The `device_cap_flags` that the C library reports, with iproute2's names.
-const CAPABILITIES: [&str; 10] = [
-    "RESIZE_MAX_WR",
+const CAPABILITIES: [&str; 11] = [
+    "BAD_PKEY_CNTR",
+    "BAD_QKEY_CNTR",
     "CURR_QP_STATE_MOD",
     "PORT_ACTIVE_EVENT",
     "SYS_IMAGE_GUID",

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cm::EventKind;
+use cm::{CallError, EventKind, State};
 use errors::{Cause, cause};
 
 use super::bind_state::BindState;
@@ -57,6 +57,7 @@ impl CmId {
     ) -> Result<(), CmError> {
         let peer = devices::or_loopback(peer);
         let mut inner = self.inner();
+        check_resolvable(&inner, source, peer)?;
         match self.go_towards(&mut inner, source, peer) {
             Ok(()) => {}
             Err(error @ (CmError::NoRoute { .. } | CmError::NoDevice(_) | CmError::Open(_))) => {
@@ -165,6 +166,26 @@ impl CmId {
     ) {
         diagnostics::report_unresolved(source, peer, why_unresolved(peer, error));
         self.push_event(inner, EventKind::AddressError(devices::failure(error)));
+    }
+}
+
+/// Fails as the manager does, before the id moves to another device: a listener must stay one.
+fn check_resolvable(
+    inner: &Inner,
+    source: Option<SocketAddr>,
+    peer: SocketAddr,
+) -> Result<(), CmError> {
+    let own = match inner.bind_state.device_ids().first() {
+        Some(device_id) => device_id.call_manager(|manager, _, id| match manager.state(id) {
+            Some(State::AddressBound) => Ok(manager.local_address(id)),
+            Some(state) => Err(CallError::WrongState(state).into()),
+            None => Err(CallError::UnknownId.into()),
+        })?,
+        None => source,
+    };
+    match own {
+        Some(own) if own.is_ipv4() != peer.is_ipv4() => Err(CallError::FamilyMismatch.into()),
+        _ => Ok(()),
     }
 }
 

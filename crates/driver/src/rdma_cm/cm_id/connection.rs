@@ -51,6 +51,11 @@ impl CmId {
         self.with_manager(|manager, _, _| Ok(manager.notify_established(number)))
     }
 
+    /// Reports the same without the number, for a program whose queue pair is not at the id.
+    pub fn notify(&self) -> Result<bool, CmError> {
+        self.with_manager(|manager, _, id| Ok(manager.notify(id)?))
+    }
+
     /// Joins a multicast group. An event contains its address.
     pub fn join(&self, group: IpAddr, send_only: bool) -> Result<(), CmError> {
         self.with_manager(|manager, _, id| Ok(manager.join(id, group, send_only)?))
