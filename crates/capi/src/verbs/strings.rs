@@ -133,9 +133,9 @@ mod tests {
             // SAFETY: a constant string.
             unsafe { CStr::from_ptr(name) }
         };
-        assert_eq!(name_of(crate::abi::IBV_WR_RDMA_WRITE), c"rdma-write");
-        assert_eq!(name_of(crate::abi::IBV_WR_SEND_WITH_INV), c"send-with-inv");
-        assert_eq!(name_of(crate::abi::IBV_WR_ATOMIC_WRITE), c"atomic-write");
+        assert_eq!(name_of(abi::IBV_WR_RDMA_WRITE), c"rdma-write");
+        assert_eq!(name_of(abi::IBV_WR_SEND_WITH_INV), c"send-with-inv");
+        assert_eq!(name_of(abi::IBV_WR_ATOMIC_WRITE), c"atomic-write");
         assert_eq!(name_of(13), c"unknown");
         assert_eq!(name_of(16), c"unknown");
     }
