@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use driver::Misuse;
-use engine::{Address, Attribute, Id, ProtectionDomain};
+use engine::{Address, Attribute};
 use wire::grh;
 
 use super::context::{Context, OpenDevice};
@@ -22,8 +22,6 @@ from_pointer!(abi::ibv_ah => Ah);
 
 pub(crate) struct Handle {
     pub(crate) address: Address,
-    /// The protection domain of the queue pairs that may use it.
-    pub(super) domain: Id<ProtectionDomain>,
 }
 
 entry! {
@@ -85,11 +83,7 @@ fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah
         handle: domain.open.handle(),
     };
     domain.hold();
-    let handle = Handle {
-        address,
-        domain: domain.id,
-    };
-    Ok(Ah::new_pointer(c_part, handle))
+    Ok(Ah::new_pointer(c_part, Handle { address }))
 }
 
 /// Converts address attributes from C.

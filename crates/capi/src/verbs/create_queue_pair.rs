@@ -144,7 +144,6 @@ fn create<'a>(
         }
         _ => Arc::clone(&context.driver),
     };
-    let domain = target_resources.is_none().then_some(engine_init.domain);
     let created = driver.create_queue_pair(engine_init);
     let (driver, number) = created.inspect_err(|_| {
         if let Some(target_resources) = &target_resources {
@@ -155,12 +154,8 @@ fn create<'a>(
         let target = SharedTarget::new(target_resources);
         context.objects().xrc_targets.insert(number, target);
     }
-    let pair = Pair {
-        driver,
-        domain,
-        ..Pair::new(context, number, kind, short(init))
-    };
-    Ok(new_handle(context, init, pair))
+    let pair = Pair::new(context, number, kind, short(init));
+    Ok(new_handle(context, init, Pair { driver, ..pair }))
 }
 
 impl Pair {
@@ -176,7 +171,6 @@ impl Pair {
             driver: Arc::clone(&open.driver),
             number,
             kind,
-            domain: None,
             unacknowledged: Arc::default(),
             groups: Mutex::default(),
             draft: Draft::default(),

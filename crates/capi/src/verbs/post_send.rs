@@ -66,7 +66,7 @@ fn request_of(wanted: &abi::ibv_send_wr, queue_pair: &Qp) -> Result<SendRequest,
         payload,
         flags: SendFlags::from_bits_truncate(wanted.send_flags),
         destination: match kind {
-            QueuePairType::Ud => Some(destination_of(wanted, queue_pair)?),
+            QueuePairType::Ud => Some(destination_of(wanted)?),
             _ => None,
         },
         remote_srqn: (kind == QueuePairType::XrcInitiator && !work.is_local())
@@ -123,26 +123,22 @@ fn atomic_of(wanted: &abi::ibv_send_wr) -> (RemoteMemory, u64, u64) {
     (remote, target.compare_add, target.swap)
 }
 
-fn destination_of(wanted: &abi::ibv_send_wr, queue_pair: &Qp) -> Result<Destination, Errno> {
+fn destination_of(wanted: &abi::ibv_send_wr) -> Result<Destination, Errno> {
     // SAFETY: the members of the union are numbers and a pointer; the queue pair type selects this one.
     let target = unsafe { wanted.wr.ud };
-    destination(queue_pair, target.ah, target.remote_qpn, target.remote_qkey)
+    destination(target.ah, target.remote_qpn, target.remote_qkey)
 }
 
-/// The destination of a datagram from a queue pair. Both must have the same protection domain.
+/// The destination of a datagram.
 pub(super) fn destination(
-    from: &Qp,
     handle: *mut abi::ibv_ah,
-    to: u32,
+    queue_pair: u32,
     queue_key: u32,
 ) -> Result<Destination, Errno> {
     let handle: &Ah = object_at(handle)?;
-    if from.domain.is_some_and(|domain| domain != handle.domain) {
-        return Err(Errno::INVALID);
-    }
     Ok(Destination {
         address: handle.address,
-        queue_pair: Qpn::new(to),
+        queue_pair: Qpn::new(queue_pair),
         queue_key: QueueKey::new(queue_key),
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use driver::Driver;
-use engine::{Id, ProtectionDomain, QueuePairType, SendRequest};
+use engine::{QueuePairType, SendRequest};
 use wire::{Gid, Qpn};
 
 use super::context::OpenDevice;
@@ -30,8 +30,6 @@ pub(crate) struct Pair {
     pub(crate) driver: Arc<Driver>,
     pub(crate) number: Qpn,
     pub(crate) kind: QueuePairType,
-    /// Its protection domain; an XRC target has none that C sees.
-    pub(super) domain: Option<Id<ProtectionDomain>>,
     /// Events about it that are not acknowledged.
     pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
     /// The multicast groups that it has joined.

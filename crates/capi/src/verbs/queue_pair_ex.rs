@@ -178,7 +178,7 @@ entry! {
         number: u32,
         queue_key: u32,
     ) {
-        match destination(queue_pair.0, handle.0, number, queue_key) {
+        match destination(handle.0, number, queue_key) {
             Ok(to) => queue_pair.change(|request| request.destination = Some(to)),
             Err(errno) => queue_pair.fail(errno),
         }

@@ -776,26 +776,6 @@ static void datagrams_are_not_one_sided(void)
 	CHECK(ibv_destroy_ah(ah) == 0);
 }
 
-/* rxe takes such a request, and completes it with an error. */
-static void datagrams_stay_in_their_domain(void)
-{
-	struct ibv_ah_attr attr = { .is_global = 1,
-				    .port_num = 1,
-				    .grh = { .dgid = left.gid, .hop_limit = 64 } };
-	struct ibv_pd *other = ibv_alloc_pd(left.context);
-	CHECK(other != NULL);
-	struct ibv_ah *ah = ibv_create_ah(other, &attr);
-	CHECK(ah != NULL);
-	left.qp = make_qp(&left, IBV_QPT_UD);
-	to_init(left.qp);
-	to_rts(left.qp, 0, left.gid);
-	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
-	wr.wr.ud.ah = ah;
-	wr.wr.ud.remote_qpn = left.qp->qp_num;
-	reject_to_post(left.qp, &wr);
-	CHECK(ibv_destroy_ah(ah) == 0 && ibv_dealloc_pd(other) == 0);
-}
-
 /* The library of rxe does not post it. With NICs the responder rejects it. */
 static void an_atomic_needs_an_aligned_address(void)
 {
@@ -840,7 +820,6 @@ static const struct test_case CASES[] = {
 	CASE(odd_selects),
 	CASE(odd_options),
 	WITH_LEFT(datagrams_are_not_one_sided),
-	WITH_LEFT(datagrams_stay_in_their_domain),
 	WITH_JOINED(an_atomic_needs_an_aligned_address),
 };
 
