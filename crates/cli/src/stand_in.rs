@@ -1,7 +1,8 @@
 //! Stand-ins: tools that programs and test suites call, with answers about our devices.
 //!
 //! `roci run` puts a directory in front of `PATH` in which these names are links to `roci`. The originals
-//! ask the kernel, which does not know our devices.
+//! ask the kernel, which does not know our devices. A command about a device that only the kernel has is left to the next tool of this
+//! name in `PATH` (`original`).
 
 mod ibdev2netdev;
 mod modprobe;

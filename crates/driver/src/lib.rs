@@ -2,7 +2,8 @@
 //! captures and faults.
 //!
 //! A device has one or several lanes: engines with their own lock, sockets and thread. The lock is held while the engine
-//! handles packets, never while a thread sleeps, and no thread holds the locks of two lanes.
+//! handles packets, never while a thread sleeps. No thread holds the locks of two lanes, except one that moves queues to a
+//! lane that nobody else has yet. `ARCHITECTURE.md` has a picture of threads and locks, and the ways of a post and of a packet.
 //!
 //! Application threads make progress themselves: posting transmits, polling receives. While no
 //! application polls, the lane's own thread serves the sockets and the timers, so that the target
@@ -12,6 +13,17 @@
 //! device. It gives access to the engine by number, without handles: a caller that destroys an object which
 //! another one uses gets errors, not undefined behaviour. [`rdma_cm`] has the ids and event channels of the
 //! connection manager.
+//!
+//! | module | question |
+//! |---|---|
+//! | `lane` | what is done under the lock, and after it |
+//! | `turn` | which thread serves the sockets, and how long it looks before it sleeps |
+//! | `lanes`, `driver::groups` | which lane serves a queue, and how it moves to another one |
+//! | `fabric` | what a device runs on: this machine, or a host of a simulated world |
+//! | `waiting` | who waits for what, and how it is woken |
+//! | `shortcut` | whether packets within this machine go through memory |
+//! | `capture_and_faults`, `check`, `diagnostics`, `blocked_calls`, `statistics` | what is told about a device and its program |
+//! | `exit_notices` | what peers are told when the process dies |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

@@ -9,9 +9,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A frame of the file (`capture`) becomes a packet in a track (`collect`), two tracks become a
-//! connection (`pairing`), and packets become messages with their outcome (`reconstruct`). The result
-//! is an [`Analysis`]. The text for the terminal, the JSON and the page are made from it.
+//! The analysis needs no device, and of the other crates only [`wire`]:
+//!
+//! 1. `merge` sorts several captures by time, so that a packet that left one process and arrived at another is one packet.
+//! 2. `collect` turns each frame (`capture`) into a small record in a *track*: all packets from one address to one queue pair.
+//! 3. `captured_twice` recognizes packets that were captured at two places, so that they are not taken for retransmissions, and
+//!    `segmentation_offload` splits datagrams that segmentation offload has combined.
+//! 4. `pairing` joins two tracks into a connection.
+//! 5. `lost_packets` decides for each connection whether both of its ends are captured. Only then is a packet lost that was
+//!    captured at its sender alone.
+//! 6. `reconstruct` follows the requests of each direction packet by packet: messages, retransmissions and their reasons, responses.
+//! 7. `work_request` joins posts, messages and completions, which our own captures contain as journal entries (`journal`).
+//!
+//! The result is an [`Analysis`]. The text for the terminal, the JSON and the page are made from it.
 #![forbid(unsafe_code)]
 
 mod analysis;

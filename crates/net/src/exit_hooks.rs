@@ -1,5 +1,5 @@
 //! Functions that run when the process ends, after those that the program has registered with `atexit`: a program may use
-//! its devices there.
+//! its devices there. No thread-local variable that a call may reach has a destructor, because those of the main thread run before.
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};

@@ -38,8 +38,9 @@
 //! Members that enable shortcuts receive packets from other processes of this machine past the
 //! kernel: see [`Member::allow_shortcuts`].
 //!
-//! The death of a member is noticed by its predecessor in the order of blocks, which checks every
-//! quarter of a second, and by any member that tries to forward to it.
+//! The death of a member is noticed at once by the two processes before it in the table, which wait for its end with process
+//! descriptors ([`ExitWatch`]), and by any member that tries to forward to it. Where process descriptors are forbidden, its predecessor
+//! notices it within a quarter of a second.
 //!
 //! # Measured on Linux 6.18, as an ordinary user
 //! - Any member may replace the group's program, and the program outlives the process that installed it.

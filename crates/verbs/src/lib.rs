@@ -215,6 +215,7 @@
 //! | `ROCI_CHECK_SUPPRESS` | a file that names findings that are not reported |
 //! | `ROCI_SHORTCUT` | `0`: packets to queue pairs of this machine go through sockets; `1`: through memory, even while a program captures on loopback; not set: through memory while none does |
 //! | `ROCI_LANES` | how many engines a device may run for the threads of a program; not set: one for each processor, at most 8 |
+//! | `ROCI_HELD_LISTS` | `0`: peers are not told what arrived behind a lost packet |
 //! | `ROCI_WATCHER` | `0`: no second process that tells peers when this one dies |
 //! | `ROCI_SEED` | the only seed that `#[rocinante::test]` runs, with a capture |
 //! | `ROCI_SEEDS` | how many seeds `#[rocinante::test]` runs |

@@ -225,7 +225,7 @@ const WIDTH_ONE_LANE: u8 = 1;
 const SPEED_TEN_GIGABITS: u8 = 4;
 const SPEED_IN_100_MBPS: u64 = 100;
 
-/// IBA 14.2.5.6: the violation counters of a port have 16 bits, and stay at the largest number.
+/// The violation counters of a port have 16 bits, as in the attribute PortInfo, and stay at the largest number.
 const MAX_VIOLATIONS: u64 = u16::MAX as u64;
 
 const LINK_UP: u8 = 5;

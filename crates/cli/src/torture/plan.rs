@@ -31,7 +31,7 @@ pub(crate) enum FaultKind {
     Down,
     /// A process is stopped for up to 400 ms
     Stop,
-    /// From some packet on, everything that a process sends is lost
+    /// From some packet on, everything that one context sends is lost
     Partition,
     /// A process is killed
     Kill,

@@ -1,4 +1,14 @@
 //! Starts the watcher: a process that is not a child of this one and holds none of its descriptors.
+//!
+//! The program must not notice it:
+//!
+//! - It is a static program of less than 3 KB without any library. The build script compiles it, and it is started from memory. A fork
+//!   without `exec` would keep the owner's memory, and a process that shares the memory would be killed together with its owner when a core
+//!   is dumped, before Linux 5.16.
+//! - It starts with the first id of the connection manager, once per process, and not under a lane's lock.
+//! - An intermediate process, which `wait` does not see, starts it and exits. It has its own session, blocks all signals and holds no
+//!   descriptor of the program, so a pipe closes when the program ends.
+//! - A forked child has no watcher until it creates connections of its own.
 
 #[path = "watcher/program/layout.rs"]
 pub(crate) mod layout;
