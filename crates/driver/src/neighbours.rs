@@ -48,6 +48,8 @@ impl Neighbours {
         (source, mut peer): (IpAddr, SocketAddr),
     ) {
         peer.set_port(DISCARD_PORT);
+        // One of another peer, which timed out.
+        self.0.retain(|last| last.id != id);
         let waiting =
             (self.0.len() < MAX_WAITING).then(|| Resolution::begin(now, id, source, peer));
         match waiting.flatten() {
@@ -125,4 +127,34 @@ fn probe(source: IpAddr, peer: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_nonblocking(true)?;
     socket.send(&[])?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use cm::{Config, ServiceType};
+    use wire::cm::PortSpace;
+
+    use super::*;
+    use crate::clock::now;
+
+    /// Otherwise the answer for the first peer would count for the second.
+    #[test]
+    fn next_resolution_of_an_id_replaces_the_last() {
+        let mut manager = Manager::new(Config::new(1, [1; 32]));
+        let service_type = ServiceType::of(PortSpace::Tcp);
+        let id = manager.create_id(PortSpace::Tcp, service_type);
+        let id = id.expect("room");
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let mut neighbours = Neighbours(vec![Resolution {
+            id,
+            source: loopback,
+            peer: ([192, 0, 2, 1], DISCARD_PORT).into(),
+            probe: UdpSocket::bind((loopback, 0)).expect("a port"),
+            interval: LONG,
+            next: now(),
+        }]);
+        let here = (loopback, (loopback, 7174).into());
+        neighbours.resolve(now(), &mut manager, id, here);
+        assert_eq!(neighbours.deadline(), None, "nothing waits");
+    }
 }

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use driver::rdma_cm::{CallError, CmError};
 use libc::sockaddr;
 
 use super::id::{Id, Membership};
@@ -54,7 +55,11 @@ entry! {
             // SAFETY: the id's own queue pair, and a GID that lives during the call.
             unsafe { ibv_detach_mcast(queue_pair, &raw mut name, 0) };
         }
-        id.cm_id()?.leave(group)?;
+        match id.cm_id()?.leave(group) {
+            // A group that could not be joined is left, too.
+            Ok(()) | Err(CmError::Call(CallError::NotJoined)) => {}
+            Err(error) => return Err(error.into()),
+        }
         (membership.unacknowledged).wait("rdma_leave_multicast", EventKind::Connection);
         Ok(MinusOne::DONE)
     }
@@ -68,15 +73,17 @@ fn join(
 ) -> Result<(), Errno> {
     let group = socket_address::ip_of(group)?;
     let cm_id = id.cm_id()?;
-    id.state().memberships.push(Membership {
+    let new = Membership {
         group,
         context,
         send_only,
         attached: None,
         unacknowledged: Arc::default(),
-    });
+    };
+    // Before one that failed: its events are over.
+    id.state().memberships.insert(0, new);
     let joined = cm_id.join(group, send_only);
-    joined.inspect_err(|_| drop(id.state().memberships.pop()))?;
+    joined.inspect_err(|_| drop(id.state().memberships.remove(0)))?;
     complete(id)
 }
 

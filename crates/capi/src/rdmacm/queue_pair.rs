@@ -3,8 +3,6 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use engine::State;
-
 use super::id::Id;
 use super::queue_pair_state;
 use crate::abi;
@@ -101,13 +99,7 @@ entry! {
         mask: Output<c_int>,
     ) -> MinusOne {
         let (mut attributes, mut mask) = (attributes, mask);
-        let cm_id = id.cm_id()?;
-        let needed = match state_of(attributes.get().qp_state)? {
-            State::Initialized => cm_id.init_attributes()?,
-            State::ReadyToReceive => cm_id.receive_attributes()?,
-            State::ReadyToSend => cm_id.send_attributes()?,
-            _ => return Err(Errno::INVALID),
-        };
+        let needed = queue_pair_state::needed_for(id, state_of(attributes.get().qp_state)?)?;
         attributes.put(qp_attr_of(&needed, 0));
         mask.put(needed.given().bits().cast_signed());
         Ok(MinusOne::DONE)

@@ -1,8 +1,9 @@
 //! State transitions of the queue pairs of ids.
 
-use engine::{Attributes, QueuePairType};
+use engine::{Attributes, QueuePairType, State};
 
 use super::id::Id;
+use crate::abi;
 use crate::errno::Errno;
 use crate::object::object_at;
 use crate::verbs::queue_pair::Qp;
@@ -48,6 +49,23 @@ pub(super) fn connect_queue_pair(id: &Id, depths: Option<Depths>) -> Result<(), 
         &receive_attributes_for(queue_pair.kind, receive),
     )?;
     queue_pair_attributes::apply(queue_pair, &send_attributes_for(queue_pair.kind, send))
+}
+
+/// The attributes that take a queue pair of the program to a state.
+pub(super) fn needed_for(id: &Id, state: State) -> Result<Attributes, Errno> {
+    let cm_id = id.cm_id()?;
+    let kind = match id.read().qp_type {
+        abi::IBV_QPT_XRC_SEND => QueuePairType::XrcInitiator,
+        abi::IBV_QPT_XRC_RECV => QueuePairType::XrcTarget,
+        // The others need all that the connection has.
+        _ => QueuePairType::Rc,
+    };
+    match state {
+        State::Initialized => Ok(cm_id.init_attributes()?),
+        State::ReadyToReceive => Ok(receive_attributes_for(kind, cm_id.receive_attributes()?)),
+        State::ReadyToSend => Ok(send_attributes_for(kind, cm_id.send_attributes()?)),
+        _ => Err(Errno::INVALID),
+    }
 }
 
 /// The connection has ended: flushes outstanding work requests.

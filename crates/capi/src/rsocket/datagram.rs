@@ -210,8 +210,8 @@ impl Datagram {
         act(&mut self.lock().flags)
     }
 
-    pub(super) fn local_address(&self) -> Option<SocketAddr> {
-        self.udp.local_addr().ok()
+    pub(super) fn local_address(&self) -> Result<SocketAddr, Errno> {
+        Ok(self.udp.local_addr()?)
     }
 
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {

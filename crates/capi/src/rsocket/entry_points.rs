@@ -26,7 +26,7 @@ entry! {
         }
         let flags = Flags::of_type(kind);
         let socket = match kind & !Flags::IN_TYPE {
-            libc::SOCK_STREAM => Socket::Stream(Arc::new(Stream::new(flags)?)),
+            libc::SOCK_STREAM => Socket::Stream(Arc::new(Stream::new(family, flags)?)),
             libc::SOCK_DGRAM => Socket::Datagram(Arc::new(Datagram::new(family, flags)?)),
             _ => return Err(Errno::UNSUPPORTED),
         };
@@ -214,10 +214,9 @@ entry! {
     ) -> MinusOne {
         let address = match socket_table::socket(number)? {
             Socket::Stream(stream) => stream.local_address(),
-            Socket::Datagram(datagram) => datagram.local_address(),
+            Socket::Datagram(datagram) => datagram.local_address()?,
         };
-        let nothing = SocketAddr::from(([0, 0, 0, 0], 0));
-        put_address(local.0, length.0, address.unwrap_or(nothing));
+        put_address(local.0, length.0, address);
         Ok(MinusOne::DONE)
     }
 

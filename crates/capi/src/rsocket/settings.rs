@@ -54,6 +54,7 @@ impl Sizes {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Options {
     pub(super) flags: Flags,
+    pub(super) is_ipv6: bool,
     pub(super) reuse_address: bool,
     pub(super) keep_alive: bool,
     pub(super) no_delay: bool,

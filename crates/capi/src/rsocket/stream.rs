@@ -1,7 +1,7 @@
 //! Stream sockets.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -95,12 +95,16 @@ pub(super) enum Phase {
 }
 
 impl Stream {
-    pub(super) fn new(flags: Flags) -> Result<Self, Errno> {
+    pub(super) fn new(family: i32, flags: Flags) -> Result<Self, Errno> {
         let channel = EventChannel::new()?;
         let cm_id = channel.create_id(PortSpace::Tcp);
         cm_id.set_rnr_timer(rnr_timer())?;
         let stream = Self::of(channel, cm_id, Phase::New, None, Sizes::default());
-        stream.lock().options.flags = flags;
+        stream.lock().options = Options {
+            flags,
+            is_ipv6: family == libc::AF_INET6,
+            ..Options::default()
+        };
         Ok(stream)
     }
 
@@ -487,8 +491,15 @@ impl Stream {
         }
     }
 
-    pub(super) fn local_address(&self) -> Option<SocketAddr> {
-        self.lock().cm_id.local_address()
+    /// Its local address; the unspecified one of its family if it has none.
+    pub(super) fn local_address(&self) -> SocketAddr {
+        let inner = self.lock();
+        let nowhere = if inner.options.is_ipv6 {
+            SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
+        } else {
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
+        };
+        inner.cm_id.local_address().unwrap_or(nowhere)
     }
 
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {

@@ -304,6 +304,56 @@ static void without_a_channel_calls_block(void)
 	rdma_destroy_ep(served);
 }
 
+static struct rdma_cm_id *xrc_endpoint(int flags, enum ibv_qp_type type, int port)
+{
+	struct sockaddr_in address = at(own_address(), port);
+	struct rdma_addrinfo wanted = { .ai_flags = flags,
+					.ai_qp_type = type,
+					.ai_port_space = RDMA_PS_IB };
+	if (flags & RAI_PASSIVE) {
+		wanted.ai_src_addr = (struct sockaddr *)&address;
+		wanted.ai_src_len = sizeof(address);
+	} else {
+		wanted.ai_dst_addr = (struct sockaddr *)&address;
+		wanted.ai_dst_len = sizeof(address);
+	}
+	struct rdma_cm_id *id;
+	CHECK(rdma_create_ep(&id, &wanted, NULL, NULL) == 0);
+	return id;
+}
+
+static void *be_rejected(void *from)
+{
+	struct rdma_conn_param own = { .qp_num = 77, .responder_resources = 1, .initiator_depth = 1 };
+	FAILS(rdma_connect(from, &own), ECONNREFUSED);
+	return NULL;
+}
+
+/* It answers, and sends no requests of its own. */
+static void an_xrc_target_needs_no_attributes_of_a_requester(void)
+{
+	leave_out_with_others();
+	struct rdma_cm_id *served = xrc_endpoint(RAI_PASSIVE, IBV_QPT_XRC_RECV, 0), *to;
+	CHECK(rdma_listen(served, 0) == 0);
+	int port = ntohs(rdma_get_src_port(served));
+	struct rdma_cm_id *from = xrc_endpoint(0, IBV_QPT_XRC_SEND, port);
+	pthread_t asking;
+	CHECK(pthread_create(&asking, NULL, be_rejected, from) == 0);
+	CHECK(rdma_get_request(served, &to) == 0);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	int mask;
+	CHECK(rdma_init_qp_attr(to, &attr, &mask) == 0);
+	CHECK((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && (mask & IBV_QP_MIN_RNR_TIMER));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(rdma_init_qp_attr(to, &attr, &mask) == 0);
+	SAME(mask, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT);
+	CHECK(rdma_reject(to, NULL, 0) == 0);
+	CHECK(pthread_join(asking, NULL) == 0);
+	rdma_destroy_ep(to);
+	rdma_destroy_ep(from);
+	rdma_destroy_ep(served);
+}
+
 static void wait_for_event(void)
 {
 	struct rdma_cm_event *event;
@@ -376,6 +426,7 @@ static const struct test_case CASES[] = {
 	WITH_ROUTE(a_listener_can_reject),
 	WITH_ROUTE(a_destroyed_listener_rejects),
 	CASE(without_a_channel_calls_block),
+	CASE(an_xrc_target_needs_no_attributes_of_a_requester),
 	WITH_CHANNEL(a_child_does_not_wait_for_events),
 	WITH_CHANNEL(a_child_does_not_listen),
 	WITH_CHANNEL(a_child_makes_its_own_connections),

@@ -272,6 +272,17 @@ static void connecting_without_a_listener_fails(void)
 	CHECK(rclose(asking) == 0 && rclose(beside) == 0);
 }
 
+static void an_unbound_socket_has_an_address_of_its_family(void)
+{
+	struct sockaddr_storage address;
+	socklen_t length = sizeof(address);
+	int socket = rsocket(AF_INET6, SOCK_STREAM, 0);
+	CHECK(rgetsockname(socket, (struct sockaddr *)&address, &length) == 0);
+	SAME(address.ss_family, AF_INET6);
+	SAME(length, sizeof(struct sockaddr_in6));
+	CHECK(rclose(socket) == 0);
+}
+
 static void an_address_of_another_host_is_not_bound(void)
 {
 	struct sockaddr_in address = here(0);
@@ -508,6 +519,7 @@ static const struct test_case CASES[] = {
 	WITH_STREAM(shutting_down_one_direction_after_the_other_ends_the_connection),
 	CASE(a_closed_socket_is_ebadf),
 	CASE(connecting_without_a_listener_fails),
+	CASE(an_unbound_socket_has_an_address_of_its_family),
 	CASE(an_address_of_another_host_is_not_bound),
 	CASE(options_can_be_read_back),
 	CASE(a_buffer_has_twice_the_size_that_is_set),
