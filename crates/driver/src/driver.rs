@@ -31,6 +31,7 @@ use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
 use crate::fabric::{Alarm, Port, here};
 use crate::lane::calls;
+use crate::lane::replies::Unanswered;
 use crate::lane::siblings::Siblings;
 use crate::lane::state::{Intent, LaneState};
 use crate::lane::thread::Thread;
@@ -179,6 +180,7 @@ impl Driver {
             ),
             yielding: Yielding::default(),
             looks: Looks::default(),
+            unanswered: Unanswered::default(),
             stopping: AtomicBool::new(false),
             relief: OnceLock::new(),
             wants_relief: AtomicBool::new(false),
@@ -264,10 +266,16 @@ impl Driver {
             state.update_shortcut(&now);
             result = Some(calls::run(|| work(state.device_mut())));
             let is_done = now.known().is_none() && state.is_quiet();
-            (lane, (!is_done).then(|| state.end_call(&now)))
+            let waits = lane.note_post(state);
+            (lane, (!is_done).then(|| (state.end_call(&now), waits)))
         });
         match after {
-            Some(after) => lane.finish_call(&now, after),
+            Some((after, waits)) => {
+                lane.finish_call(&now, after);
+                if let Some(channel) = waits {
+                    lane.look_after_replies(&channel);
+                }
+            }
             // No deadline has changed: only what depends on the time sets one.
             None => lane.note_change_without_lock(),
         }
@@ -513,6 +521,8 @@ impl Driver {
 
     /// The oldest notification of a channel. If packets wake its program, receives packets first.
     pub fn take_notification(&self, notifier: &Arc<Notifier>) -> Option<u64> {
+        // What it takes from now on may get replies.
+        self.lane_of(notifier).unanswered.clear();
         if let Some(oldest) = notifier.take() {
             return Some(oldest);
         }

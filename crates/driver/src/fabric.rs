@@ -171,6 +171,9 @@ pub(crate) trait Fabric: Send {
         false
     }
 
+    /// Reverts [`prepare_sleep`](Self::prepare_sleep), because a thread stays awake and looks for what arrives.
+    fn stay_awake(&mut self) {}
+
     /// Whether a thread may sleep on the descriptors: nothing waits in shared memory, and what arrives there next wakes it.
     fn may_sleep(&mut self) -> bool {
         true

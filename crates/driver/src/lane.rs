@@ -3,6 +3,7 @@
 
 pub(crate) mod calls;
 mod effects;
+pub(crate) mod replies;
 pub(crate) mod siblings;
 pub(crate) mod state;
 pub(crate) mod thread;
@@ -23,6 +24,7 @@ use crate::clock::{earliest, now};
 use crate::diagnostics::Reporter;
 use crate::fabric::{Alarm, PollSources, Services};
 use crate::lane::effects::Effects;
+use crate::lane::replies::Unanswered;
 use crate::lane::siblings::Siblings;
 use crate::lane::state::{Found, Intent, LaneState};
 use crate::lanes::Common;
@@ -86,6 +88,7 @@ pub(crate) struct Lane {
     pub(crate) objects: Arc<SharedObjects>,
     /// Whether completions were taken, or receives posted, without the lock since the counters were published.
     pub(crate) changed_without_lock: Arc<AtomicBool>,
+    pub(crate) unanswered: Unanswered,
     pub(crate) yielding: Yielding,
     pub(crate) looks: Looks,
     pub(crate) stopping: AtomicBool,
@@ -204,7 +207,10 @@ impl Lane {
         self.turn.note_poll(begin);
         let mut found = state.step(begin, Intent::Poll(queue)).found;
         if found == Found::Nothing && state.waits_outside_next(queue) {
-            if state.may_look_before_wait() && self.looks.outside.is_worthwhile() {
+            if self.unanswered.is_any() {
+                // A look now would delay the replies. The last of them looks.
+                state.note_emptied();
+            } else if state.may_look_before_wait() && self.looks.outside.is_worthwhile() {
                 return Polled::LookAgain(begin);
             }
             found = prepare_descriptor(state, queue);

@@ -97,10 +97,12 @@ impl Driver {
             }
         })?;
         lane.wake_thread_before(next);
-        match polled {
+        let completion = match polled {
             Polled::Result(completion) => completion,
             Polled::LookAgain(begin) => lane.look_before_wait(&queue.queue, begin),
-        }
+        };
+        completion.iter().for_each(|it| lane.unanswered.note_taken(it));
+        completion
     }
 
     /// Takes the oldest completion without the lane's lock, if that is possible.
@@ -110,8 +112,10 @@ impl Driver {
             return None;
         }
         let completion = queue.queue.pop();
-        if completion.is_some() {
-            self.lane().note_change_without_lock();
+        if let Some(completion) = &completion {
+            let lane = self.lane();
+            lane.note_change_without_lock();
+            lane.unanswered.note_taken(completion);
             #[cfg(feature = "tracing")]
             completion.iter().for_each(crate::trace::completion);
         }
@@ -166,6 +170,10 @@ impl Driver {
         if count > 0 {
             return count;
         }
+        let mut take = |completion| {
+            self.lane().unanswered.note_taken(&completion);
+            take(completion);
+        };
         let polled = self.step_to_poll(queue, |lane, state| {
             state.note_polled(queue.id());
             let mut count = state.poll_completions(&queue.queue, limit, &mut take);

@@ -304,6 +304,10 @@ impl Fabric for Sockets {
         arrived
     }
 
+    fn stay_awake(&mut self) {
+        self.members.iter_mut().for_each(Member::stay_awake);
+    }
+
     fn may_sleep(&mut self) -> bool {
         self.members.iter_mut().all(Member::may_sleep)
     }

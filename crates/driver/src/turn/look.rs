@@ -17,6 +17,8 @@ pub(crate) struct Looks {
     pub(crate) rings: Look,
     /// For what comes before a program waits at a descriptor.
     pub(crate) outside: Look,
+    /// The same, of a program that has just replied to the last message.
+    pub(crate) reply: Look,
 }
 
 /// Whether to look before a sleep, judged by how earlier looks ended.

@@ -142,7 +142,7 @@ impl PacketWakeups {
     }
 
     /// The notifier of the channel with packet wake-ups, if it still exists.
-    fn notifier(&self) -> Option<Arc<Notifier>> {
+    pub(crate) fn notifier(&self) -> Option<Arc<Notifier>> {
         self.channel
             .as_ref()
             .and_then(|(notifier, _)| notifier.upgrade())

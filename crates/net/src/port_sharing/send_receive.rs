@@ -239,6 +239,13 @@ impl Member {
         shortcuts.is_some_and(|shortcuts| shortcuts.prepare_sleep())
     }
 
+    /// Reverts [`prepare_sleep`](Self::prepare_sleep), because a thread stays awake and looks for what arrives.
+    pub fn stay_awake(&mut self) {
+        if let Some(shortcuts) = &mut self.shortcuts {
+            shortcuts.stay_awake();
+        }
+    }
+
     /// Whether a thread may sleep on [`fds`](Self::fds): nothing waits in shared memory, and what arrives there next
     /// makes a descriptor readable. That happens once for each [`prepare_sleep`](Self::prepare_sleep), also for several
     /// threads that sleep: the first one that receives takes it from the others.

@@ -307,6 +307,12 @@ impl Shortcuts {
         found
     }
 
+    /// This process stays awake after all, so the next messages need not wake it.
+    pub(super) fn stay_awake(&mut self) {
+        let readers = self.sources.iter_mut().map(|source| &mut source.reader);
+        readers.for_each(Reader::stay_awake);
+    }
+
     /// Whether this process may sleep: the next message of every ring wakes it, and none waits.
     pub(super) fn may_sleep(&mut self) -> bool {
         self.sources

@@ -1,5 +1,6 @@
 //! Steps: a lane receives packets for a thread, and does what follows from them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{Completion, CompletionQueue};
@@ -10,6 +11,7 @@ use crate::clock::earliest;
 use crate::fabric::PollScope;
 use crate::lane::Awaited;
 use crate::waiting::deferred_wakeups::{self, Wake};
+use crate::waiting::notifier::Notifier;
 
 /// How many steps one call makes. More would keep other threads waiting for the lock.
 const MAX_STEPS: usize = 4;
@@ -98,6 +100,8 @@ pub(super) enum Armed {
     NotPolled,
     /// It has. So many looks before a wait at a descriptor have brought a completion.
     Polled { looks: u32 },
+    /// It has found the queue empty, and has not replied to all messages: it posts, and then waits at a descriptor.
+    Emptied,
 }
 
 /// How much of the last message has arrived.
@@ -344,15 +348,34 @@ impl LaneState {
         self.packet_wakeups.are_used() && queue.is_armed() && self.sockets.is_real()
     }
 
-    /// Whether to look for packets before a program waits at a descriptor. A program that has taken a message and posted
-    /// nothing since probably replies next, and a look would delay the reply. A program that arms a queue for solicited
+    /// Whether to look for packets before a program waits at a descriptor. A program that arms a queue for solicited
     /// completions finds others by each look, and must wait at some time, too.
     pub(crate) fn may_look_before_wait(&self) -> bool {
-        let looks = match self.armed {
-            Armed::NotPolled => 0,
-            Armed::Polled { looks } => looks,
-        };
-        !self.has_unsent() && looks < MAX_LOOKS_PER_ARMING
+        match self.armed {
+            Armed::NotPolled => true,
+            Armed::Polled { looks } => looks < MAX_LOOKS_PER_ARMING,
+            Armed::Emptied => false,
+        }
+    }
+
+    /// Notes that a program has found its queue empty, and replies before it waits at a descriptor.
+    pub(crate) fn note_emptied(&mut self) {
+        self.armed = Armed::Emptied;
+    }
+
+    /// The channel at whose descriptor a program waits that has posted its last reply; once.
+    pub(crate) fn waits_after_replies(&mut self) -> Option<Arc<Notifier>> {
+        if self.armed != Armed::Emptied {
+            return None;
+        }
+        self.armed = Armed::Polled { looks: 0 };
+        self.packet_wakeups.notifier()
+    }
+
+    /// Begins a look that follows [`prepare_descriptor`](Self::prepare_descriptor): until it ends, packets need not raise the
+    /// descriptor.
+    pub(crate) fn begin_look(&mut self) {
+        self.sockets.stay_awake();
     }
 
     /// Notes that a look before a wait at a descriptor has brought a completion.
@@ -549,6 +572,7 @@ mod tests {
         let channel = there.channel();
         there.driver.offer_packet_wakeups(&channel);
         there.empty_sockets();
+        there.driver.lane().unanswered.clear();
         let queue = there.driver.polled_queue(there.completions);
         let queue = queue.expect("it exists");
         let looks = &there.driver.lane().looks.outside;
@@ -559,6 +583,42 @@ mod tests {
         assert!(there.driver.poll_without_yield(&queue).is_none());
         assert!(now() >= begin + crate::times::LOOK);
         assert!(!looks.is_worthwhile(), "that one found nothing");
+    }
+
+    /// A look before the reply would delay it. The last post before the wait looks.
+    #[test]
+    fn a_program_that_empties_its_queue_looks_after_its_last_reply() {
+        let (here, there) = End::pair_with_rings(["127.58.91.54", "127.58.91.55"]);
+        let channel = there.channel();
+        there.driver.offer_packet_wakeups(&channel);
+        there.empty_sockets();
+        let lane = there.driver.lane();
+        let queue = there.driver.polled_queue(there.completions);
+        let queue = queue.expect("it exists");
+        let poll = || there.driver.poll_without_yield(&queue);
+        lane.unanswered.clear();
+        let timeout = now() + Duration::from_secs(20);
+        for _ in 0..2 {
+            here.send_to(&there);
+            while poll().is_none() {
+                assert!(now() < timeout, "no message arrives");
+            }
+        }
+        there.driver.arm(there.completions, engine::Notify::Any);
+        let [before, replies] = [&lane.looks.outside, &lane.looks.reply];
+        assert!(poll().is_none());
+        assert!(before.is_worthwhile(), "it did not look");
+        there.write_nothing();
+        assert!(replies.is_worthwhile(), "nor after the first reply");
+        let begin = now();
+        there.write_nothing();
+        assert!(now() >= begin + crate::times::LOOK);
+        assert!(!replies.is_worthwhile(), "that look found nothing");
+        let may_sleep = lane.lock().may_sleep();
+        assert!(may_sleep || there.has_readable_socket(Duration::from_secs(20)));
+        assert!(replies.is_worthwhile(), "one opportunity was left out");
+        there.write_nothing();
+        assert!(replies.is_worthwhile(), "this is no reply");
     }
 
     /// A queue that is armed for solicited completions stays armed when a look finds others.

@@ -393,6 +393,13 @@ impl Reader {
         self.has_messages()
     }
 
+    /// The reader stays awake after all, so the next message need not wake it. A wake-up that is under way still counts.
+    pub(super) fn stay_awake(&mut self) {
+        if self.ring.asleep().swap(0, Ordering::AcqRel) != 0 {
+            self.sleeps = false;
+        }
+    }
+
     /// Whether the reader may sleep: the next message wakes it, and none waits.
     pub(super) fn may_sleep(&mut self) -> bool {
         self.ring.asleep().load(Ordering::Relaxed) != 0 && !self.has_messages()
@@ -583,6 +590,20 @@ mod tests {
         assert!(writer.reader_sleeps() && !writer.reader_sleeps());
         assert!(reader.was_woken() && !reader.was_woken());
         assert!(reader.prepare_sleep(), "there is a message");
+    }
+
+    #[test]
+    fn a_reader_that_stays_awake_is_not_woken() {
+        let (mut writer, mut reader) = pair();
+        assert!(!reader.prepare_sleep());
+        reader.stay_awake();
+        assert!(writer.write(b"no wake-up", &[]) && !writer.reader_sleeps());
+        assert!(!reader.was_woken());
+        assert_eq!(reader.read(&mut [0; 64]), Ok(Some(10)));
+        assert!(!reader.prepare_sleep());
+        assert!(writer.reader_sleeps(), "it was on its way");
+        reader.stay_awake();
+        assert!(reader.was_woken());
     }
 
     #[test]

@@ -198,6 +198,24 @@ fn a_message_is_seen_before_the_sleep_or_wakes_the_reader() {
     }
 }
 
+/// The reader counts the wake-ups that the writer sends, because each leaves a message in its mailbox.
+#[test]
+fn a_reader_that_stays_awake_knows_whether_it_was_woken() {
+    loom::model(|| {
+        let (mut writer, mut reader) = pair();
+        reader.prepare_sleep();
+        let writing = thread::spawn(move || {
+            assert!(writer.write(&[1], &[1]), "there is room");
+            let wakes = writer.reader_sleeps();
+            (writer, wakes)
+        });
+        reader.stay_awake();
+        let (_writer, wakes) = writing.join().expect("no panic");
+        assert_eq!(reader.was_woken(), wakes);
+        assert_eq!(read(&mut reader), Some(1));
+    });
+}
+
 /// A wake-up is a system call.
 #[test]
 fn a_sleep_is_ended_by_one_wake_up() {
