@@ -193,7 +193,7 @@ fn step_of(name: &str) -> Check {
 fn bench(arguments: &[String]) -> Step {
     let engine =
         CommandLine::cargo("bench -p rocinante-engine --bench datapath --").arguments(arguments);
-    let device = CommandLine::cargo("bench -p rocinante --bench loopback");
+    let device = CommandLine::cargo("bench -p rocinante --bench loopback --features async");
     let connections = CommandLine::cargo("bench -p rocinante --bench connections");
     let promise = "how fast the engine is alone, and the device over loopback";
     Step::new(

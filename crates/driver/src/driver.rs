@@ -4,6 +4,8 @@
 pub(crate) mod connected_end;
 mod groups;
 mod poll_and_sleep;
+#[cfg(feature = "async")]
+pub(crate) mod poll_for_tasks;
 mod post_shared_receive;
 mod wait_situations;
 
@@ -48,6 +50,8 @@ use crate::waiting::wait_set::WaitSet;
 use groups::Groups;
 
 pub use poll_and_sleep::PolledQueue;
+#[cfg(feature = "async")]
+pub use poll_for_tasks::TaskWakeups;
 pub use post_shared_receive::PostedQueue;
 
 /// Whether this process has ever opened a device.

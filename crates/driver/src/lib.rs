@@ -57,6 +57,8 @@ pub use blocked_calls::{BlockedCall, Situation};
 pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices, is_simulated};
 pub use diagnostics::{Misuse, enable_explanations};
+#[cfg(feature = "async")]
+pub use driver::TaskWakeups;
 pub use driver::{Driver, PolledQueue, PostedQueue};
 #[cfg(feature = "sim")]
 pub use fabric::simulation;

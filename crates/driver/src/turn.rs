@@ -28,6 +28,8 @@ use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::times::{LONG, LOOK, STANDBY};
 
 pub(crate) use backoff::PollBackoff;
+#[cfg(feature = "async")]
+pub(crate) use look::AfterVainPoll;
 pub(crate) use look::{Look, Looks};
 pub(crate) use poll_yield::{Next, Yielding};
 

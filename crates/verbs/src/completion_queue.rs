@@ -306,16 +306,10 @@ impl CompletionQueue {
                 queue,
                 waiting,
             } => {
-                let id = queue.id();
-                let found = driver.pop_completion(id);
-                if found.is_some() {
-                    return found;
-                }
-                // Register the waker before the second check, so that no completion is missed between them.
-                waiting.add_task(waker);
-                let found = driver.pop_completion_or_watch(id);
+                let wakeups = crate::executor::wakeups_of(driver);
+                let found = driver.poll_for_task(queue, waiting, waker, wakeups);
                 if found.is_none() {
-                    let number = id.index();
+                    let number = queue.id().index();
                     driver.note_wait(|| format!("a completion of completion queue {number}"));
                 }
                 found

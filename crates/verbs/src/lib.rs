@@ -78,7 +78,7 @@
 //! # Async
 //!
 //! With the feature `async`, completions, events, requests and connections can be awaited on any executor, such as tokio. A
-//! thread of the device wakes the tasks. Each function that blocks has an async form: `connect_async` for `connect`,
+//! thread of the device wakes the tasks, except those that [`block_on`] runs: its thread sleeps on the sockets, so that a packet wakes it directly. Each function that blocks has an async form: `connect_async` for `connect`,
 //! `resolve_async` for [`Connector::resolve`]. The latter takes an address, because looking up a name blocks.
 //!
 //! ```
@@ -249,6 +249,8 @@ mod connection;
 mod context;
 mod datagram;
 mod error;
+#[cfg(feature = "async")]
+mod executor;
 mod memory;
 #[cfg(feature = "async")]
 mod next_completion;
@@ -273,6 +275,8 @@ pub use context::{Context, devices};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use error::{ConnectError, SetupError};
 pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
+#[cfg(feature = "async")]
+pub use executor::block_on;
 #[cfg(feature = "async")]
 pub use next_completion::NextCompletion;
 pub use protection_domain::ProtectionDomain;

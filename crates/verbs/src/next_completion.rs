@@ -1,6 +1,7 @@
 //! Awaiting completions, on any executor.
 //!
-//! Tasks do not poll sockets. A thread of the device does, and wakes the tasks that wait for a completion queue.
+//! A task that is polled receives its own packets. While it waits, a thread that runs it in [`block_on`](crate::block_on) sleeps on the
+//! sockets. On other executors a thread of the device receives the packets, and wakes the tasks that wait for a completion queue.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,12 +1,13 @@
-//! Completions and connections awaited on a tiny executor: a thread that parks.
+//! Completions and connections awaited on a tiny executor, a thread that parks, and on that of the crate.
 #![cfg(feature = "async")]
 
 mod support;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -62,6 +63,56 @@ async fn echo(pair: &ConnectedPair, rounds: u64) {
 fn awaiting_a_completion_misses_none() {
     let pair = ConnectedPair::connected("127.54.1.1", "127.54.1.2");
     block_on(echo(&pair, 500));
+}
+
+/// The thread sleeps on the sockets of one end; the device's thread serves those of the other.
+#[test]
+fn awaiting_a_completion_misses_none_on_the_executor_of_the_crate() {
+    let pair = ConnectedPair::connected("127.54.1.16", "127.54.1.17");
+    rocinante::block_on(echo(&pair, 500));
+}
+
+#[test]
+fn a_future_within_a_future_runs_on_the_executor_of_the_crate() {
+    let pair = ConnectedPair::connected("127.54.1.18", "127.54.1.19");
+    rocinante::block_on(async {
+        echo(&pair, 2).await;
+        rocinante::block_on(echo(&pair, 2));
+        echo(&pair, 2).await;
+    });
+}
+
+/// Waits for another thread, which goes on when this task waits.
+async fn await_other_thread() {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let mut other = None;
+    poll_fn(|context| {
+        other.get_or_insert_with(|| {
+            let (is_done, waker) = (Arc::clone(&is_done), context.waker().clone());
+            thread::spawn(move || {
+                // Usually the executor sleeps by then.
+                thread::sleep(Duration::from_millis(5));
+                is_done.store(true, Ordering::Release);
+                waker.wake();
+            })
+        });
+        match is_done.load(Ordering::Acquire) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+/// It parks before it knows a device, and sleeps on the sockets of one afterwards.
+#[test]
+fn another_thread_wakes_the_executor_of_the_crate() {
+    let pair = ConnectedPair::connected("127.54.1.20", "127.54.1.21");
+    rocinante::block_on(async {
+        await_other_thread().await;
+        echo(&pair, 1).await;
+        await_other_thread().await;
+    });
 }
 
 async fn accept(listener: &Listener) {

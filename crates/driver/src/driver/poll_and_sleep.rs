@@ -17,7 +17,7 @@ use crate::turn::Next;
 /// A completion queue, for a thread that polls it.
 #[derive(Debug, Clone)]
 pub struct PolledQueue {
-    queue: Arc<CompletionQueue>,
+    pub(super) queue: Arc<CompletionQueue>,
     /// Whether a completion can be taken without the lane's lock: nothing observes that.
     direct: bool,
 }
@@ -107,7 +107,7 @@ impl Driver {
 
     /// Takes the oldest completion without the lane's lock, if that is possible.
     #[inline]
-    fn take_directly(&self, queue: &PolledQueue) -> Option<Completion> {
+    pub(super) fn take_directly(&self, queue: &PolledQueue) -> Option<Completion> {
         if !queue.direct || self.is_inherited() || self.opened.lane.common.has_unpolled() {
             return None;
         }
@@ -207,32 +207,6 @@ impl Driver {
         count
     }
 
-    /// The oldest completion, without making progress. For tasks, the lane's thread does that.
-    #[cfg(feature = "async")]
-    pub fn pop_completion(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        let completion = self.call(|device| device.poll_completion(queue));
-        #[cfg(feature = "tracing")]
-        completion.iter().for_each(crate::trace::completion);
-        completion
-    }
-
-    /// As [`pop_completion`](Self::pop_completion). If there is none, the next one wakes the tasks.
-    #[cfg(feature = "async")]
-    pub fn pop_completion_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        let completion = self.call(|device| {
-            loop {
-                let completion = device.poll_completion(queue);
-                // A queue pair of another lane may add one at any time.
-                if completion.is_some() || device.watch_completions(queue) {
-                    return completion;
-                }
-            }
-        });
-        #[cfg(feature = "tracing")]
-        completion.iter().for_each(crate::trace::completion);
-        completion
-    }
-
     /// Sleeps until the awaited object is ready, the deadline passes or a signal arrives, and serves the
     /// device meanwhile. Returns whether a signal arrived. Wake-ups may be spurious: the caller checks again.
     ///
@@ -259,8 +233,8 @@ impl Driver {
         }
         // If the queue moves to another lane meanwhile, the thread of that lane serves its sockets.
         let lane = match awaited {
-            Awaited::Notification(notifier) => self.lane_of(notifier),
-            Awaited::Completion(..) => self.lane(),
+            Awaited::Notification(notifier) if notifier.group().is_some() => self.lane_of(notifier),
+            Awaited::Notification(_) | Awaited::Completion(..) => self.lane(),
         };
         let serves_sockets = lane.turn.enter_sleepers();
         let interrupted = lane.sleep(awaited, until, serves_sockets);

@@ -8,6 +8,10 @@ use crate::times::LOOK;
 /// How many opportunities are left out at most before the next attempt.
 const MAX_SKIPPED: u32 = 32;
 
+/// How many looks of tasks in a row may succeed. Then other tasks of the executor have their turn.
+#[cfg(feature = "async")]
+const MAX_TASK_LOOKS: u32 = 8;
+
 /// The looks of a lane. Each kind ends for its own reasons, so each has a history of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
@@ -19,6 +23,9 @@ pub(crate) struct Looks {
     pub(crate) outside: Look,
     /// The same, of a program that has just replied to the last message.
     pub(crate) reply: Look,
+    /// For what a task waits for next.
+    #[cfg(feature = "async")]
+    pub(crate) tasks: TaskLooks,
 }
 
 /// Whether to look before a sleep, judged by how earlier looks ended.
@@ -63,6 +70,50 @@ impl Look {
     }
 }
 
+/// The looks of the tasks that a lane serves.
+#[cfg(feature = "async")]
+#[derive(Debug, Default)]
+pub(crate) struct TaskLooks {
+    look: Look,
+    /// How many in a row succeeded.
+    successes: AtomicU32,
+}
+
+/// What a task does that finds no completion.
+#[cfg(feature = "async")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterVainPoll {
+    /// It looks for packets.
+    Look,
+    /// It lets others run, and polls again.
+    Yield,
+    /// It waits.
+    Wait,
+}
+
+#[cfg(feature = "async")]
+impl TaskLooks {
+    pub(crate) fn next(&self) -> AfterVainPoll {
+        if self.successes.load(Ordering::Relaxed) >= MAX_TASK_LOOKS {
+            self.successes.store(0, Ordering::Relaxed);
+            AfterVainPoll::Yield
+        } else if self.look.is_worthwhile() {
+            AfterVainPoll::Look
+        } else {
+            AfterVainPoll::Wait
+        }
+    }
+
+    pub(crate) fn note(&self, succeeded: bool) {
+        self.look.note(succeeded);
+        let successes = match self.successes.load(Ordering::Relaxed) {
+            before if succeeded => before + 1,
+            _ => 0,
+        };
+        self.successes.store(successes, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +138,22 @@ mod tests {
         assert_eq!(skipped(&history), 0);
         history.note(false);
         assert_eq!(skipped(&history), 1);
+    }
+
+    /// Its looks may succeed for ever.
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_task_whose_looks_succeed_yields_after_some_of_them() {
+        let looks = TaskLooks::default();
+        for _ in 0..2 {
+            for _ in 0..MAX_TASK_LOOKS {
+                assert_eq!(looks.next(), AfterVainPoll::Look);
+                looks.note(true);
+            }
+            assert_eq!(looks.next(), AfterVainPoll::Yield);
+        }
+        assert_eq!(looks.next(), AfterVainPoll::Look);
+        looks.note(false);
+        assert_eq!(looks.next(), AfterVainPoll::Wait);
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn run_idle(way: Way) {
 }
 
 /// What all threads of a process have used, in milliseconds.
-fn processor_time(process: u32) -> f64 {
+pub(crate) fn processor_time(process: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("Linux has it");
     let of_task = |task: std::io::Result<std::fs::DirEntry>| {
         let path = task.expect("Linux has it").path().join("schedstat");

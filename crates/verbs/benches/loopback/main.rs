@@ -4,6 +4,8 @@
 //! beside one of another protocol over the same interface; both take turns within one run, and
 //! ratios are of medians with the smallest and largest beside them. The goal is printed behind a figure, and whether it is met.
 
+#[cfg(feature = "async")]
+mod awaiting;
 mod bandwidth;
 mod bare_packets;
 mod costs;
@@ -20,13 +22,14 @@ use peer::{Peer, Way};
 use rocinante::PathMtu;
 
 /// The tables that can be chosen by name.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
     "bandwidth",
     "mtu",
     "bare",
     "rate",
     "latency",
     "events",
+    "async",
     "requests",
     "process",
     "threads",
@@ -80,6 +83,9 @@ fn print_tables(chosen: &[&str]) {
         if all || named("events") {
             latency::run_events(&mut Peer::start(way), way);
         }
+        if all || named("async") {
+            run_async(way);
+        }
         if all || named("requests") {
             requests::run(way);
         }
@@ -102,4 +108,14 @@ fn print_tables(chosen: &[&str]) {
     if all || named("memory") {
         memory::run();
     }
+}
+
+#[cfg(feature = "async")]
+fn run_async(way: Way) {
+    awaiting::run(&mut Peer::start(way), way);
+}
+
+#[cfg(not(feature = "async"))]
+fn run_async(_: Way) {
+    println!("tasks: left out, because they need `--features async`\n");
 }

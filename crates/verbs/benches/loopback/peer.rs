@@ -14,6 +14,9 @@ use rocinante::{
     Request, Shortcut, Status,
 };
 
+#[cfg(feature = "async")]
+use crate::awaiting;
+
 pub(crate) const ADDRESS: &str = "127.61.0.1";
 pub(crate) const PEER_ADDRESS: &str = "127.61.0.2";
 pub(crate) const MEMORY: usize = 1 << 20;
@@ -382,6 +385,12 @@ pub(crate) fn run(path_mtu: &str) {
             "echo-descriptor" => echo(&end, number(), number(), End::await_descriptor),
             "echo-event" => echo(&end, number(), number(), End::await_event),
             "echo-drain" => echo(&end, number(), number(), End::await_event_and_drain),
+            #[cfg(feature = "async")]
+            "echo-tokio" | "echo-tokio-descriptor" | "echo-await" => {
+                awaiting::echo(&end, role, number(), number());
+            }
+            #[cfg(feature = "async")]
+            "tcp-tokio" => awaiting::echo_tcp(&tcp, number(), number()),
             "tcp-descriptor" => echo_tcp(&mut tcp, number(), number()),
             "packets" => crate::bare_packets::receive(number(), number()),
             "udp-spin" => echo_udp(&udp, number(), true),

@@ -1,0 +1,131 @@
+//! Polling for completions in a task.
+//!
+//! A task can't sleep, but it can receive its own packets, also those that arrive within a short look. Otherwise two threads must wake
+//! up for each of its messages: that of the lane, which receives it, and that of the executor.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use engine::Completion;
+
+use super::{Driver, PolledQueue};
+use crate::clock::now;
+use crate::lane::Lane;
+use crate::lane::state::Intent;
+use crate::times::LOOK;
+use crate::turn::AfterVainPoll;
+use crate::waiting::wait_set::WaitSet;
+
+/// Who receives the packets of a task that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskWakeups {
+    /// The thread that runs it, which sleeps in [`Driver::sleep`] next.
+    OwnThread,
+    /// The thread of the lane.
+    LaneThread,
+}
+
+impl Driver {
+    /// The oldest completion, for a task. If there is none, receives packets first. If there is still none, `task` is woken when there
+    /// is one, or when it may poll again.
+    pub fn poll_for_task(
+        &self,
+        queue: &PolledQueue,
+        waiting: &WaitSet,
+        task: &Waker,
+        wakeups: TaskWakeups,
+    ) -> Option<Completion> {
+        if self.is_inherited() {
+            return None;
+        }
+        let found = self.take_directly(queue);
+        if found.is_some() {
+            return found;
+        }
+        let begin = now();
+        let (lane, polled) = self.step(|lane, state| {
+            state.note_polled(queue.id());
+            lane.turn.note_poll(begin);
+            let mut found = state.poll_completion(&queue.queue);
+            if found.is_none() {
+                found = state.step(begin, Intent::Poll(&queue.queue)).found.completion();
+            }
+            // A task that has taken a message, and replies later, would reply even later.
+            let may_look = state.port().is_real() && !state.has_unsent();
+            (lane, found.ok_or(may_look))
+        });
+        let found = match polled {
+            Ok(completion) => Some(completion),
+            Err(false) => None,
+            Err(true) => match lane.looks.tasks.next() {
+                AfterVainPoll::Look => lane.look_for_task(queue),
+                AfterVainPoll::Yield => {
+                    task.wake_by_ref();
+                    return None;
+                }
+                AfterVainPoll::Wait => None,
+            },
+        };
+        found.or_else(|| self.watch_for_task(queue, waiting, task, wakeups))
+    }
+
+    /// Lets the next completion wake the task, if there is none now.
+    fn watch_for_task(
+        &self,
+        queue: &PolledQueue,
+        waiting: &WaitSet,
+        task: &Waker,
+        wakeups: TaskWakeups,
+    ) -> Option<Completion> {
+        // Before the check, so that no completion is missed between them.
+        waiting.add_task(task);
+        let (lane, found, next) = self.step(|lane, state| {
+            let found = loop {
+                let found = state.poll_completion(&queue.queue);
+                // A queue pair of another lane may add one at any time.
+                if found.is_some() || state.device_mut().watch_completions(queue.id()) {
+                    break found;
+                }
+            };
+            if found.is_none() {
+                state.send_waiting(now());
+            }
+            (lane, found, state.next_deadline())
+        });
+        lane.wake_thread_before(next);
+        if found.is_none() && wakeups == TaskWakeups::LaneThread {
+            lane.end_standby(now());
+        }
+        found
+    }
+
+    /// Whether the same lane serves both.
+    pub fn shares_lane_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.lane(), other.lane())
+    }
+}
+
+impl Lane {
+    /// Looks for a completion for a task, because a reply on the same machine often arrives before another thread is awake. The lock is
+    /// free between the attempts.
+    fn look_for_task(&self, queue: &PolledQueue) -> Option<Completion> {
+        let begin = now();
+        loop {
+            std::hint::spin_loop();
+            let result = self.step(|state| {
+                let now = now();
+                let step = state.step(now, Intent::PollAgain(&queue.queue));
+                let found = step.found.completion();
+                if found.is_none() && now < begin + LOOK {
+                    return None;
+                }
+                self.looks.tasks.note(found.is_some());
+                self.schedule_unsent(state, now);
+                Some(found)
+            });
+            if let Some(found) = result {
+                return found;
+            }
+        }
+    }
+}
