@@ -162,7 +162,7 @@ struct Messages<'e> {
 impl<'e> Messages<'e> {
     fn of(end: &'e End, executor: Executor) -> Self {
         let is_used = matches!(executor, Executor::TokioAtDescriptor);
-        let descriptor = || AsyncFd::new(end.channel.as_fd()).expect("a descriptor");
+        let descriptor = || AsyncFd::register(end.channel.as_fd()).expect("a descriptor");
         Self {
             end,
             descriptor: is_used.then(descriptor),
