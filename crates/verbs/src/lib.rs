@@ -274,9 +274,9 @@ pub use connection::{
 pub use context::{Context, devices};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use error::{ConnectError, SetupError};
-pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 #[cfg(feature = "async")]
 pub use executor::block_on;
+pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 #[cfg(feature = "async")]
 pub use next_completion::NextCompletion;
 pub use protection_domain::ProtectionDomain;

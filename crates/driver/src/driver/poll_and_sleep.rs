@@ -101,7 +101,9 @@ impl Driver {
             Polled::Result(completion) => completion,
             Polled::LookAgain(begin) => lane.look_before_wait(&queue.queue, begin),
         };
-        completion.iter().for_each(|it| lane.unanswered.note_taken(it));
+        completion
+            .iter()
+            .for_each(|it| lane.unanswered.note_taken(it));
         completion
     }
 

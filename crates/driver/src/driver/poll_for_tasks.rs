@@ -48,7 +48,10 @@ impl Driver {
             lane.turn.note_poll(begin);
             let mut found = state.poll_completion(&queue.queue);
             if found.is_none() {
-                found = state.step(begin, Intent::Poll(&queue.queue)).found.completion();
+                found = state
+                    .step(begin, Intent::Poll(&queue.queue))
+                    .found
+                    .completion();
             }
             // A task that has taken a message, and replies later, would reply even later.
             let may_look = state.port().is_real() && !state.has_unsent();
