@@ -89,12 +89,15 @@ struct Wakeup {
 impl Wakeup {
     /// Sleeps until the future is woken, or for a shorter time.
     fn sleep(&self) {
+        // A task that only lets others run.
+        if self.notifier.has_notification() {
+            return;
+        }
         let driver = SLEEPS_AT.with_borrow(|at| at.as_ref().and_then(Weak::upgrade));
         match driver {
             Some(driver) => {
                 driver.sleep(&Awaited::Notification(&self.notifier), None);
             }
-            None if self.notifier.has_notification() => {}
             None => thread::park(),
         }
     }
