@@ -325,9 +325,9 @@ mod tests {
         let mut rules = Rules::new();
         let code = "/// C9-1: one.\nfn a() {}\n/// C9-2: two.\nfn b() {}\n";
         collect("crates/engine/src/a.rs", code, &mut rules);
-        let old = format!("Kopf\n{TABLE}| C9-0 | null | `x` | |\n| C9-1 | eins | `old` | |\n");
+        let old = format!("Kopf\n{TABLE}| C9-0 | null | `x` | |\n| C9-1 | Eins | `old` | |\n");
         let expected = "\
-| C9-1 | eins | `crates/engine/src/a.rs`: `a` |  |
+| C9-1 | Eins | `crates/engine/src/a.rs`: `a` |  |
 | C9-2 | Two. | `crates/engine/src/a.rs`: `b` |  |
 ";
         assert_eq!(
