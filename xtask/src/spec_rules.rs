@@ -33,7 +33,8 @@ the rule requires, which code obeys it, and which tests check it. A rule has one
 - `IBA 10.3.1`, `Annex A17.4.5.2`: a section, where the rule has no statement of its own or we know no number for it;
 - `IBA \"Title\"`: a table or section, whose number differs between releases of the specification.
 
-Sections are numbered as in release 1.2.1. Checks without a number follow the Linux kernel (`rxe`, `ib_cm`); their comments say so.
+Sections are numbered as in release 1.2.1; A17 is a supplement to it, A19 came with release 1.5. What a row says is our reading
+of the rule; the text of the specification decides. Checks without a number follow the Linux kernel (`rxe`, `ib_cm`); their comments say so.
 The simulator counts as a test.
 [interop.md](interop.md) and [conformance.md](conformance.md) list what was tested with other implementations.
 
