@@ -236,10 +236,13 @@ pub(super) fn kind_of(
         Of::RouteError(number) => EventKind::RouteError(failure(number)),
         Of::Response(parameters) => EventKind::ConnectResponse(peer_parameters(parameters)),
         Of::ConnectError(number) => EventKind::ConnectError(failure(number)),
-        Of::Unreachable { service_status } => {
+        Of::Unreachable {
+            service_status,
+            private_data,
+        } => {
             let refused = |code| Unreachable::Rejected {
                 status: ServiceStatus::from_code(code),
-                private_data: Vec::new(),
+                private_data,
             };
             EventKind::Unreachable(service_status.map_or(Unreachable::TimedOut, refused))
         }
