@@ -11,7 +11,7 @@ use wire::{Qpn, Route};
 use super::Sent;
 use crate::times::LOOK;
 
-/// While this many bytes wait for sockets, the device builds no more packets: most of them would wait, too.
+/// While this many bytes wait for sockets, the device builds no more packets that leave it: most of them would wait, too.
 const MAX_FOR_SOCKETS: usize = 1 << 20;
 
 /// While this many bytes wait for rings, neither does it, because they take up memory. A connected queue pair is [told](SendBacklog::blocks)
@@ -52,7 +52,7 @@ impl SendBacklog {
         self.waiting.is_empty()
     }
 
-    /// Whether too much waits, so that the device must build no more packets.
+    /// Whether too much waits, so that the device must build no more packets that leave it.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes_for_sockets >= MAX_FOR_SOCKETS || self.bytes_for_rings >= MAX_FOR_RINGS
     }
@@ -108,18 +108,22 @@ impl SendBacklog {
         self.retry_at
     }
 
-    /// Offers the packets again, in order. A packet that fails for another reason is lost. Returns whether fewer wait.
+    /// Offers the packets again, in order. A packet that fails for another reason is lost. Returns whether fewer bytes wait.
     pub(crate) fn retry(
         &mut self,
         now: Instant,
         mut send: impl FnMut(&Transmit, &mut [u8]) -> Sent,
     ) -> bool {
-        let waiting = std::mem::take(self).waiting;
-        let before = waiting.len();
-        for (_, transmit, mut bytes) in waiting {
+        let before = std::mem::take(self);
+        let bytes_before = before.bytes();
+        for (_, transmit, mut bytes) in before.waiting {
             let _ = self.send(now, &transmit, &mut bytes, &mut send);
         }
-        self.waiting.len() < before
+        self.bytes() < bytes_before
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes_for_sockets + self.bytes_for_rings
     }
 }
 

@@ -663,6 +663,35 @@ mod tests {
         }
     }
 
+    /// A stopped process does not read its ring, and more waits for it than may.
+    #[test]
+    fn requests_within_the_device_do_not_wait_for_others() {
+        let addresses = ["127.58.91.54", "127.58.91.55"];
+        let (here, stopped) = End::pair_with_rings(addresses);
+        let (ours, other) = ends_of(&here.driver);
+        let peer = addresses[1].parse().expect("an address");
+        let (start, timeout) = (now(), Duration::from_secs(20));
+        let mut state = here.driver.lane().lock();
+        while !state.sockets.is_congested() {
+            assert!(now() < start + timeout, "the ring is full");
+            state.sockets.stall(start, (peer, stopped.number), 60_000);
+            state.sockets.retry_backlog(&start.into());
+        }
+        let before = state.device_mut().counters().delivered_to_self;
+        let receive = ReceiveRequest::new(1, []);
+        let posted = state.device_mut().post_receive(other.number, receive);
+        posted.expect("room");
+        for sender in [&here, &ours] {
+            let send = SendRequest::new(2, Work::Send);
+            let posted = state.device_mut().post_send(sender.number, send);
+            posted.expect("room");
+        }
+        state.transmit(start);
+        assert!(state.sockets.is_congested());
+        let delivered = state.device_mut().counters().delivered_to_self - before;
+        assert_eq!(delivered, 2, "the message and its acknowledgement");
+    }
+
     /// The manager keeps it, and the call returns.
     #[test]
     fn a_message_of_the_manager_for_which_there_is_no_room_is_sent_later() {
