@@ -469,8 +469,9 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use engine::{Device, Now, ReceiveRequest, SendRequest, Work};
+    use engine::{Device, Now, ReceiveRequest, RemoteMemory, SendRequest, Work};
     use statistics::PacketPath;
+    use wire::Key;
 
     use super::*;
     use crate::clock::now;
@@ -681,8 +682,14 @@ mod tests {
         let receive = ReceiveRequest::new(1, []);
         let posted = state.device_mut().post_receive(other.number, receive);
         posted.expect("room");
-        for sender in [&here, &ours] {
-            let send = SendRequest::new(2, Work::Send);
+        let nothing = RemoteMemory {
+            address: 0,
+            key: Key::new(0),
+        };
+        // Unlike a SEND, this is never executed without packets.
+        let write = Work::WriteImmediate(nothing, [0; 4]);
+        for (sender, work) in [(&here, Work::Send), (&ours, write)] {
+            let send = SendRequest::new(2, work);
             let posted = state.device_mut().post_send(sender.number, send);
             posted.expect("room");
         }
