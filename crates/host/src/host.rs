@@ -219,6 +219,10 @@ impl Host {
             if let Some(transmit) = sent {
                 return Some(transmit);
             }
+            // Messages that can't leave stay with the manager.
+            if shared_room.is_closed() {
+                return None;
+            }
             if self.send_messages() + self.ask_peers() == 0 {
                 return None;
             }

@@ -443,7 +443,7 @@ impl LaneState {
     /// time is left to the lane's thread otherwise.
     pub(crate) fn transmit_at(&mut self, now: &Now) {
         self.responses = Responses::Sent;
-        if self.sockets.retry_backlog(now) {
+        if self.sockets.retry_backlog(now) && !self.sockets.is_congested() {
             self.device_mut().note_room();
         }
         self.transmit_messages(now);
@@ -492,22 +492,19 @@ impl LaneState {
         if self.host.device().may_transmit(now) {
             self.update_shortcut(now);
         }
-        while !self.sockets.is_congested()
-            && !self.waits_for_publication()
+        while !self.waits_for_publication()
             && let Some(transmit) = self.next_packets(now)
         {
             self.send(now.get(), &transmit);
         }
-        let more = !self.sockets.is_congested() && self.host.device().has_more_to_deliver();
+        let more = self.host.device().has_more_to_deliver();
         self.deliver_more_at = more.then(|| now.get());
     }
 
     /// Builds the next packets, where possible in the memory of their receiver. Captures and faults need them here.
     fn next_packets(&mut self, now: &Now) -> Option<Transmit> {
-        if self.needs_own_packets() {
-            return self.host.poll_transmit(now.get(), &mut self.outbox);
-        }
-        let mut room = self.sockets.shared_room(now);
+        let is_lent = !self.needs_own_packets();
+        let mut room = self.sockets.shared_room(now, is_lent);
         (self.host).poll_transmit_shared(now, &mut self.outbox, &mut room)
     }
 

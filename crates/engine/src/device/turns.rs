@@ -10,7 +10,7 @@ impl Device {
     /// delivered enough to own queue pairs for one call.
     #[must_use]
     pub fn has_more_to_deliver(&self) -> bool {
-        self.own_delivery && self.has_ready()
+        self.own_delivery && self.has_ready() && !(self.is_closed && self.ready.is_empty())
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may return packets now.
@@ -19,9 +19,18 @@ impl Device {
         self.has_ready() || self.pacing.next().is_some_and(|at| at <= now.get())
     }
 
-    /// Lets queue pairs try again whose peers had [no room](crate::SharedRoom::is_full).
+    /// Lets queue pairs try again that wait for [room](crate::SharedRoom).
     pub fn note_room(&mut self) {
         self.ready.extend(self.without_room.drain(..));
+    }
+
+    /// Lets one queue pair try again.
+    pub(super) fn note_room_for(&mut self, number: Qpn) {
+        let mut waiting = self.without_room.iter();
+        if let Some(index) = waiting.position(|it| *it == number) {
+            self.without_room.remove(index);
+            self.ready.push_back(number);
+        }
     }
 
     /// Whether a queue pair may have something to send, or its turn on its path.
@@ -31,8 +40,11 @@ impl Device {
     }
 
     /// The next queue pair that may have packets to send, and whether it has its turn on its path. Those that wait for their
-    /// paths alternate with others.
+    /// paths alternate with others. If nothing leaves the device, they keep their places.
     pub(super) fn next_queue_pair(&mut self, now: &Now) -> Option<(Qpn, bool)> {
+        if self.is_closed {
+            return Some((self.ready.pop_front()?, false));
+        }
         self.turn_is_next = !self.turn_is_next;
         let turn = self.turn_is_next.then(|| self.take_turn(now)).flatten();
         turn.or_else(|| Some((self.ready.pop_front()?, false)))

@@ -469,8 +469,9 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use engine::{Device, Now, ReceiveRequest, SendRequest, Work};
+    use engine::{Device, Now, ReceiveRequest, RemoteMemory, SendRequest, Work};
     use statistics::PacketPath;
+    use wire::Key;
 
     use super::*;
     use crate::clock::now;
@@ -665,6 +666,41 @@ mod tests {
             assert!(now() < start + timeout, "its packets stay behind");
             state.transmit(start);
         }
+    }
+
+    /// A stopped process does not read its ring, and more waits for it than may.
+    #[test]
+    fn requests_within_the_device_do_not_wait_for_others() {
+        let addresses = ["127.58.91.54", "127.58.91.55"];
+        let (here, stopped) = End::pair_with_rings(addresses);
+        let (ours, other) = ends_of(&here.driver);
+        let peer = addresses[1].parse().expect("an address");
+        let (start, timeout) = (now(), Duration::from_secs(20));
+        let mut state = here.driver.lane().lock();
+        while !state.sockets.is_congested() {
+            assert!(now() < start + timeout, "the ring is full");
+            state.sockets.stall(start, (peer, stopped.number), 60_000);
+            state.sockets.retry_backlog(&start.into());
+        }
+        let before = state.device_mut().counters().delivered_to_self;
+        let receive = ReceiveRequest::new(1, []);
+        let posted = state.device_mut().post_receive(other.number, receive);
+        posted.expect("room");
+        let nothing = RemoteMemory {
+            address: 0,
+            key: Key::new(0),
+        };
+        // Unlike a SEND, this is never executed without packets.
+        let write = Work::WriteImmediate(nothing, [0; 4]);
+        for (sender, work) in [(&here, Work::Send), (&ours, write)] {
+            let send = SendRequest::new(2, work);
+            let posted = state.device_mut().post_send(sender.number, send);
+            posted.expect("room");
+        }
+        state.transmit(start);
+        assert!(state.sockets.is_congested());
+        let delivered = state.device_mut().counters().delivered_to_self - before;
+        assert_eq!(delivered, 2, "the message and its acknowledgement");
     }
 
     /// The manager keeps it, and the call returns.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::super::delivery::Sample;
-use super::cubic::{BESIDE_TCP, CubicWindow, LEAST};
+use super::cubic::{BESIDE_TCP, CubicWindow};
 use super::notification::Notifications;
 use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, MIN_PACKETS, PathLoss};
 
@@ -107,12 +107,19 @@ impl Default for Model {
 }
 
 impl Model {
-    /// The rate of the path, in packets per second. It is at least a packet in ten round trips, so that it can recover soon.
+    /// The rate of the path, in packets per second.
     fn rate(&self) -> f64 {
         let highest = self.rates.iter().copied().fold(0.0, f64::max);
         let rate = highest.min(self.ceiling.unwrap_or(f64::MAX));
-        let least = |(shortest, _): (Duration, Instant)| LEAST / shortest.as_secs_f64();
-        rate.max(self.shortest.map_or(0.0, least))
+        rate.max(self.least_rate())
+    }
+
+    /// The rate whose window is the least one, which is sent anyway. A lower rate would have no effect, except that it takes long to
+    /// recover.
+    fn least_rate(&self) -> f64 {
+        let packets = f64::from(MIN_PACKETS) / WINDOW_GAIN;
+        let rate = |(shortest, _)| packets / self.smoothed().max(shortest).as_secs_f64();
+        self.shortest.map_or(0.0, rate)
     }
 
     fn smooth(&mut self, round_trip: Duration) {
@@ -209,7 +216,8 @@ impl Model {
     /// The ceiling grows by a thirty-second part, until it is not needed.
     fn speed_up(&mut self) {
         let highest = self.rates.iter().copied().fold(0.0, f64::max);
-        let grown = self.ceiling.map(|ceiling| ceiling * (1.0 + 1.0 / 32.0));
+        let least = self.least_rate();
+        let grown = self.ceiling.map(|it| it.max(least) * (1.0 + 1.0 / 32.0));
         self.ceiling = grown.filter(|ceiling| *ceiling < highest);
     }
 
@@ -501,9 +509,12 @@ mod tests {
             path.model.notifications.end_round();
             path.model.notified();
         }
-        let least = LEAST / path.model.shortest().as_secs_f64();
-        assert_eq!(path.model.rate(), least);
+        assert_eq!(path.model.rate(), path.model.least_rate());
         assert!(path.model.pause().is_some_and(|it| it.as_millis() <= 500));
+        // At most four packets are sent in each round trip of ten milliseconds, so few round trips show that none is lost.
+        path.passes(1000);
+        let grown = path.model.rate() / path.model.least_rate();
+        assert!(grown > 1.02, "{grown}");
     }
 
     /// Otherwise nothing that is measured later would be used.
