@@ -9,6 +9,7 @@ use net::capture::{self, CaptureError};
 use net::fault::FaultError;
 use net::interface::DeviceError;
 use net::port_sharing::JoinError;
+use net::stderr;
 
 use crate::check::CheckOptions;
 use crate::fabric::here;
@@ -141,7 +142,9 @@ fn lanes(value: Option<&str>) -> usize {
     match value.parse() {
         Ok(count @ 1..=MAX_LANES) => count,
         _ => {
-            eprintln!("roci: ROCI_LANES={value} is ignored: give a number from 1 to {MAX_LANES}");
+            stderr::print(format_args!(
+                "ROCI_LANES={value} is ignored: give a number from 1 to {MAX_LANES}"
+            ));
             usual
         }
     }
@@ -151,7 +154,9 @@ fn lanes(value: Option<&str>) -> usize {
 fn size(name: &str, value: &str, least: u64) -> Option<u64> {
     let size = capture::parse_size(value).filter(|size| *size >= least);
     if size.is_none() {
-        eprintln!("roci: {name}={value} is ignored: give a size of at least {least}, such as 64M");
+        stderr::print(format_args!(
+            "{name}={value} is ignored: give a size of at least {least}, such as 64M"
+        ));
     }
     size
 }

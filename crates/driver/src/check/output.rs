@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use ::check::Level;
+use net::stderr;
 use serde_json::json;
 
 use super::Finding;
@@ -88,7 +89,7 @@ const fn level(level: Level) -> &'static str {
     }
 }
 
-/// Prints a paragraph. A write error is ignored. One write, so that lines of several threads do not mix.
+/// Prints a paragraph.
 pub(super) fn print(text: &str) {
-    let _ = std::io::stderr().write_all(format!("roci: check: {text}\n").as_bytes());
+    stderr::print(format_args!("check: {text}"));
 }
