@@ -44,7 +44,7 @@ pub struct OpenOptions {
     /// [`enable_explanations`](crate::enable_explanations()) for all devices of a process.
     pub explain: bool,
     /// How the program is checked for violations of the rules of the verbs; `None`: not at all. Findings go to
-    /// stderr.
+    /// stderr. Failures are explained, too, unless `ROCI_EXPLAIN` is 0.
     pub check: Option<CheckOptions>,
     /// Whether peers get an exit notice when this process dies without closing its connections. This
     /// needs a second, very small process, which starts with the first connection. The default is true.

@@ -13,8 +13,9 @@ static REPORTED: Mutex<Option<HashMap<(String, &'static str), u32>>> = Mutex::ne
 /// How many different problems are reported. More would only be noise.
 const MAX_PROBLEMS: usize = 1000;
 
-/// Writes the paragraph the first time, and the count at each power of ten.
-pub(super) fn report(device: Option<&str>, diagnostic: &Diagnostic) {
+/// Writes the paragraph the first time, and the count at each power of ten. Returns whether it is the first time of something
+/// that can be remedied.
+pub(super) fn report(device: Option<&str>, diagnostic: &Diagnostic) -> bool {
     let prefix = device.map_or_else(String::new, |name| format!("{name}: "));
     let entry = diagnostic.entry.map_or("", |entry| entry.c_name);
     let key = (
@@ -25,6 +26,7 @@ pub(super) fn report(device: Option<&str>, diagnostic: &Diagnostic) {
     if let Some(text) = times.and_then(|times| text(diagnostic, times)) {
         stderr::print(format_args!("{prefix}{text}"));
     }
+    times == Some(1) && !diagnostic.is_ordinary
 }
 
 /// How often this problem has happened; `None` if it is one of too many.

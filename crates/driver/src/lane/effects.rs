@@ -63,7 +63,7 @@ impl Effects {
             check.report(findings);
         }
         if let Some(reporter) = &lane.reporter {
-            reporter.report(self.problems);
+            lane.report(reporter, self.problems);
         }
         self.capture_error.iter().for_each(report_capture_error);
     }
