@@ -5,6 +5,7 @@
 mod call;
 mod options;
 mod output;
+mod summary;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +19,12 @@ use net::record_log::RecordLog;
 pub use ::check::Profile;
 pub use options::CheckOptions;
 
+use crate::diagnostics::Explained;
 use crate::fabric::here;
 use call::Call;
 use options::Suppressions;
 use output::Output;
+use summary::Summary;
 
 /// The exit status of a program with errors, if [`CheckOptions::fail`] is set.
 const FAILED: i32 = 66;
@@ -62,6 +65,8 @@ struct State {
     next_device: u32,
     /// How often each rule was violated, by object.
     counts: BTreeMap<(Rule, String), u32>,
+    /// Problems that were explained, each once.
+    explained: Vec<Explained>,
 }
 
 /// The part of the checker that one device uses.
@@ -132,6 +137,13 @@ impl DeviceCheck {
     /// Reports findings, each kind once for each object.
     pub(crate) fn report(&self, findings: Vec<Finding>) {
         self.process.report(findings);
+    }
+
+    /// Counts problems that were explained to the user.
+    pub(crate) fn note_explained(&self, problems: Vec<Explained>) {
+        for problem in problems {
+            self.process.note_explained(problem);
+        }
     }
 
     /// Reports what the device leaves behind.
@@ -231,6 +243,7 @@ impl ProcessCheck {
                 devices: BTreeMap::new(),
                 next_device: 0,
                 counts: BTreeMap::new(),
+                explained: Vec::new(),
             }),
         }
     }
@@ -298,6 +311,19 @@ impl ProcessCheck {
         }
     }
 
+    fn note_explained(&self, problem: Explained) {
+        if self.suppressions.cover_explained(&problem.what) {
+            return;
+        }
+        if problem.is_mistake {
+            self.output().write_explained(&problem);
+        }
+        let mut state = self.lock();
+        if state.explained.len() < MAX_REPORTED {
+            state.explained.push(problem);
+        }
+    }
+
     fn output(&self) -> MutexGuard<'_, Output> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -305,16 +331,12 @@ impl ProcessCheck {
     /// Writes a summary. Returns whether there were errors.
     fn summarize(&self) -> bool {
         let state = self.lock();
-        let of_level = |level| {
-            let rules = state.counts.keys().map(|(rule, _)| *rule);
-            rules.filter(move |rule| rule.level() == level).count()
-        };
-        let (errors, notes) = (of_level(Level::Error), of_level(Level::Note));
+        let summary = Summary::new(&state.counts, &state.explained);
         let log_failure = state.log_failure.clone();
         drop(state);
         log_failure.iter().for_each(|it| output::print(it));
-        self.output().summarize(errors, notes);
-        errors > 0
+        output::print(&summary.to_string());
+        summary.has_errors()
     }
 }
 

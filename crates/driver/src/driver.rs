@@ -7,6 +7,7 @@ mod poll_and_sleep;
 mod post_shared_receive;
 mod wait_situations;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ use crate::check::CheckedDevice;
 use crate::clock::now;
 use crate::cm_events::Subscriber;
 use crate::devices::device;
-use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
+use crate::diagnostics::{self, Misuse, Problem, Reported, Reporter};
 use crate::fabric::{Alarm, Port, here};
 use crate::lane::calls;
 use crate::lane::siblings::Siblings;
@@ -96,6 +97,7 @@ impl Driver {
         options: &OpenOptions,
     ) -> Result<Arc<Self>, OpenError> {
         let options = &*here(|machine| machine.adapt(options));
+        let options = &*with_explanations(options);
         let lane = Self::create_lane(&device, options, None, Arc::default())?;
         if let Some(check) = lane.step(|state| state.check().cloned()) {
             let device: Arc<dyn CheckedDevice> = Arc::clone(&lane) as _;
@@ -157,6 +159,7 @@ impl Driver {
         let alarm = sockets.alarm();
         let exits = sockets.exits();
         let mut state = LaneState::new(device, sockets, options, first)?;
+        let check = state.check().cloned();
         let common = Arc::clone(state.common());
         let lane = Arc::new(Lane {
             siblings,
@@ -164,6 +167,7 @@ impl Driver {
             objects: Arc::clone(state.device_mut().objects()),
             changed_without_lock: state.changed_without_lock(),
             reporter: Reporter::new(device, Reported::new(options.explain)),
+            check,
             services: Mutex::new(services),
             state: Mutex::new(state),
             poll_sources: Mutex::new(Arc::new(poll_sources)),
@@ -650,7 +654,8 @@ impl Driver {
             && reporter.explains_everything()
             && !self.is_inherited()
         {
-            reporter.report(vec![Problem::Misuse(queue_pair, misuse)]);
+            let problem = Problem::Misuse(queue_pair, misuse);
+            self.opened.lane.report(reporter, vec![problem]);
         }
     }
 
@@ -662,6 +667,19 @@ impl Driver {
             Err(_) => self.opened.lane.turn.since_open(now()).as_nanos() as u64,
         }
     }
+}
+
+/// The check of a program also explains failures, unless the environment disables explanations. A simulated program has the
+/// options that its world gives it.
+fn with_explanations(options: &OpenOptions) -> Cow<'_, OpenOptions> {
+    let is_simulated = here(|machine| machine.run()).is_some();
+    if options.check.is_none() || options.explain || is_simulated || diagnostics::is_disabled() {
+        return Cow::Borrowed(options);
+    }
+    Cow::Owned(OpenOptions {
+        explain: true,
+        ..options.clone()
+    })
 }
 
 /// Replaces the poll sources if the set of sockets has changed, and wakes the lane's thread. Threads that sleep now use the old ones.
@@ -684,10 +702,13 @@ fn update_poll_sources(lane: &Lane, state: &mut LaneState) {
 impl Driver {
     /// An open device that no thread serves.
     pub(crate) fn without_thread(address: &str) -> Arc<Self> {
-        let options = OpenOptions::default();
+        Self::without_thread_with(address, &OpenOptions::default())
+    }
+
+    pub(crate) fn without_thread_with(address: &str, options: &OpenOptions) -> Arc<Self> {
         let device = device(address).expect("a loopback address");
-        let lane = Self::create_lane(&device, &options, None, Arc::default()).expect("it is free");
-        Arc::new(Self::over(lane, device, &options, None))
+        let lane = Self::create_lane(&device, options, None, Arc::default()).expect("it is free");
+        Arc::new(Self::over(lane, device, options, None))
     }
 }
 

@@ -17,12 +17,13 @@ use engine::{
     MovingQueuePairs, Notify, Now, Observation, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
+use net::capture::CaptureError;
 use net::interface::{Interface, LinkState};
 use net::port_sharing::{NumberBlock, ReceivedPacket};
 use net::watcher::Watcher;
 use wire::{IcrcGenerator, PayloadBytes};
 
-use crate::capture_and_faults::CaptureAndFaults;
+use crate::capture_and_faults::{CaptureAndFaults, report_capture_error};
 use crate::check::{DeviceCheck, Finding, Recorded};
 use crate::clock::now;
 use crate::cm_events::CmEvents;
@@ -188,6 +189,7 @@ impl LaneState {
         self.check.is_some()
             || self.host.device().has_observations()
             || self.has_problems()
+            || self.has_capture_error()
             || !self.lane_messages.is_empty()
             || others_sleep && self.sleep == Sleep::Disturbed
     }
@@ -696,6 +698,16 @@ impl LaneState {
             .and_then(CaptureAndFaults::capture_path)
     }
 
+    pub(crate) fn has_capture_error(&self) -> bool {
+        let capture_and_faults = self.capture_and_faults.as_ref();
+        capture_and_faults.is_some_and(CaptureAndFaults::has_capture_error)
+    }
+
+    /// Why the capture has ended early. Returned once.
+    pub(crate) fn take_capture_error(&mut self) -> Option<CaptureError> {
+        self.capture_and_faults.as_mut()?.take_capture_error()
+    }
+
     pub(crate) fn unused_faults(&self) -> Vec<String> {
         let capture_and_faults = self.capture_and_faults.as_ref();
         capture_and_faults.map_or_else(Vec::new, CaptureAndFaults::unused_faults)
@@ -719,6 +731,8 @@ impl Drop for LaneState {
         if let Some((check, findings)) = self.take_findings() {
             check.report(findings);
         }
+        let capture_error = self.take_capture_error();
+        capture_error.iter().for_each(report_capture_error);
         self.publish();
         if let Some(check) = &self.check
             && !self.sockets.is_cut_off()
