@@ -35,7 +35,7 @@ pub struct Connection {
     id: ConnectionId,
     queue_pair: QueuePair,
     private_data: Vec<u8>,
-    /// Either side has disconnected, and the event is taken from the channel.
+    /// Either side has disconnected, and a thread has seen the event.
     has_ended: AtomicBool,
 }
 
@@ -63,33 +63,36 @@ impl Connection {
         self.id.disconnect()
     }
 
-    /// Waits until either side has disconnected, at most `timeout`. Returns whether it has.
+    /// Waits until either side has disconnected, at most `timeout`. Returns whether it has. Any number of threads may wait for it.
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
         let deadline = driver::clock::now() + timeout;
         while !self.has_ended.load(Ordering::Relaxed) {
             let Some(event) = self.id.wait_until(Some(deadline)) else {
-                return false;
+                return self.has_ended.load(Ordering::Relaxed);
             };
-            self.note(&event);
+            self.note(event);
         }
         true
     }
 
-    /// Completes when either side has disconnected.
+    /// Completes when either side has disconnected. Any number of tasks may wait for it.
     #[cfg(feature = "async")]
     pub async fn disconnected(&self) {
         while !self.has_ended.load(Ordering::Relaxed) {
-            self.note(&self.id.next().await);
+            self.note(self.id.next().await);
         }
     }
 
     /// Remembers the end of the connection, if this event is the end.
-    fn note(&self, event: &Event) {
-        let is_end = matches!(
-            event,
-            Event::Other(EventKind::Disconnected { .. } | EventKind::DeviceRemoval)
-        );
-        self.has_ended.fetch_or(is_end, Ordering::Relaxed);
+    fn note(&self, event: Event) {
+        if let Event::Other(
+            end @ (EventKind::Disconnected { .. } | EventKind::DeviceRemoval),
+        ) = event
+        {
+            self.has_ended.store(true, Ordering::Relaxed);
+            // Other threads and tasks may wait for it, too. It wakes them, and the next one puts it back again.
+            self.id.put_back(end);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{CmError, CmId, EventChannel, EventKind, Parameters, PortSpace};
-use rocinante::{ConnectError, Connector, Listener, Qpn, Request, Status};
+use rocinante::{ConnectError, Connection, Connector, Listener, Qpn, Request, Status};
 use support::ConnectedPair;
 
 /// No future here takes as long, even on a busy machine.
@@ -64,7 +64,7 @@ fn awaiting_a_completion_misses_none() {
     block_on(echo(&pair, 500));
 }
 
-async fn accept(listener: &Listener) {
+async fn accept(listener: &Listener) -> Connection {
     let request = listener.next().await;
     let context = request.context().clone();
     let (domain, completions) = (
@@ -75,12 +75,11 @@ async fn accept(listener: &Listener) {
         .expect("room")
         .queue_pair_builder(&completions.expect("room"));
     let prepared = request.prepare(builder).expect("room");
-    let connection = prepared.accept_async(b"awaited").await.expect("a client");
-    connection.disconnected().await;
+    prepared.accept_async(b"awaited").await.expect("a client")
 }
 
-async fn connect(address: SocketAddr) {
-    let source = "127.54.1.4:0".parse().expect("an address");
+async fn connect(source: &str, address: SocketAddr) -> Connection {
+    let source = source.parse().expect("an address");
     let connector = Connector::resolve_from_async(source, address).await;
     let connector = connector.expect("a route");
     let context = connector.context().clone();
@@ -94,8 +93,7 @@ async fn connect(address: SocketAddr) {
     let prepared = connector.prepare(builder).expect("room");
     let connection = prepared.connect_async(b"").await.expect("a server");
     assert!(connection.private_data().starts_with(b"awaited"));
-    connection.disconnect().expect("it was connected");
-    connection.disconnected().await;
+    connection
 }
 
 #[test]
@@ -104,13 +102,35 @@ fn both_sides_of_a_connection_can_be_awaited() {
     let address = listener.local_address();
     let client = thread::spawn(move || {
         for _ in 0..50 {
-            block_on(connect(address));
+            block_on(async {
+                let connection = connect("127.54.1.4:0", address).await;
+                connection.disconnect().expect("it was connected");
+                connection.disconnected().await;
+            });
         }
     });
     for _ in 0..50 {
-        block_on(accept(&listener));
+        block_on(async { accept(&listener).await.disconnected().await });
     }
     client.join().expect("no panic");
+}
+
+#[test]
+fn everybody_who_waits_for_the_end_of_a_connection_sees_it() {
+    let listener = Listener::bind("127.54.1.11:0").expect("a port");
+    let address = listener.local_address();
+    let client = connect("127.54.1.12:0", address);
+    let (server, client) = block_on(async { tokio::join!(accept(&listener), client) });
+    let mut waiting = [(); 2].map(|()| Box::pin(server.disconnected()));
+    let mut context = Context::from_waker(Waker::noop());
+    for task in &mut waiting {
+        assert!(task.as_mut().poll(&mut context).is_pending());
+    }
+    client.disconnect().expect("it was connected");
+    assert!(server.wait_disconnected(LONGEST), "a thread sees it");
+    for task in waiting {
+        block_on(task);
+    }
 }
 
 #[test]
