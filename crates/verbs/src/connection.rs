@@ -65,9 +65,9 @@ impl Connection {
 
     /// Waits until either side has disconnected, at most `timeout`. Returns whether it has. Any number of threads may wait for it.
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
-        let deadline = driver::clock::now() + timeout;
+        let deadline = driver::clock::deadline(timeout);
         while !self.has_ended.load(Ordering::Relaxed) {
-            let Some(event) = self.id.wait_until(Some(deadline)) else {
+            let Some(event) = self.id.wait_until(deadline) else {
                 return self.has_ended.load(Ordering::Relaxed);
             };
             self.note(event);

@@ -462,6 +462,25 @@ fn server_notices_a_client_that_exits() {
 }
 
 #[test]
+fn the_longest_timeout_is_no_deadline() {
+    let listener = Listener::bind("127.54.12.1:0").unwrap();
+    let address = listener.local_address();
+    let client = thread::spawn(move || {
+        let connector = Connector::resolve_from(beside(address), address).unwrap();
+        let side = Side::at(connector.context());
+        let connector = connector.timeout(Duration::MAX);
+        let prepared = connector.prepare(side.queue_pair_builder()).unwrap();
+        prepared.connect(b"").unwrap().disconnect().unwrap();
+    });
+    let request = listener.wait_for(Duration::MAX).expect("a request");
+    let (side, connection) = accept(request, b"");
+    let flushed = side.completions.wait_for(Duration::MAX);
+    assert_eq!(flushed.map(|it| it.status), Some(Status::Flushed));
+    assert!(connection.wait_disconnected(Duration::MAX));
+    client.join().unwrap();
+}
+
+#[test]
 fn events_move_with_their_id_to_another_channel() {
     let [first, second] = [(); 2].map(|()| EventChannel::new().unwrap());
     let id = first.create_id(PortSpace::Tcp);

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePairBuilder};
 use crate::rdma_cm::{EventKind, PeerParameters};
-use driver::clock::now;
+use driver::clock::deadline;
 
 /// How long resolving an address or a route may take. The kernel answers at once.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -177,7 +177,7 @@ impl PreparedConnect {
     pub fn connect(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let deadline = self.ask(private_data)?;
         loop {
-            let Some(event) = self.connector.id.wait_until(Some(deadline)) else {
+            let Some(event) = self.connector.id.wait_until(deadline) else {
                 return Err(ConnectError::Unreachable(self.connector.peer));
             };
             if let Some(answer) = self.answer(event) {
@@ -192,7 +192,7 @@ impl PreparedConnect {
         let deadline = self.ask(private_data)?;
         loop {
             let Connector { id, context, .. } = &self.connector;
-            let Some(event) = id.next_until(context, Some(deadline)).await else {
+            let Some(event) = id.next_until(context, deadline).await else {
                 return Err(ConnectError::Unreachable(self.connector.peer));
             };
             if let Some(answer) = self.answer(event) {
@@ -202,9 +202,9 @@ impl PreparedConnect {
     }
 
     /// Sends the request. Returns until when to wait for the response.
-    fn ask(&self, private_data: &[u8]) -> Result<Instant, ConnectError> {
+    fn ask(&self, private_data: &[u8]) -> Result<Option<Instant>, ConnectError> {
         self.connector.id.connect(&self.prepared, private_data)?;
-        Ok(now() + self.connector.timeout)
+        Ok(deadline(self.connector.timeout))
     }
 
     fn answer(&self, event: Event) -> Option<Result<PeerParameters, ConnectError>> {

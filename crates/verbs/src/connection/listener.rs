@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
 use crate::rdma_cm::{CmError, CmId, EventKind, PeerParameters};
-use driver::clock::now;
+use driver::clock::deadline;
 
 /// How many requests may wait until the application accepts them.
 const BACKLOG: usize = 1024;
@@ -71,9 +71,9 @@ impl Listener {
     /// Waits for the next request, at most `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<ConnectionRequest> {
-        let deadline = now() + timeout;
+        let deadline = deadline(timeout);
         loop {
-            let event = self.id.wait_until(Some(deadline))?;
+            let event = self.id.wait_until(deadline)?;
             if let Some(request) = ConnectionRequest::of(event) {
                 return Some(request);
             }
@@ -195,7 +195,7 @@ impl PreparedAccept {
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
         let (request, queue_pair) = self.answer(private_data)?;
-        let deadline = now().checked_add(timeout);
+        let deadline = deadline(timeout);
         loop {
             let Some(event) = request.id.wait_until(deadline) else {
                 return Err(not_confirmed(&request, timeout));
@@ -211,7 +211,7 @@ impl PreparedAccept {
     pub async fn accept_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
         let (request, queue_pair) = self.answer(private_data)?;
-        let deadline = now().checked_add(timeout);
+        let deadline = deadline(timeout);
         loop {
             let next = request.id.next_until(&request.context, deadline);
             let Some(event) = next.await else {

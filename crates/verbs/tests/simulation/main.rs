@@ -115,6 +115,15 @@ fn time_passes_only_while_all_tasks_wait() {
 }
 
 #[test]
+fn the_longest_timeout_never_ends() {
+    let program = |host: Host| async move {
+        let ended = host.timeout(Duration::MAX, host.sleep(MILLISECOND)).await;
+        assert_eq!(ended, Some(()));
+    };
+    Simulation::with_seed(1).host("waits", program).run();
+}
+
+#[test]
 fn random_numbers_differ_within_a_run_and_between_seeds() {
     let drawn = Rc::new(RefCell::new(Vec::new()));
     for seed in [1, 2, 1] {
