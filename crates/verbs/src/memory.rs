@@ -255,7 +255,7 @@ struct Lent<'a>(&'a mut MemoryRegion);
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let memory = Extent::from(Arc::clone(&self.0.buffer));
-        // The region was lent, so the device has it and no window is bound to it.
+        // The region was lent, so the device has it, and no window can be bound to it.
         let _ = self.0.set_extent(memory);
     }
 }
