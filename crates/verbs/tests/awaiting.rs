@@ -5,15 +5,18 @@ mod support;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{CmError, CmId, EventChannel, EventKind, Parameters, PortSpace};
-use rocinante::{ConnectError, Connection, Connector, Listener, Qpn, Request, Status};
-use support::ConnectedPair;
+use rocinante::{
+    ConnectError, Connection, Connector, Listener, Qpn, QueuePair, Request, Status,
+};
+use support::{ConnectedPair, End};
 
 /// No future here takes as long, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -62,6 +65,47 @@ async fn echo(pair: &ConnectedPair, rounds: u64) {
 fn awaiting_a_completion_misses_none() {
     let pair = ConnectedPair::connected("127.54.1.1", "127.54.1.2");
     block_on(echo(&pair, 500));
+}
+
+/// Ends a task when it is woken, in the thread that wakes it.
+struct EndTask {
+    owned: Mutex<Option<(End, QueuePair)>>,
+    ended: mpsc::Sender<(Option<String>, bool)>,
+}
+
+impl Wake for EndTask {
+    fn wake(self: Arc<Self>) {
+        let owned = self.owned.lock().expect("no panic").take();
+        let outcome = catch_unwind(AssertUnwindSafe(|| drop(owned)));
+        let thread = thread::current().name().map(str::to_owned);
+        let _ = self.ended.send((thread, outcome.is_ok()));
+    }
+}
+
+#[test]
+fn a_thread_of_the_device_may_close_the_device_when_it_wakes_a_task() {
+    let ConnectedPair {
+        left: _kept,
+        right,
+        from_left,
+        from_right,
+    } = ConnectedPair::connected("127.54.1.13", "127.54.1.14");
+    let room = right.memory.slice(0..64);
+    from_right.post_receive(1, [room]).expect("room");
+    let (ended, has_ended) = mpsc::channel();
+    let task = Arc::new(EndTask {
+        owned: Mutex::default(),
+        ended,
+    });
+    let waker = Waker::from(Arc::clone(&task));
+    let next = pin!(right.completions.next()).poll(&mut Context::from_waker(&waker));
+    assert!(next.is_pending());
+    *task.owned.lock().expect("no panic") = Some((right, from_right));
+    let last_words = Request::send().inline(b"the last words");
+    from_left.post_send(last_words).expect("room");
+    let (thread, is_closed) = has_ended.recv_timeout(LONGEST).expect("a wake-up");
+    assert_eq!(thread.as_deref(), Some("roci"));
+    assert!(is_closed, "dropping it panics");
 }
 
 async fn accept(listener: &Listener) -> Connection {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use net::interface::Monitor;
@@ -52,7 +52,9 @@ impl Drop for Thread {
         }
         self.lane.stopping.store(true, Ordering::Release);
         self.lane.waker.wake();
-        if let Some(handle) = self.handle.take() {
+        // A waker that this thread calls may drop the last handle of the device. The thread ends when the waker returns.
+        let other = |handle: &JoinHandle<()>| handle.thread().id() != thread::current().id();
+        if let Some(handle) = self.handle.take().filter(other) {
             let _ = handle.join();
         }
     }
