@@ -178,11 +178,19 @@ impl DatagramQueuePair {
         let driver = self.handle.driver();
         driver.call(|device| device.attach_multicast(number, group))?;
         let mut groups = self.groups();
-        if !groups.contains(&group) {
-            driver.join(group)?;
+        if groups.contains(&group) {
+            return Ok(());
+        }
+        let joined = driver.join(group);
+        if joined.is_ok() {
             groups.push(group);
         }
-        Ok(())
+        drop(groups);
+        if joined.is_err() {
+            // Otherwise it could leave the group, and another queue pair would lose its datagrams.
+            let _ = driver.call(|device| device.detach_multicast(number, group));
+        }
+        Ok(joined?)
     }
 
     /// Leaves a multicast group.
