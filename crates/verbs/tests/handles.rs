@@ -262,11 +262,11 @@ fn a_failed_completion_is_an_error_that_says_why() {
     let remote = end.memory.remote(0);
     one.post_send(Request::write(remote).inline(b"fits").id(1))
         .expect("room");
-    assert_eq!(end.completions.wait().ok().map(|it| it.id), Ok(1));
+    assert_eq!(end.completions.wait().into_result().map(|it| it.id), Ok(1));
     let beyond = end.memory.remote(end.memory.len());
     one.post_send(Request::write(beyond).inline(b"does not fit").id(2))
         .expect("room");
-    let error = end.completions.wait().ok().expect_err("outside");
+    let error = end.completions.wait().into_result().expect_err("outside");
     assert_eq!((error.id, error.status), (2, Status::RemoteAccess));
     let text = error.to_string();
     assert!(text.starts_with("request 2 of queue pair 0x"), "{text}");

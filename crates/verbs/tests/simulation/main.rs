@@ -189,7 +189,7 @@ fn several_contexts_share_the_address_of_a_host() {
         assert!(taken.is_err(), "another device has the port");
         drop(third);
         let end = accept(&listener).await?;
-        end.completions.next().await.ok()?;
+        end.completions.next().await.into_result()?;
         Ok(())
     }
     async fn client(host: Host) -> Outcome {
@@ -198,7 +198,7 @@ fn several_contexts_share_the_address_of_a_host() {
         host.sleep(10 * MILLISECOND).await;
         let end = connect(&host, "server").await?;
         end.connection.post_send(Request::send().inline(b"hello"))?;
-        end.completions.next().await.ok()?;
+        end.completions.next().await.into_result()?;
         Ok(())
     }
     for seed in 0..20 {
@@ -213,11 +213,11 @@ fn a_host_can_connect_to_itself() {
         let listener = Listener::bind(host.address_of("alone", PORT))?;
         let served = host.spawn(async move {
             let end = accept(&listener).await.expect("a client");
-            end.completions.next().await.ok().expect("a message");
+            end.completions.next().await.into_result().expect("a message");
         });
         let end = connect(&host, "alone").await?;
         end.connection.post_send(Request::send().inline(b"hello"))?;
-        end.completions.next().await.ok()?;
+        end.completions.next().await.into_result()?;
         served.await;
         Ok(())
     }
@@ -240,7 +240,7 @@ fn multicast_reaches_the_hosts_that_have_joined() {
             .create_datagram(KEY)?;
         queue_pair.post_receive(1, [memory.all()])?;
         queue_pair.join(group())?;
-        let received = completions.next().await.ok()?;
+        let received = completions.next().await.into_result()?;
         assert_eq!(received.length, 40 + 5);
         Ok(())
     }
@@ -254,7 +254,7 @@ fn multicast_reaches_the_hosts_that_have_joined() {
             .create_datagram(KEY)?;
         let all = AddressHandle::new(&context, group(), 0, Qpn::MULTICAST, KEY)?;
         queue_pair.post_send(&all, Request::send().inline(b"hello"))?;
-        completions.next().await.ok()?;
+        completions.next().await.into_result()?;
         Ok(())
     }
     let simulation = Simulation::with_seed(2)
@@ -323,10 +323,10 @@ fn lost_update(simulation: Simulation) {
             ];
             end.connection
                 .post_send(Request::send().inline(&told.concat()).id(2))?;
-            end.completions.next().await.ok()?;
+            end.completions.next().await.into_result()?;
         }
         for end in [&first, &second] {
-            end.completions.next().await.ok()?;
+            end.completions.next().await.into_result()?;
         }
         assert_eq!(first.memory.to_vec(..8), 2_u64.to_le_bytes());
         Ok(())
