@@ -255,7 +255,7 @@ fn silent_host_is_reported_after_the_timeout() {
 fn a_listener_on_an_open_device_uses_that_device() {
     let context = Context::open("127.54.18.1").unwrap();
     let side = Side::at(&context);
-    let address = "127.54.18.1:7174".parse().unwrap();
+    let address = SocketAddr::from(([127, 54, 18, 1], 7174));
     let listener = Listener::bind_on(&context, address).unwrap();
     let client = thread::spawn(move || connect(address, b"").map(drop));
     let request = listener.wait_for(TIMEOUT).expect("a request");
@@ -266,14 +266,40 @@ fn a_listener_on_an_open_device_uses_that_device() {
 
 #[test]
 fn error_for_an_unresolvable_name_contains_it() {
-    let refused = Connector::resolve("no.such.host.invalid:7174").unwrap_err();
-    assert!(refused.to_string().contains("no.such.host.invalid"));
+    let refused = [
+        Connector::resolve("no.such.host.invalid:7174").unwrap_err(),
+        Connector::resolve(("no.such.host.invalid", 7174)).unwrap_err(),
+    ];
+    for refused in refused {
+        assert!(refused.to_string().contains("no.such.host.invalid"));
+    }
+}
+
+#[test]
+fn a_name_and_a_port_are_an_address() {
+    let listener = Listener::bind(("127.54.18.2", 0)).unwrap();
+    let port = listener.local_address().port();
+    let connector = Connector::resolve(("127.54.18.2", port)).unwrap();
+    assert!(connector.context().device().name.contains("lo"));
+}
+
+#[test]
+fn the_first_address_of_a_name_that_can_be_used_is() {
+    // The first one belongs to no machine.
+    let both = ["192.0.2.1:0", "127.54.18.3:0"].map(|it| it.parse::<SocketAddr>().unwrap());
+    let listener = Listener::bind(&both[..]).unwrap();
+    assert_eq!(listener.local_address().ip(), both[1].ip());
+    let refused = Listener::bind(&both[..1]).unwrap_err();
+    assert!(matches!(refused, ConnectError::Cm(_)), "{refused:?}");
+    let nobody: [SocketAddr; 0] = [];
+    let refused = Listener::bind(&nobody[..]).unwrap_err();
+    assert!(matches!(refused, ConnectError::Name { .. }), "{refused:?}");
 }
 
 #[test]
 fn a_port_is_free_for_another_device_when_its_listener_is_gone() {
     let [one, other] = [(); 2].map(|()| Context::open("127.54.5.3").unwrap());
-    let address = "127.54.5.3:7174".parse().unwrap();
+    let address = "127.54.5.3:7174";
     let listener = Listener::bind_on(&one, address).unwrap();
     assert!(Listener::bind_on(&other, address).is_err());
     drop(listener);
@@ -553,7 +579,7 @@ fn a_device_works_while_a_listener_waits_for_the_registry() {
         .collect();
     assert!(!locks.is_empty(), "the device joined this address");
     locks.iter().for_each(|lock| lock.lock().expect("a lock"));
-    let address = (ADDRESS.parse::<IpAddr>().expect("an address"), 7000).into();
+    let address = SocketAddr::from((ADDRESS.parse::<IpAddr>().expect("an address"), 7000));
     thread::scope(|scope| {
         let listener = scope.spawn(|| Listener::bind_on(&context, address));
         // Each of these takes the device's lock.

@@ -1,5 +1,7 @@
 //! The client side of a connection.
 
+use std::fmt::Debug;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -30,25 +32,30 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Resolves the route to a server, given by name or address.
-    pub fn resolve(peer: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        Resolution::start(None, None, resolve(peer)?)?.finish()
+    /// Resolves the route to a server, given by name or address: `"server:7174"`, `("server", 7174)`. If a name has several addresses, the
+    /// first one with a route is used.
+    pub fn resolve(peer: impl ToSocketAddrs + Debug) -> Result<Self, ConnectError> {
+        first_that_works(peer, |peer| Resolution::start(None, None, peer)?.finish())
     }
 
     /// As [`resolve`](Self::resolve), from a given local address.
     pub fn resolve_from(
         source: SocketAddr,
-        peer: impl ToSocketAddrs + ToString,
+        peer: impl ToSocketAddrs + Debug,
     ) -> Result<Self, ConnectError> {
-        Resolution::start(None, Some(source), resolve(peer)?)?.finish()
+        first_that_works(peer, |peer| {
+            Resolution::start(None, Some(source), peer)?.finish()
+        })
     }
 
     /// As [`resolve`](Self::resolve), over a given open device.
     pub fn resolve_on(
         context: &Context,
-        peer: impl ToSocketAddrs + ToString,
+        peer: impl ToSocketAddrs + Debug,
     ) -> Result<Self, ConnectError> {
-        Resolution::start(Some(context), None, resolve(peer)?)?.finish()
+        first_that_works(peer, |peer| {
+            Resolution::start(Some(context), None, peer)?.finish()
+        })
     }
 
     /// As [`resolve`](Self::resolve), for tasks. It takes an address, because looking up a name blocks: use the
@@ -232,17 +239,25 @@ impl PreparedConnect {
     }
 }
 
-/// The first address of a name.
+/// What works with one of the addresses of a name, in their order; otherwise the error of the last one.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "names are given as to the standard library's sockets"
 )]
-pub(super) fn resolve(name: impl ToSocketAddrs + ToString) -> Result<SocketAddr, ConnectError> {
-    let none = || std::io::Error::other("it stands for no address");
-    let found = name.to_socket_addrs();
-    let first = found.and_then(|mut addresses| addresses.next().ok_or_else(none));
-    first.map_err(|source| ConnectError::Name {
-        name: name.to_string(),
+pub(super) fn first_that_works<T>(
+    name: impl ToSocketAddrs + Debug,
+    mut work: impl FnMut(SocketAddr) -> Result<T, ConnectError>,
+) -> Result<T, ConnectError> {
+    let failed = |source| ConnectError::Name {
+        name: format!("{name:?}"),
         source,
-    })
+    };
+    let mut last = None;
+    for address in name.to_socket_addrs().map_err(failed)? {
+        match work(address) {
+            Err(error) => last = Some(error),
+            done => return done,
+        }
+    }
+    Err(last.unwrap_or_else(|| failed(io::Error::other("it stands for no address"))))
 }

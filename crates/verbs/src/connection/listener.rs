@@ -1,12 +1,13 @@
 //! The server side of a connection.
 
+use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use engine::{PostError, Segment};
 use wire::Qpn;
 
-use super::connector::resolve;
+use super::connector::first_that_works;
 use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
@@ -29,14 +30,18 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at a local address, or at all of them if it is unspecified. Port 0 selects a free port.
-    pub fn bind(address: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        Self::bind_id(None, resolve(address)?)
+    /// Listens at a local address, or at all of them if it is unspecified. Port 0 selects a free port. If a name has several addresses,
+    /// the first one that can be used is.
+    pub fn bind(address: impl ToSocketAddrs + Debug) -> Result<Self, ConnectError> {
+        first_that_works(address, |address| Self::bind_id(None, address))
     }
 
     /// Listens at the addresses of one open device.
-    pub fn bind_on(context: &Context, address: SocketAddr) -> Result<Self, ConnectError> {
-        Self::bind_id(Some(context), address)
+    pub fn bind_on(
+        context: &Context,
+        address: impl ToSocketAddrs + Debug,
+    ) -> Result<Self, ConnectError> {
+        first_that_works(address, |address| Self::bind_id(Some(context), address))
     }
 
     fn bind_id(device: Option<&Context>, address: SocketAddr) -> Result<Self, ConnectError> {

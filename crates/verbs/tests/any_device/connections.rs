@@ -82,7 +82,7 @@ fn address_of(context: &Context) -> IpAddr {
 }
 
 fn listen(context: &Context) -> Listener {
-    Listener::bind_on(context, (address_of(context), 0).into()).expect("a free port")
+    Listener::bind_on(context, (address_of(context), 0)).expect("a free port")
 }
 
 /// A client and a server that are connected.
