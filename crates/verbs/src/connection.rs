@@ -7,6 +7,7 @@
 mod connection_id;
 mod connector;
 mod listener;
+mod shutdown;
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -19,6 +20,7 @@ use wire::cm::RejectReason;
 
 pub use connector::{Connector, PreparedConnect};
 pub use listener::{ConnectionRequest, Listener, PreparedAccept};
+pub use shutdown::ShutdownError;
 
 use crate::context::Context;
 use crate::error::ConnectError;
@@ -29,7 +31,8 @@ use connection_id::{ConnectionId, Event};
 /// A connection with its queue pair, ready to post.
 ///
 /// When the peer disconnects, the queue pair enters the error state and outstanding requests are flushed, so
-/// a thread that waits for a completion gets one. Dropping it disconnects.
+/// a thread that waits for a completion gets one. Dropping it disconnects at once, and the peer may miss messages that it has not acknowledged:
+/// wait for their completions before, or call [`shutdown`](Self::shutdown).
 pub struct Connection {
     // Dropped first: the peer gets the disconnect before the queue pair stops responding.
     id: ConnectionId,
@@ -58,7 +61,7 @@ impl Connection {
         self.id.peer_address()
     }
 
-    /// Disconnects. Outstanding requests are flushed.
+    /// Disconnects at once. Outstanding requests are flushed; [`shutdown`](Self::shutdown) waits for them.
     pub fn disconnect(&self) -> Result<(), CmError> {
         self.id.disconnect()
     }

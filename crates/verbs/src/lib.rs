@@ -268,6 +268,7 @@ pub use completion_channel::{CompletionChannel, QueueToken};
 pub use completion_queue::CompletionQueue;
 pub use connection::{
     Connection, ConnectionRequest, Connector, Listener, PreparedAccept, PreparedConnect,
+    ShutdownError,
 };
 pub use context::{Context, devices};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};

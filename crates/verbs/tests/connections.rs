@@ -9,7 +9,7 @@ use rocinante::rdma_cm::{
 };
 use rocinante::{
     Access, CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
-    Connector, Context, Listener, MemoryRegion, ProtectionDomain, Qpn, Request, Status,
+    Connector, Context, Listener, MemoryRegion, ProtectionDomain, Qpn, Request, ShutdownError, Status,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -485,6 +485,55 @@ fn server_notices_a_client_that_exits() {
     assert_eq!(completion.status, Status::Flushed);
     assert!(connection.wait_disconnected(TIMEOUT));
     client.join().unwrap();
+}
+
+#[test]
+fn a_shutdown_waits_until_the_peer_has_everything() {
+    let listener = Listener::bind("127.54.25.1:0").unwrap();
+    let address = listener.local_address();
+    let server = thread::spawn(move || {
+        let (side, connection) = accept(listener.wait(), b"");
+        let received = side.completions.wait_for(TIMEOUT).expect("a completion");
+        // The client has disconnected, and so it has nothing to wait for.
+        assert!(connection.wait_disconnected(TIMEOUT));
+        connection.shutdown(TIMEOUT).unwrap();
+        received.status
+    });
+    let (side, connection) = connect(address, b"").unwrap();
+    let last = Request::send().inline(b"the last words").unsignaled();
+    connection.post_send(last).unwrap();
+    connection.shutdown(TIMEOUT).unwrap();
+    connection.shutdown(TIMEOUT).unwrap();
+    assert_eq!(connection.state(), rocinante::State::Error);
+    assert_eq!(server.join().unwrap(), Status::Success);
+    assert_eq!(side.completions.poll(), None);
+}
+
+#[test]
+fn a_shutdown_says_how_many_requests_are_lost() {
+    let listener = Listener::bind("127.54.25.2:0").unwrap();
+    let address = listener.local_address();
+    let server = thread::spawn(move || {
+        // It has one receive for three messages.
+        let (_side, connection) = accept(listener.wait(), b"");
+        assert!(connection.wait_disconnected(TIMEOUT));
+    });
+    let (side, connection) = connect(address, b"").unwrap();
+    for id in 0..3 {
+        let request = Request::send().inline(b"words").id(id);
+        connection.post_send(request).unwrap();
+    }
+    side.succeeds();
+    let ended = connection.shutdown(Duration::from_millis(50));
+    assert!(
+        matches!(ended, Err(ShutdownError::Unacknowledged { requests: 2 })),
+        "{ended:?}"
+    );
+    for _ in 0..2 {
+        let flushed = side.completions.wait_for(TIMEOUT).expect("a completion");
+        assert_eq!(flushed.status, Status::Flushed);
+    }
+    server.join().unwrap();
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Connected queue pairs.
 
-use engine::{Attributes, ModifyError, PostError, Segment, State};
+use engine::{Attributes, ModifyError, PostError, Segment, State, SystemRefusal};
 use std::fmt;
 use wire::Qpn;
 
 use super::{Endpoint, Handle};
+#[cfg(feature = "async")]
+use crate::context::Context;
 use crate::request::Request;
 
 /// A connected queue pair.
@@ -55,6 +57,17 @@ impl QueuePair {
     #[must_use]
     pub fn state(&self) -> State {
         self.handle.state()
+    }
+
+    /// The state, and how many send requests are outstanding.
+    pub(crate) fn outstanding_sends(&self) -> Result<(State, usize), SystemRefusal> {
+        self.handle.outstanding_sends()
+    }
+
+    /// The device.
+    #[cfg(feature = "async")]
+    pub(crate) fn context(&self) -> &Context {
+        self.handle.domain.context()
     }
 
     /// Modifies attributes that the other methods do not cover.

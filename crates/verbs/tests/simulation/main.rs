@@ -95,6 +95,30 @@ fn every_message_comes_back_in_spite_of_faults(simulation: Simulation) {
     echo(simulation).run();
 }
 
+/// The client does not wait for a completion: it has none.
+#[rocinante::test(seeds = 200, faults = "loss=2%,dup=2%,reorder=5%")]
+fn a_shutdown_waits_until_the_last_message_has_arrived(simulation: Simulation) {
+    async fn server(host: Host) -> Outcome {
+        let listener = Listener::bind(host.address_of("server", PORT))?;
+        let end = accept(&listener).await?;
+        assert_eq!(end.completions.next().await.into_result()?.length, 14);
+        // It answers the client again if its answer was lost.
+        std::future::pending().await
+    }
+    async fn client(host: Host) -> Outcome {
+        let end = connect(&host, "server").await?;
+        let last = Request::send().inline(b"the last words").unsignaled();
+        end.connection.post_send(last)?;
+        let limit = Duration::from_secs(30);
+        end.connection.shutdown_async(limit).await?;
+        // Long enough for the server to find out that the message was flushed.
+        host.sleep(limit).await;
+        Ok(())
+    }
+    let simulation = simulation.service("server", server);
+    simulation.host("client", client).run();
+}
+
 #[test]
 fn time_passes_only_while_all_tasks_wait() {
     let woken = Rc::new(Cell::new(Duration::ZERO));
