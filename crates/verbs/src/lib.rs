@@ -23,7 +23,7 @@
 //!     let completions = context.create_completion_queue(16)?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
 //!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
-//!     prepared.post_receive(1, [memory.all()])?; // before the client can send
+//!     prepared.post_receive(1, memory.all())?; // before the client can send
 //!     let _connection = prepared.accept(b"welcome")?;
 //!     let received = completions.wait().into_result()?; // an error says why the receive failed
 //!     Ok(String::from_utf8(memory.to_vec(..received.length as usize))?)
@@ -94,7 +94,7 @@
 //!     let completions = context.create_completion_queue(16)?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
 //!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
-//!     prepared.post_receive(1, [memory.all()])?;
+//!     prepared.post_receive(1, memory.all())?;
 //!     let connection = prepared.accept_async(b"").await?;
 //!     let received = completions.next().await.into_result()?;
 //!     connection.post_send(Request::send().data(memory.slice(..received.length as usize)))?;
@@ -112,7 +112,7 @@
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
 //!     let builder = domain.queue_pair_builder(&sends).receive_completions(&receives);
 //!     let prepared = connector.prepare(builder)?;
-//!     prepared.post_receive(1, [memory.all()])?;
+//!     prepared.post_receive(1, memory.all())?;
 //!     let connection = prepared.connect_async(b"").await?;
 //!     connection.post_send(Request::send().inline(b"hello"))?;
 //!     sends.next().await.into_result()?;

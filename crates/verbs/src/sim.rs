@@ -19,7 +19,7 @@
 //!     let completions = request.context().create_completion_queue(16)?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
 //!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
-//!     prepared.post_receive(1, [memory.all()])?;
+//!     prepared.post_receive(1, memory.all())?;
 //!     let connection = prepared.accept_async(b"").await?;
 //!     let received = completions.next().await.into_result()?;
 //!     assert_eq!(memory.to_vec(..received.length as usize), b"hello");

@@ -78,7 +78,7 @@ impl XrcReceiveQueue {
         self.number
     }
 
-    /// Posts a receive.
+    /// Posts a receive into a segment of registered memory, or into several, one after the other.
     pub fn post_receive(
         &self,
         id: u64,

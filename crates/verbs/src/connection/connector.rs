@@ -171,7 +171,7 @@ impl PreparedConnect {
         self.prepared.endpoint().queue_pair
     }
 
-    /// Posts a receive before the first message can arrive.
+    /// Posts a receive into one or several segments, before the first message can arrive.
     pub fn post_receive(
         &self,
         id: u64,

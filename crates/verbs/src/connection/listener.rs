@@ -178,7 +178,7 @@ impl PreparedAccept {
         self.prepared.endpoint().queue_pair
     }
 
-    /// Posts a receive before the first message can arrive.
+    /// Posts a receive into one or several segments, before the first message can arrive.
     pub fn post_receive(
         &self,
         id: u64,

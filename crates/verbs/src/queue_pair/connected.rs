@@ -44,7 +44,7 @@ impl QueuePair {
         self.handle.post_send_many(requests)
     }
 
-    /// Posts a receive.
+    /// Posts a receive into a segment of registered memory, or into several, one after the other.
     pub fn post_receive(
         &self,
         id: u64,

@@ -32,7 +32,7 @@ impl PreparedQueuePair {
         self.endpoint
     }
 
-    /// Posts a receive. If this is done before connecting, the first message of the peer need not be retried.
+    /// Posts a receive into one or several segments. If this is done before connecting, the first message of the peer need not be retried.
     pub fn post_receive(
         &self,
         id: u64,
