@@ -88,9 +88,8 @@ impl Connection {
 
     /// Remembers the end of the connection, if this event is the end.
     fn note(&self, event: Event) {
-        if let Event::Other(
-            end @ (EventKind::Disconnected { .. } | EventKind::DeviceRemoval),
-        ) = event
+        if let Event::Other(end @ (EventKind::Disconnected { .. } | EventKind::DeviceRemoval)) =
+            event
         {
             self.has_ended.store(true, Ordering::Relaxed);
             // Other threads and tasks may wait for it, too. It wakes them, and the next one puts it back again.

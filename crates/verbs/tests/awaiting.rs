@@ -13,9 +13,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{CmError, CmId, EventChannel, EventKind, Parameters, PortSpace};
-use rocinante::{
-    ConnectError, Connection, Connector, Listener, Qpn, QueuePair, Request, Status,
-};
+use rocinante::{ConnectError, Connection, Connector, Listener, Qpn, QueuePair, Request, Status};
 use support::{ConnectedPair, End};
 
 /// No future here takes as long, even on a busy machine.

@@ -9,7 +9,8 @@ use rocinante::rdma_cm::{
 };
 use rocinante::{
     Access, CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
-    Connector, Context, Listener, MemoryRegion, ProtectionDomain, Qpn, Request, ShutdownError, Status,
+    Connector, Context, Listener, MemoryRegion, ProtectionDomain, Qpn, Request, ShutdownError,
+    Status,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);

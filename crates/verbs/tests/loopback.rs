@@ -412,7 +412,8 @@ fn a_queue_pair_that_could_not_join_a_group_is_not_in_it() {
         builder.create_datagram(QueueKey::new(0x77)).expect("room")
     };
     let (first, second) = (make(), make());
-    let taken = std::net::UdpSocket::bind((std::net::Ipv4Addr::from(address), 4791)).expect("nobody else has the group");
+    let taken = std::net::UdpSocket::bind((std::net::Ipv4Addr::from(address), 4791))
+        .expect("nobody else has the group");
     let refused = first.join(group).expect_err("its port is taken");
     assert!(matches!(refused, JoinGroupError::Socket(_)), "{refused:?}");
     drop(taken);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use driver::Driver;
 use driver::rdma_cm::{
-    self as software, CmError, EventKind, Failure, Parameters, PortSpace, RejectReason, ServiceType, State,
-    Token,
+    self as software, CmError, EventKind, Failure, Parameters, PortSpace, RejectReason,
+    ServiceType, State, Token,
 };
 use engine::{Attributes, State as QueuePairState, SystemRefusal};
 use system::rdma_cm::{IdOption, Service};

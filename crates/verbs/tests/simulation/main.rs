@@ -237,7 +237,11 @@ fn a_host_can_connect_to_itself() {
         let listener = Listener::bind(host.address_of("alone", PORT))?;
         let served = host.spawn(async move {
             let end = accept(&listener).await.expect("a client");
-            end.completions.next().await.into_result().expect("a message");
+            end.completions
+                .next()
+                .await
+                .into_result()
+                .expect("a message");
         });
         let end = connect(&host, "alone").await?;
         end.connection.post_send(Request::send().inline(b"hello"))?;
