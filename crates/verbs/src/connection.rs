@@ -33,6 +33,7 @@ use connection_id::{ConnectionId, Event};
 /// When the peer disconnects, the queue pair enters the error state and outstanding requests are flushed, so
 /// a thread that waits for a completion gets one. Dropping it disconnects at once, and the peer may miss messages that it has not acknowledged:
 /// wait for their completions before, or call [`shutdown`](Self::shutdown).
+#[must_use = "dropping it disconnects"]
 pub struct Connection {
     // Dropped first: the peer gets the disconnect before the queue pair stops responding.
     id: ConnectionId,

@@ -113,6 +113,7 @@ fn check_address(gids: &[Gid], address: &Address) -> Result<(), AddressError> {
 ///
 /// The first 40 bytes of each receive are for the network header.
 #[derive(Debug)]
+#[must_use = "dropping it destroys the queue pair"]
 pub struct DatagramQueuePair {
     handle: Handle,
     endpoint: Endpoint,

@@ -26,6 +26,7 @@ pub use owned::{OwnedRegion, RegisterError};
 /// Dropping it deregisters it and unbinds its windows. Outstanding requests that still have to read or write it fail. At a
 /// device of the system, a region with bound windows can't be deregistered: drop the windows first. Such a region, and one
 /// that is forgotten, stays registered, and its memory allocated.
+#[must_use = "dropping it deregisters the memory"]
 pub struct MemoryRegion {
     domain: ProtectionDomain,
     buffer: Arc<Buffer>,

@@ -105,6 +105,7 @@ pub struct PreparedXrcTarget {
 
 /// A connected target. It must exist for messages to be received.
 #[derive(Debug)]
+#[must_use = "dropping it destroys the queue pair"]
 pub struct XrcTarget {
     _handle: Handle,
     _domain: XrcDomain,

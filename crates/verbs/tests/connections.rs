@@ -304,7 +304,7 @@ fn a_port_is_free_for_another_device_when_its_listener_is_gone() {
     let listener = Listener::bind_on(&one, address).unwrap();
     assert!(Listener::bind_on(&other, address).is_err());
     drop(listener);
-    Listener::bind_on(&other, address).unwrap();
+    let _listener = Listener::bind_on(&other, address).unwrap();
 }
 
 #[test]
@@ -411,9 +411,9 @@ fn a_port_has_one_owner_and_is_free_afterwards() {
     let first = Listener::bind("127.54.5.1:7174").unwrap();
     assert!(Listener::bind("127.54.5.1:7174").is_err());
     // Another address has ports of its own.
-    Listener::bind("127.54.5.2:7174").unwrap();
+    let _listener = Listener::bind("127.54.5.2:7174").unwrap();
     drop(first);
-    Listener::bind("127.54.5.1:7174").unwrap();
+    let _listener = Listener::bind("127.54.5.1:7174").unwrap();
 }
 
 #[test]

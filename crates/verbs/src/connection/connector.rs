@@ -24,6 +24,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A resolved route to a server.
 #[derive(Debug)]
+#[must_use = "it connects after `prepare` and `connect`"]
 pub struct Connector {
     id: ConnectionId,
     context: Context,
@@ -92,7 +93,6 @@ impl Connector {
     }
 
     /// Sets how long the server may take to respond; ten seconds by default.
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -159,6 +159,7 @@ impl Resolution {
 
 /// A resolved route to a server, and the queue pair of the connection.
 #[derive(Debug)]
+#[must_use = "it connects after `connect`"]
 pub struct PreparedConnect {
     connector: Connector,
     prepared: PreparedQueuePair,

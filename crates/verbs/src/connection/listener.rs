@@ -24,6 +24,7 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Accepts connection requests of clients.
 #[derive(Debug)]
+#[must_use = "dropping it ends the listening"]
 pub struct Listener {
     id: ConnectionId,
     local: SocketAddr,
@@ -64,7 +65,6 @@ impl Listener {
     }
 
     /// Waits for the next request.
-    #[must_use]
     pub fn wait(&self) -> ConnectionRequest {
         loop {
             if let Some(request) = ConnectionRequest::of(self.id.wait()) {
@@ -109,6 +109,7 @@ impl Listener {
 
 /// A client's request for a connection. Dropping it rejects the request.
 #[derive(Debug)]
+#[must_use = "dropping it rejects the request"]
 pub struct ConnectionRequest {
     id: ConnectionId,
     context: Context,
@@ -165,6 +166,7 @@ impl ConnectionRequest {
 
 /// A request, and the queue pair of the connection.
 #[derive(Debug)]
+#[must_use = "dropping it rejects the request"]
 pub struct PreparedAccept {
     request: ConnectionRequest,
     prepared: PreparedQueuePair,
@@ -188,7 +190,6 @@ impl PreparedAccept {
     }
 
     /// Sets how long the client may take to confirm the connection; ten seconds by default.
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

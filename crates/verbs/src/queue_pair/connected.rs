@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::request::Request;
 
 /// A connected queue pair.
+#[must_use = "dropping it destroys the queue pair"]
 pub struct QueuePair {
     pub(super) handle: Handle,
     pub(super) peer: Endpoint,

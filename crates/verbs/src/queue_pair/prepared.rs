@@ -18,6 +18,7 @@ use crate::rdma_cm::{CmId, Parameters};
 /// # }
 /// ```
 #[derive(Debug)]
+#[must_use = "dropping it destroys the queue pair"]
 pub struct PreparedQueuePair {
     pub(super) handle: Handle,
     pub(super) kind: QueuePairType,
