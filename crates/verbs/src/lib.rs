@@ -77,9 +77,11 @@
 //!
 //! # Async
 //!
-//! With the feature `async`, completions, events, requests and connections can be awaited on any executor, such as tokio. A
-//! thread of the device wakes the tasks. Each function that blocks has an async form: `connect_async` for `connect`,
-//! `resolve_async` for [`Connector::resolve`]. The latter takes an address, because looking up a name blocks.
+//! With the feature `async`, completions, connection requests, connections and the events of [`rdma_cm`] can be awaited on any
+//! executor, such as tokio. A thread of the device wakes the tasks. The functions that block there have an async form: `next` for
+//! [`CompletionQueue::wait`], `connect_async` for `connect`, `resolve_async` for [`Connector::resolve`]. The latter takes an address,
+//! because looking up a name blocks. Asynchronous events and completion channels have none: a task polls
+//! [`Context::poll_event`], and its runtime watches the descriptor of a [`CompletionChannel`].
 //!
 //! ```
 //! # #[cfg(feature = "async")] mod program {

@@ -155,6 +155,9 @@ impl MemoryRegion {
     }
 
     /// The whole region, for work requests.
+    ///
+    /// # Panics
+    /// If it exceeds a segment (4 GiB less one byte).
     #[must_use]
     pub fn all(&self) -> Segment {
         self.slice(..)

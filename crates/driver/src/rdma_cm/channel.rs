@@ -241,6 +241,9 @@ impl EventChannel {
 
 impl AsFd for EventChannel {
     /// Readable while there is an event.
+    ///
+    /// # Panics
+    /// If the channel is [private](Self::private), which has no descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.queue.notifier().expose()
     }

@@ -158,6 +158,9 @@ impl EventChannel {
 
 impl AsFd for EventChannel {
     /// Readable while there is an event.
+    ///
+    /// # Panics
+    /// If the channel is [private](Self::private), which has no descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.software.as_fd()
     }
