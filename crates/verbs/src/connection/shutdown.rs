@@ -126,7 +126,8 @@ impl<'c> Shutdown<'c> {
 
     /// Whether requests are outstanding that can still be acknowledged.
     fn is_draining(&mut self) -> Result<bool, ShutdownError> {
-        let (state, outstanding) = self.connection.queue_pair.outstanding_sends()?;
+        let found = self.connection.queue_pair.outstanding_sends();
+        let (state, outstanding) = found.map_err(CmError::from)?;
         if state == State::Error {
             return Ok(false);
         }

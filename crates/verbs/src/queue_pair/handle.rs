@@ -178,7 +178,8 @@ impl Handle {
             let queue_pair = device.queue_pair(*number)?;
             Some((queue_pair.state(), queue_pair.outstanding_sends()))
         });
-        Ok(found.expect("a queue pair lives as long as its handle"))
+        // A forked child has none.
+        Ok(found.unwrap_or((State::Error, 0)))
     }
 
     /// The system's queue pair, if it belongs to a device of the system.
