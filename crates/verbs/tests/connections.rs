@@ -139,7 +139,7 @@ fn a_client_that_never_confirms_does_not_keep_the_next_one_waiting() {
 
     let server = thread::spawn(move || accept(listener.wait(), b"welcome"));
     let (_side, _connection) = connect(address, b"next").unwrap();
-    server.join().unwrap();
+    let (_their_side, _their_connection) = server.join().unwrap();
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_server_may_start_seconds_after_its_client() {
     });
     let (_side, connection) = connect("127.54.3.5:7176".parse().unwrap(), b"").unwrap();
     assert!(connection.private_data().starts_with(b"late"));
-    server.join().unwrap();
+    drop(server.join().unwrap());
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_client_may_offer_more_reads_than_the_device_supports() {
     let reads = (accepted.responder_resources, accepted.initiator_depth);
     assert_eq!(reads, (128, 128), "as many as the server's device supports");
     client.establish().unwrap();
-    server.join().unwrap().expect("a connection");
+    drop(server.join().unwrap().expect("a connection"));
 }
 
 #[test]
@@ -641,6 +641,6 @@ fn a_device_works_while_a_listener_waits_for_the_registry() {
         assert!(!listener.is_finished(), "it waits");
         locks.iter().for_each(|lock| lock.unlock().expect("ours"));
         let listener = listener.join().expect("no panic");
-        listener.expect("the port is free");
+        drop(listener.expect("the port is free"));
     });
 }

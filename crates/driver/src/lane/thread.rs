@@ -333,7 +333,7 @@ fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken
 
 /// The program has closed the device's descriptors, so the thread can only wait for the end.
 fn pause() -> Ready {
-    std::thread::sleep(RECHECK);
+    thread::sleep(RECHECK);
     Ready::default()
 }
 
@@ -384,7 +384,7 @@ mod tests {
         let timeout = now() + Duration::from_secs(20);
         while is_raised() {
             assert!(now() < timeout, "the thread has not taken it");
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -399,7 +399,7 @@ mod tests {
             while is_parked() != parked {
                 assert!(now() < timeout, "parked: {}", is_parked());
                 driver.lane().waker.wake();
-                std::thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
         };
         wait_until(false);
