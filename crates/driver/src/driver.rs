@@ -435,12 +435,16 @@ impl Driver {
     }
 
     /// Runs `work` while the device does not access memory.
+    ///
+    /// # Panics
+    /// If `work` uses a device.
     pub fn with_device_locked<R>(&self, work: impl FnOnce() -> R) -> R {
         if self.is_inherited() {
             // No device of this process accesses it.
             return work();
         }
-        self.opened.lane.objects.without_memory_access(work)
+        let objects = &self.opened.lane.objects;
+        objects.without_memory_access(|| calls::run(work))
     }
 
     /// Sets the notifier and the token for notifications of a completion queue.
@@ -770,10 +774,11 @@ mod tests {
     fn a_call_within_a_call_panics_and_the_device_stays_usable() {
         let end = End::without_thread("127.58.94.13");
         let driver = &end.driver;
-        let nested: [&dyn Fn(); 3] = [
+        let nested: [&dyn Fn(); 4] = [
             &|| driver.call(|_| driver.call(|_| ())),
             &|| driver.call_without_transmit(|_| driver.call_after_flush(|_| ())),
             &|| driver.call(|_| _ = driver.poll_event()),
+            &|| driver.with_device_locked(|| driver.call(|_| ())),
         ];
         for nested in nested {
             let panicked = catch_unwind(AssertUnwindSafe(nested)).expect_err("a clear error");

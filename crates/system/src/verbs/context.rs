@@ -153,16 +153,16 @@ impl Context {
 
     /// Waits for the next asynchronous event, at most this long.
     pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             if let Some(event) = self.take_event() {
                 return Some(event);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return None;
             }
-            wait_readable(self.event_descriptor(), Some(left));
+            wait_readable(self.event_descriptor(), left);
         }
     }
 

@@ -101,7 +101,7 @@ fn accept_returns_a_connection_that_the_client_has_already_ended() {
         let listener = Listener::bind(host.address_of("server", PORT))?;
         let end = accept(&listener).await?;
         end.connection.disconnected().await;
-        assert_eq!(end.completions.next().await.ok()?.length, 5);
+        assert_eq!(end.completions.next().await.into_result()?.length, 5);
         Ok(())
     }
     let simulation = Simulation::with_seed(2).faults("drop:cm=RTU");
