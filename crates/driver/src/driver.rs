@@ -684,10 +684,14 @@ fn update_poll_sources(lane: &Lane, state: &mut LaneState) {
 impl Driver {
     /// An open device that no thread serves.
     pub(crate) fn without_thread(address: &str) -> Arc<Self> {
-        let options = OpenOptions::default();
+        Self::without_thread_with(address, &OpenOptions::default())
+    }
+
+    /// The same with options.
+    pub(crate) fn without_thread_with(address: &str, options: &OpenOptions) -> Arc<Self> {
         let device = device(address).expect("a loopback address");
-        let lane = Self::create_lane(&device, &options, None, Arc::default()).expect("it is free");
-        Arc::new(Self::over(lane, device, &options, None))
+        let lane = Self::create_lane(&device, options, None, Arc::default()).expect("it is free");
+        Arc::new(Self::over(lane, device, options, None))
     }
 }
 
