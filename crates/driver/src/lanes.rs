@@ -296,6 +296,7 @@ fn thread_number() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Driver;
     use crate::driver::connected_end::End;
 
     /// A leftover notification would keep the descriptor readable for ever.

@@ -269,6 +269,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::driver::connected_end::End;
     use crate::options::OpenOptions;
     use crate::turn::MAX_SOCKET_SLEEPERS;
     use crate::waiting::notifier::Notifier;

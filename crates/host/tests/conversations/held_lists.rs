@@ -106,7 +106,7 @@ fn questions_to_many_peers_are_all_sent_beside_as_many_messages() {
     }
     let sent = server.sends(0);
     let messages = sent.iter().filter_map(Sent::message);
-    assert_eq!(messages.count(), PEERS.into());
+    assert_eq!(messages.count(), usize::from(PEERS));
     let questions = sent.iter().filter_map(extension);
-    assert_eq!(questions.count(), PEERS.into());
+    assert_eq!(questions.count(), usize::from(PEERS));
 }

@@ -179,7 +179,9 @@ fn request_that_waits_reaches_the_listener_that_comes() {
 fn messages_are_looked_up_in_the_order_in_which_they_arrive() {
     let mut server = sharing();
     let mut client = Station::new(CLIENT);
-    [0x11, 0x12].map(|number| client.connect(0, Qpn::new(number)));
+    for number in [0x11, 0x12] {
+        client.connect(0, Qpn::new(number));
+    }
     let sent = client.sends(0);
     for packet in &sent {
         assert!(holds(&mut server.host, packet, false));
