@@ -366,6 +366,10 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use engine::{
+        Access, Buffer, Device, QueuePairInit, QueuePairType, RemoteMemory, SendRequest, Work,
+    };
+
     use super::*;
     use crate::clock::now;
     use crate::driver::connected_end::End;
@@ -419,5 +423,46 @@ mod tests {
             wait_until("the packet arrives", || arrived() > 0);
         });
         assert!(process.lock().unpublished.is_empty());
+    }
+
+    /// Another process may know already what this device does last.
+    #[test]
+    fn what_a_device_receives_while_it_closes_is_in_the_log() {
+        let driver = Driver::without_thread_with("127.58.93.25", &compared());
+        let memory = Buffer::zeroed(8);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let (domain, completions, region) = driver.call(|device| {
+            let domain = device.allocate_domain().expect("room");
+            let completions = device.create_completion_queue(8).expect("room");
+            let region = device.register(domain, Arc::clone(&memory), 0, access);
+            (domain, completions, region.expect("memory"))
+        });
+        let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
+        let (_, number) = driver.create_queue_pair(init).expect("room");
+        let there = End {
+            driver,
+            completions,
+            number,
+        };
+        let here = End::open("127.58.93.26");
+        here.connect(&there);
+        there.connect(&here);
+        let mut log = open_log().expect("a log");
+        let target = RemoteMemory {
+            address: region.address,
+            key: region.remote_key,
+        };
+        let write = SendRequest::new(2, Work::Write(target)).inline(&[7; 8]);
+        let posted = |device: &mut Device| device.post_send(here.number, write);
+        here.driver.post(posted).expect("room");
+        assert!(there.has_readable_socket(Duration::from_secs(20)));
+        drop(there);
+        assert_eq!(memory.to_vec(), [7; 8]);
+        let mut records = Vec::new();
+        let read = log.read_new(|new| records.extend_from_slice(new));
+        read.expect("a file");
+        let place = memory.address().to_le_bytes();
+        let is_told = records.windows(place.len()).any(|bytes| bytes == place);
+        assert!(is_told, "the access");
     }
 }

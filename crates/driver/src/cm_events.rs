@@ -125,6 +125,11 @@ impl CmEvents {
         problems.unwrap_or_default()
     }
 
+    #[cfg(test)]
+    pub(crate) fn neighbours(&mut self) -> &mut Neighbours {
+        &mut self.neighbours
+    }
+
     /// Ends address resolutions that have waited for a neighbour.
     pub(crate) fn check_neighbours(&mut self, now: Instant, manager: &mut Manager) {
         self.neighbours.check(now, manager);

@@ -709,6 +709,7 @@ impl Driver {
         Self::without_thread_with(address, &OpenOptions::default())
     }
 
+    /// The same with options.
     pub(crate) fn without_thread_with(address: &str, options: &OpenOptions) -> Arc<Self> {
         let device = device(address).expect("a loopback address");
         let lane = Self::create_lane(&device, options, None, Arc::default()).expect("it is free");

@@ -256,3 +256,15 @@ fn remedy(known: &[String]) -> String {
     let known = known.join(", ");
     format!("; give an interface, an address or one of: {known}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_used_from_the_least_one_on() {
+        let size = |value| size("ROCI_PCAP_SNAPLEN", value, 64);
+        assert_eq!((size("64"), size("1K")), (Some(64), Some(1024)));
+        assert_eq!((size("63"), size("much")), (None, None));
+    }
+}

@@ -562,6 +562,28 @@ mod tests {
         }
     }
 
+    /// A child that was just started may have the descriptors of its parent.
+    #[test]
+    fn a_handle_of_the_earlier_part_of_a_ring_does_not_keep_it_locked() {
+        let name = name("rotated");
+        let limits = Limits {
+            ring: Some(20_000),
+            snap_length: None,
+        };
+        let capture = Capture::create_limited(&name, limits).unwrap();
+        let held = capture.writer().file().try_clone().unwrap();
+        let earlier = file_per_process::with_suffix(&name, "earlier");
+        while !earlier.exists() {
+            record(&capture, 1000);
+        }
+        File::open(&earlier).unwrap().try_lock().unwrap();
+        File::open(&name).unwrap().try_lock().unwrap_err();
+        drop((held, capture));
+        for file in [&earlier, &name] {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+
     #[test]
     fn a_snap_length_keeps_the_beginning_of_packets() {
         let name = name("snap");

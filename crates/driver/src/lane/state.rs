@@ -3,6 +3,8 @@
 mod checking;
 mod problems;
 mod progress;
+#[cfg(test)]
+mod tests;
 mod unanswered;
 
 use std::collections::VecDeque;

@@ -314,6 +314,19 @@ fn event_in_engine(found: &ibv_async_event) -> engine::AsyncEvent {
     }
 }
 
+#[cfg(test)]
+impl Context {
+    /// A device of this library. It is at no address, so the library must not access it.
+    pub(super) fn of(functions: Functions) -> Arc<Self> {
+        Arc::new(Self {
+            raw: NonNull::dangling(),
+            functions: Box::leak(Box::new(functions)),
+            name: String::new(),
+            capabilities: 0,
+        })
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: nothing that was made from it exists any more, because all of it has an `Arc` of it.
