@@ -3,6 +3,7 @@
 //! The libraries stay in a directory of their own, where only `roci run` looks: the distribution's
 //! libibverbs is neither replaced nor shadowed.
 
+mod old_glibc;
 mod suite;
 mod tarball;
 
