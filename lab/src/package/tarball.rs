@@ -28,12 +28,9 @@ const TIME: &str = "--mtime=2026-01-01 00:00:00Z";
 const DOCUMENTS: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"];
 
 /// Builds everything for release, and the archive of it.
-pub(super) fn build_and_make(root: &Path) -> Result<(), String> {
+pub(super) fn build_and_make(root: &Path) -> Result<PathBuf, String> {
     let built = build(root)?;
-    let directory = built.libraries.with_file_name(DIRECTORY);
-    let archive = make(root, &built, &directory)?;
-    println!("the archive is {}", archive.display());
-    Ok(())
+    make(root, &built, &built.libraries.with_file_name(DIRECTORY))
 }
 
 /// Builds everything for release: a static command, and libraries for old systems, too.
