@@ -53,7 +53,8 @@ def command(
     options: more options of `roci run`, such as `["--explain", "--check=fail"]`
     """
     settings = _settings(devices, faults, pcap)
-    return [str(roci_path()), "run", *settings, *options, "--", *map(os.fspath, program)]
+    words = [os.fspath(word) for word in program]
+    return [str(roci_path()), "run", *settings, *options, "--", *words]
 
 
 def run(

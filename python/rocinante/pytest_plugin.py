@@ -186,7 +186,7 @@ def _is_free(address: str) -> bool:
 
 def _make_directory(request: pytest.FixtureRequest) -> Path:
     """An empty directory with the name of the test."""
-    base = request.config.invocation_params.dir / request.config.getoption(_OPTION)
+    base = Path(request.config.invocation_params.dir, request.config.getoption(_OPTION))
     directory = base / re.sub(r"[^\w.-]+", "_", request.node.nodeid)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)

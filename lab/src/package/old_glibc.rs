@@ -194,7 +194,8 @@ impl Symbols {
                 Some(_) => (".data", "object"),
                 None => (".text", "function"),
             };
-            let size = size.unwrap_or(0);
+            // Everything has a place, functions too.
+            let size = size.unwrap_or(1).max(1);
             let _ = writeln!(
                 text,
                 "{section}\n.globl {name}\n.type {name}, %{kind}\n.size {name}, {size}\n{name}: .zero {size}"
