@@ -160,7 +160,7 @@ def _marked(node: pytest.Item) -> Dict[str, Any]:
     for mark in reversed(list(node.iter_markers(_NAME))):
         unknown = set(mark.kwargs) - {"faults", "capture"}
         if mark.args or unknown:
-            raise pytest.UsageError(f"{node.nodeid}: pytest.mark.rdma takes faults=SPEC and capture=BOOL only")
+            pytest.fail("pytest.mark.rdma takes faults=SPEC and capture=BOOL only", pytrace=False)
         said.update(mark.kwargs)
     return said
 
