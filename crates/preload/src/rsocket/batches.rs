@@ -26,7 +26,9 @@ unsafe extern "C" fn sendmmsg(
     }
     for done in 0..count {
         // SAFETY: the caller's promise: there are `count` messages.
-        let message = unsafe { &mut *list.add(done as usize) };
+        let message = unsafe { list.add(done as usize) };
+        // SAFETY: as above; nobody else uses it during the call.
+        let message = unsafe { &mut *message };
         // SAFETY: a message of the caller.
         let sent = unsafe { sendmsg(descriptor, &raw const message.msg_hdr, flags) };
         if sent < 0 {
@@ -62,7 +64,9 @@ unsafe extern "C" fn recvmmsg(
     let mut flags_now = flags & !libc::MSG_WAITFORONE;
     for done in 0..count {
         // SAFETY: the caller's promise: there are `count` messages.
-        let message = unsafe { &mut *list.add(done as usize) };
+        let message = unsafe { list.add(done as usize) };
+        // SAFETY: as above; nobody else uses it during the call.
+        let message = unsafe { &mut *message };
         // SAFETY: a message of the caller.
         let received = unsafe { recvmsg(descriptor, &raw mut message.msg_hdr, flags_now) };
         if received < 0 {
