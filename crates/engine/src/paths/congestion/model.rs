@@ -34,7 +34,7 @@ const SHORTEST_IS_VALID: Duration = Duration::from_secs(5);
 /// More losses than one packet in so many mean that a queue is full; fewer are those of the path.
 const TOLERATED: u64 = 20;
 
-/// Losses are judged when at least so many packets were delivered.
+/// Losses, if there are any, are judged when at least so many packets were delivered.
 const JUDGED: u64 = 100;
 
 /// What too many losses leave of the rate.
@@ -59,9 +59,16 @@ enum Phase {
     Empty { until: Instant },
 }
 
+const START: Phase = Phase::Startup {
+    rate: 0.0,
+    rounds: 0,
+};
+
 #[derive(Debug)]
 pub(in crate::paths) struct Model {
     phase: Phase,
+    /// The least window of the start.
+    initial: u32,
     round_end: u64,
     /// The highest rate of each of the last round trips, in packets per second.
     rates: VecDeque<f64>,
@@ -89,10 +96,8 @@ struct Losses {
 impl Default for Model {
     fn default() -> Self {
         Self {
-            phase: Phase::Startup {
-                rate: 0.0,
-                rounds: 0,
-            },
+            phase: START,
+            initial: INITIAL_PACKETS,
             round_end: 0,
             rates: VecDeque::from([0.0]),
             ceiling: None,
@@ -142,7 +147,8 @@ impl Model {
 
     /// Whether round trips have been longer lately than the path is.
     fn is_queued(&self) -> bool {
-        self.shortest_lately > self.shortest().mul_f64(QUEUED)
+        let is_measured = self.shortest_lately < Duration::MAX;
+        is_measured && self.shortest_lately > self.shortest().mul_f64(QUEUED)
     }
 
     fn note(&mut self, sample: &Sample, told: &Acknowledged) {
@@ -153,7 +159,10 @@ impl Model {
             self.judge_losses(told.delivered);
         }
         self.note_rate(sample, is_new_round);
-        self.note_round_trip(sample.round_trip, told.now);
+        // The acknowledgement may be that of the first copy or of the second one.
+        if !sample.is_sent_again {
+            self.note_round_trip(sample.round_trip, told.now);
+        }
         let outstanding = told.outstanding.saturating_sub(told.packets);
         self.advance(told.now, is_new_round && !sample.is_limited, outstanding);
     }
@@ -188,7 +197,7 @@ impl Model {
     /// A round trip is over: many losses lower the rate, few raise it.
     fn judge_losses(&mut self, total: u64) {
         let delivered = total - self.losses.delivered;
-        if delivered < JUDGED {
+        if self.losses.lost > 0 && delivered < JUDGED {
             return;
         }
         if self.losses.lost * TOLERATED > delivered {
@@ -213,11 +222,28 @@ impl Model {
         }
     }
 
-    /// The ceiling grows by a thirty-second part, until it is not needed.
+    /// Nothing was acknowledged for long. What a start has measured by then is far from the rate of the path. It begins again with
+    /// few packets, because a first window that was lost as a whole has met a full queue.
+    fn fall_silent(&mut self) {
+        if let Phase::Startup { .. } = self.phase {
+            self.phase = START;
+            self.initial = MIN_PACKETS;
+            self.rates = VecDeque::from([0.0]);
+        } else {
+            self.slow_down(0.5);
+        }
+    }
+
+    /// The ceiling grows by a thirty-second part, or by one packet per round trip, until it is not needed. All senders gain the same
+    /// packet, so those that have less come closer to those that have more.
     fn speed_up(&mut self) {
         let highest = self.rates.iter().copied().fold(0.0, f64::max);
-        let least = self.least_rate();
-        let grown = self.ceiling.map(|it| it.max(least) * (1.0 + 1.0 / 32.0));
+        let (least, packet) = (
+            self.least_rate(),
+            1.0 / self.shortest().max(MIN_ROUND_TRIP).as_secs_f64(),
+        );
+        let grow = |ceiling: f64| ceiling + packet.max(ceiling / 32.0);
+        let grown = self.ceiling.map(|ceiling| grow(ceiling.max(least)));
         self.ceiling = grown.filter(|ceiling| *ceiling < highest);
     }
 
@@ -288,7 +314,7 @@ impl Model {
     /// How many packets the model wants to be unacknowledged.
     fn wanted(&self) -> f64 {
         match self.phase {
-            Phase::Startup { .. } => (WINDOW_GAIN * self.path()).max(f64::from(INITIAL_PACKETS)),
+            Phase::Startup { .. } => (WINDOW_GAIN * self.path()).max(f64::from(self.initial)),
             Phase::Drain | Phase::Cruise { .. } => WINDOW_GAIN * self.path(),
             Phase::Empty { .. } => self.path() / 2.0,
         }
@@ -322,7 +348,7 @@ impl CongestionControl for Model {
         }
         match loss {
             PathLoss::Packets { again, .. } => self.losses.lost += u64::from(again),
-            PathLoss::Silence => self.slow_down(0.5),
+            PathLoss::Silence => self.fall_silent(),
         }
     }
 
@@ -345,7 +371,7 @@ impl CongestionControl for Model {
         let (shortest, _) = self.shortest?;
         let pace = match self.phase {
             Phase::Startup { .. } => {
-                let initial = f64::from(INITIAL_PACKETS) / shortest.as_secs_f64();
+                let initial = f64::from(self.initial) / shortest.as_secs_f64();
                 STARTUP_GAIN * self.rate().max(initial)
             }
             Phase::Drain => self.rate() / STARTUP_GAIN,
@@ -515,6 +541,43 @@ mod tests {
         path.passes(1000);
         let grown = path.model.rate() / path.model.least_rate();
         assert!(grown > 1.02, "{grown}");
+    }
+
+    #[test]
+    fn start_that_falls_silent_begins_again_with_few_packets() {
+        let mut path = Path::new(50);
+        path.passes(12);
+        path.model.lost(PathLoss::Silence);
+        assert_eq!(path.model.phase, START);
+        assert_eq!(path.model.window(), MIN_PACKETS);
+        path.passes(500);
+        let rate = path.model.rate();
+        assert!((45_000.0..56_000.0).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn low_rate_grows_by_a_packet_in_each_round_trip_without_losses() {
+        let mut path = Path::new(50);
+        path.passes(500);
+        path.model.slow_down(1e-9);
+        path.passes(100);
+        let before = path.model.rate();
+        path.passes(100);
+        let grown = path.model.rate() - before;
+        // A hundred per second are one in a round trip, and a round trip without a measurement has none.
+        assert!((100.0..1100.0).contains(&grown), "{grown}");
+    }
+
+    #[test]
+    fn packet_that_was_sent_again_does_not_tell_how_long_the_path_is() {
+        let mut path = Path::new(50);
+        path.sent = 1;
+        path.marks_last();
+        path.marks.sent_again();
+        path.now += 400 * MILLISECOND;
+        path.acknowledges(1);
+        assert_eq!(path.model.shortest, None);
+        assert!(!path.model.is_queued(), "nothing was measured");
     }
 
     /// Otherwise nothing that is measured later would be used.
