@@ -241,10 +241,6 @@ impl PreparedConnect {
 }
 
 /// What works with one of the addresses of a name, in their order; otherwise the error of the last one.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "names are given as to the standard library's sockets"
-)]
 pub(super) fn first_that_works<T>(
     name: impl ToSocketAddrs + Debug,
     mut work: impl FnMut(SocketAddr) -> Result<T, ConnectError>,
