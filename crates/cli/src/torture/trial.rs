@@ -65,11 +65,7 @@ impl Failure {
         if self.is_finding {
             return format!("{} {}", self.what, self.who);
         }
-        let message: String = self
-            .message
-            .chars()
-            .filter(|c| !c.is_ascii_digit())
-            .collect();
+        let message = without_numbers(&self.message);
         format!("{} {} {message}", self.what, self.who)
     }
 }
@@ -340,12 +336,27 @@ fn last_line(path: &Path) -> String {
     last_message(&text)
 }
 
-/// The last line before a backtrace.
+/// A text without its numbers, decimal or hexadecimal.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split("0x");
+    let begin = parts.next().unwrap_or_default();
+    let rest = parts.map(|part| part.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    let words = [begin].into_iter().chain(rest).flat_map(str::chars);
+    words.filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// The last line of the program before a backtrace. The check prints the last lines, with a list.
 fn last_message(text: &str) -> String {
     let is_backtrace = |line: &&str| line.trim().eq_ignore_ascii_case("stack backtrace:");
+    let mut is_of_check = false;
     let told: Vec<_> = text
         .lines()
         .take_while(|line| !is_backtrace(line))
+        .filter(|line| {
+            let is_listed = is_of_check && line.starts_with("    ");
+            is_of_check = is_listed || line.starts_with("roci: check: ");
+            !is_of_check
+        })
         .collect();
     let mut lines = told.into_iter().rev().map(str::trim);
     let is_hint =
@@ -363,6 +374,27 @@ mod tests {
             &Plan::new([rule.to_owned()]),
             false,
         )
+    }
+
+    #[test]
+    fn runs_that_say_the_same_about_other_numbers_fail_in_the_same_way() {
+        let failure = |message: &str| Failure {
+            what: "exit status 1".to_owned(),
+            who: "client",
+            message: message.to_owned(),
+            is_finding: false,
+        };
+        let of = |message| failure(message).signature();
+        assert_eq!(of("QP 0xab3f: 3 retries."), of("QP 0x82221b: 12 retries."));
+        assert_ne!(of("QP 0xab3f: 3 retries."), of("QP 0xab3f: 3 errors."));
+    }
+
+    #[test]
+    fn what_the_check_says_at_the_end_is_no_message_of_the_program() {
+        let said = "connected\nroci: check: leak: left.\n    at main\nno room\n\
+                    roci: check: 0 errors, 1 note, 1 other failure.\n    \
+                    note: leak: QP 0x3f94ad\n    explained: QP 0x3f94ad: No response.\n";
+        assert_eq!(last_message(said), "no room");
     }
 
     #[test]
