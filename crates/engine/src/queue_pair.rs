@@ -191,6 +191,12 @@ impl QueuePair {
         self.send.len()
     }
 
+    /// How many send requests have ended with an error, those that were flushed included.
+    #[must_use]
+    pub fn failed_sends(&self) -> usize {
+        self.send.failed
+    }
+
     /// The send request of a PSN, for captures: its id and its kind.
     ///
     /// Slow: it searches the send queue.

@@ -510,6 +510,23 @@ fn a_shutdown_waits_until_the_peer_has_everything() {
     assert_eq!(side.completions.poll(), None);
 }
 
+/// It acknowledges the message between two looks of the shutdown.
+#[test]
+fn a_shutdown_succeeds_if_the_peer_ends_the_connection_when_it_has_everything() {
+    let listener = Listener::bind("127.54.25.3:0").unwrap();
+    let address = listener.local_address();
+    let server = thread::spawn(move || {
+        let (side, connection) = accept(listener.wait(), b"");
+        side.succeeds();
+        drop(connection);
+    });
+    let (_side, connection) = connect(address, b"").unwrap();
+    let last = Request::send().inline(b"the last words").unsignaled();
+    connection.post_send(last).unwrap();
+    connection.shutdown(TIMEOUT).unwrap();
+    server.join().unwrap();
+}
+
 #[test]
 fn a_shutdown_says_how_many_requests_are_lost() {
     let listener = Listener::bind("127.54.25.2:0").unwrap();

@@ -39,8 +39,7 @@ impl Connection {
     /// until the peer has confirmed it. After `timeout` it disconnects in any case.
     ///
     /// Dropping the connection without this ends it at once, and the peer may miss the last messages. The completions of all requests are still
-    /// in their queue afterwards; receives are flushed. If the peer has disconnected before, there is nothing to wait for: the
-    /// completions say which requests were acknowledged.
+    /// in their queue afterwards; receives are flushed. If the peer has disconnected before, there is nothing to wait for.
     ///
     /// # Errors
     /// If requests were outstanding when the connection ended, or the peer did not confirm the end; at devices of the system, which do not
@@ -81,8 +80,6 @@ impl Connection {
 struct Shutdown<'c> {
     connection: &'c Connection,
     deadline: Option<Instant>,
-    /// How many requests were outstanding at the last look at a queue pair without an error, which flushes them.
-    outstanding: usize,
     /// Whether this side has disconnected.
     is_said: bool,
 }
@@ -92,7 +89,6 @@ impl<'c> Shutdown<'c> {
         Self {
             connection,
             deadline: deadline(timeout),
-            outstanding: 0,
             is_said: false,
         }
     }
@@ -101,9 +97,11 @@ impl<'c> Shutdown<'c> {
     fn next_wait(&mut self) -> Result<ControlFlow<(), Option<Instant>>, ShutdownError> {
         let now = now();
         let is_late = self.deadline.is_some_and(|at| at <= now);
-        if !self.connection.has_ended.load(Ordering::Relaxed) {
+        let has_ended = self.connection.has_ended.load(Ordering::Relaxed);
+        if !has_ended {
             if !self.is_said {
-                if self.is_draining()? && !is_late {
+                let (state, outstanding) = self.unacknowledged()?;
+                if state != State::Error && outstanding > 0 && !is_late {
                     let look = now + LOOK_INTERVAL;
                     let until = self.deadline.map_or(look, |at| at.min(look));
                     return Ok(ControlFlow::Continue(Some(until)));
@@ -114,24 +112,18 @@ impl<'c> Shutdown<'c> {
             if !is_late {
                 return Ok(ControlFlow::Continue(self.deadline));
             }
-            if self.outstanding == 0 {
-                return Err(ShutdownError::Unconfirmed);
-            }
         }
-        match self.outstanding {
-            0 => Ok(ControlFlow::Break(())),
-            requests => Err(ShutdownError::Unacknowledged { requests }),
+        // The peer may have acknowledged requests since the last look, and then disconnected.
+        match self.unacknowledged()? {
+            (_, 0) if has_ended => Ok(ControlFlow::Break(())),
+            (_, 0) => Err(ShutdownError::Unconfirmed),
+            (_, requests) => Err(ShutdownError::Unacknowledged { requests }),
         }
     }
 
-    /// Whether requests are outstanding that can still be acknowledged.
-    fn is_draining(&mut self) -> Result<bool, ShutdownError> {
-        let found = self.connection.queue_pair.outstanding_sends();
-        let (state, outstanding) = found.map_err(CmError::from)?;
-        if state == State::Error {
-            return Ok(false);
-        }
-        self.outstanding = outstanding;
-        Ok(outstanding > 0)
+    /// The state of the queue pair, and how many requests are not acknowledged.
+    fn unacknowledged(&self) -> Result<(State, usize), ShutdownError> {
+        let found = self.connection.queue_pair.unacknowledged_sends();
+        Ok(found.map_err(CmError::from)?)
     }
 }

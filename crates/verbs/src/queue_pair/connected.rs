@@ -60,9 +60,9 @@ impl QueuePair {
         self.handle.state()
     }
 
-    /// The state, and how many send requests are outstanding.
-    pub(crate) fn outstanding_sends(&self) -> Result<(State, usize), SystemRefusal> {
-        self.handle.outstanding_sends()
+    /// The state, and how many send requests are outstanding; in the error state, how many have failed.
+    pub(crate) fn unacknowledged_sends(&self) -> Result<(State, usize), SystemRefusal> {
+        self.handle.unacknowledged_sends()
     }
 
     /// The device.

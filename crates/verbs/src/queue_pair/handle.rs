@@ -169,14 +169,17 @@ impl Handle {
         }
     }
 
-    /// The state, and how many send requests are outstanding.
-    pub(crate) fn outstanding_sends(&self) -> Result<(State, usize), SystemRefusal> {
+    /// The state, and how many send requests are outstanding; in the error state, how many have failed.
+    pub(crate) fn unacknowledged_sends(&self) -> Result<(State, usize), SystemRefusal> {
         let Object::Software { driver, number } = &self.object else {
             return Err(SystemRefusal::NotOffered("numbers of outstanding requests"));
         };
         let found = driver.call_without_transmit(|device| {
             let queue_pair = device.queue_pair(*number)?;
-            Some((queue_pair.state(), queue_pair.outstanding_sends()))
+            Some(match queue_pair.state() {
+                State::Error => (State::Error, queue_pair.failed_sends()),
+                state => (state, queue_pair.outstanding_sends()),
+            })
         });
         // A forked child has none.
         Ok(found.unwrap_or((State::Error, 0)))
