@@ -726,31 +726,6 @@ impl Device {
         self.icrc_left_out = left_out;
     }
 
-    /// Fills `buffer` with the packets of one send, if there is anything to send.
-    #[must_use]
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.poll_transmit_shared(&now.into(), buffer, &mut ())
-    }
-
-    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room. The time is
-    /// read only if something depends on it.
-    #[must_use]
-    pub fn poll_transmit_shared(
-        &mut self,
-        now: &Now,
-        buffer: &mut Vec<u8>,
-        shared_room: &mut dyn SharedRoom,
-    ) -> Option<Transmit> {
-        let transmit = self.deliver_or_transmit(now, buffer, shared_room);
-        while let Some(number) = self.delivered.pop() {
-            if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
-                queue_pair.arm_timer_after_delivery(now);
-                self.settle(number);
-            }
-        }
-        transmit
-    }
-
     /// Handles packets to own queue pairs, until one has packets that leave.
     fn deliver_or_transmit(
         &mut self,

@@ -1,11 +1,39 @@
 //! Which queue pair is next, and what follows from what it did.
 
+use std::time::Instant;
+
 use wire::Qpn;
 
 use super::Device;
 use crate::now::Now;
+use crate::transmit::{SharedRoom, Transmit};
 
 impl Device {
+    /// Fills `buffer` with the packets of one send, if there is anything to send.
+    #[must_use]
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        self.poll_transmit_shared(&now.into(), buffer, &mut ())
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room. The time is
+    /// read only if something depends on it.
+    #[must_use]
+    pub fn poll_transmit_shared(
+        &mut self,
+        now: &Now,
+        buffer: &mut Vec<u8>,
+        shared_room: &mut dyn SharedRoom,
+    ) -> Option<Transmit> {
+        let transmit = self.deliver_or_transmit(now, buffer, shared_room);
+        while let Some(number) = self.delivered.pop() {
+            if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
+                queue_pair.arm_timer_after_delivery(now);
+                self.settle(number);
+            }
+        }
+        transmit
+    }
+
     /// Whether [`poll_transmit`](Self::poll_transmit) must be called again: it returned `None` because it has
     /// delivered enough to own queue pairs for one call.
     #[must_use]
