@@ -16,3 +16,4 @@ cc $flags -o "$there/chat" "$here/chat.c" -lrdmacm -libverbs
 cc $flags -o "$there/event_loop" "$here/event_loop.c" -lrdmacm -libverbs
 cc $flags -o "$there/rc_test" "$here/rc_test.c" -libverbs
 cc $flags -pthread -o "$there/sync_async" "$here/sync_async.c" -libverbs
+cc $flags -pthread -o "$there/watch_memory" "$here/watch_memory.c" -libverbs

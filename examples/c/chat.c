@@ -26,10 +26,11 @@
 
 /*
  * The board that each side has, with numbers in network byte order. The peer writes `written`, `length`
- * and the text. The owner writes `seen`, and the peer reads it.
+ * and the text. The owner writes `seen`, and the peer reads it. No call tells the compiler that `written` has
+ * changed, so it is read atomically, and what the peer wrote before it is read after it.
  */
 struct board {
-	volatile uint64_t written, seen, length;
+	uint64_t written, seen, length;
 	char text[BOARD_SIZE - 24];
 };
 
@@ -191,14 +192,15 @@ static int text_length(const struct board *board)
 /* Prints a new line on the local board, and marks it as seen. */
 static void show_new_line(struct chat *chat)
 {
-	uint64_t written = be64toh(chat->board.written);
+	uint64_t written = be64toh(__atomic_load_n(&chat->board.written, __ATOMIC_ACQUIRE));
 
 	if (written == chat->lines_seen)
 		return;
 	printf("> %.*s\n", text_length(&chat->board), chat->board.text);
 	fflush(stdout);
 	chat->lines_seen = written;
-	chat->board.seen = htobe64(written);
+	/* The peer may write the next line from now on: the text is read before. */
+	__atomic_store_n(&chat->board.seen, htobe64(written), __ATOMIC_RELEASE);
 }
 
 /* Writes a line to the remote board, and reads the board until the peer has seen the line. */

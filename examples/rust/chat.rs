@@ -89,7 +89,7 @@ fn main() -> anyhow::Result<()> {
 fn run_server(common: &Common) -> anyhow::Result<(Context, Chat)> {
     let context = common.device.open("chat-server.pcapng", None)?;
     let local = Local::new(&context)?;
-    let listener = Listener::bind_on(&context, (Ipv4Addr::UNSPECIFIED, common.port).into())?;
+    let listener = Listener::bind_on(&context, (Ipv4Addr::UNSPECIFIED, common.port))?;
     println!("waiting on port {}", listener.local_address().port());
     let request = listener.wait();
     let remote = from_bytes(request.private_data())?;

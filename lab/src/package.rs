@@ -1,10 +1,12 @@
-//! `cargo xtask package`: what `install` puts in place, as a Debian package or as an archive.
+//! `cargo xtask package`: what `install` puts in place, as a Debian package, as an archive or as a Python wheel.
 //!
 //! The libraries stay in a directory of their own, where only `roci run` looks: the distribution's
 //! libibverbs is neither replaced nor shadowed.
 
+mod old_glibc;
 mod suite;
 mod tarball;
+mod wheel;
 
 use std::fs;
 use std::io;
@@ -13,15 +15,14 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 use xtask::install::{self, Built};
+use xtask::project;
 
 pub(crate) use suite::Suite;
 pub(crate) use tarball::{build_static, make as make_tarball, missing as no_tarball};
+pub(crate) use wheel::{make as make_wheel, missing as no_wheel};
 
 /// Below the directory of all builds.
 const DIRECTORY: &str = "debian";
-
-/// Debian's tools require an address, and the project has none: the builder of a package names its own.
-const MAINTAINER: &str = "the Rocinante authors <rocinante@example.invalid>";
 
 /// How the loader calls the versions of the C library that a program asks for.
 const GLIBC: &[u8] = b"GLIBC_2.";
@@ -47,17 +48,26 @@ pub(crate) struct Options {
     /// Make an archive for every distribution instead: the command is static, the libraries need glibc
     #[arg(long, conflicts_with = "suite")]
     tarball: bool,
+    /// Make a Python wheel instead: what the archive has, a Python module and a plugin for pytest
+    #[arg(long, conflicts_with_all = ["suite", "tarball"])]
+    wheel: bool,
 }
 
 /// Builds everything for release, and the package of it.
 pub(crate) fn package(root: &Path, options: &Options) -> Result<(), String> {
-    if options.tarball {
-        return tarball::build_and_make(root);
-    }
-    let built = install::build(root)?;
-    let directory = built.with_file_name(DIRECTORY);
-    let package = make(root, &built, &directory, "xz", options.suite)?;
+    let package = match options {
+        Options { tarball: true, .. } => tarball::build_and_make(root)?,
+        Options { wheel: true, .. } => wheel::build_and_make(root)?,
+        Options { suite, .. } => {
+            let built = install::build(root)?;
+            let directory = built.with_file_name(DIRECTORY);
+            make(root, &built, &directory, "xz", *suite)?
+        }
+    };
     println!("the package is {}", package.display());
+    if let Some(reminder) = project::reminder() {
+        println!("{reminder}");
+    }
     Ok(())
 }
 
@@ -89,12 +99,12 @@ pub(crate) fn make(
     Ok(package)
 }
 
-/// The person that Debian's variables name, as for every package that is built on this machine.
+/// The person that Debian's variables name, as for every package that is built on this machine; else that of the project.
 fn maintainer() -> String {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     match (variable("DEBFULLNAME"), variable("DEBEMAIL")) {
         (Some(name), Some(address)) => format!("{name} <{address}>"),
-        _ => MAINTAINER.to_owned(),
+        _ => project::maintainer().to_owned(),
     }
 }
 
@@ -142,10 +152,12 @@ fn copyright(root: &Path) -> io::Result<String> {
         line => format!(" {line}\n"),
     };
     let mit: String = mit.trim().lines().map(paragraph).collect();
+    let source = project::value("repository");
     Ok(format!(
         "\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: rocinante
+Source: {source}
 
 Files: *
 Copyright: the Rocinante authors
@@ -223,6 +235,7 @@ fn control(tree: &Path, architecture: &str, suite: Option<Suite>) -> Result<Stri
     let depends = dependencies(packages, minor);
     let version = version(suite);
     let maintainer = maintainer();
+    let homepage = project::value("homepage");
     Ok(format!(
         "\
 Package: rocinante
@@ -233,6 +246,7 @@ Depends: {depends}
 Installed-Size: {size}
 Section: net
 Priority: optional
+Homepage: {homepage}
 Description: RDMA for any Linux machine, in user space
  A complete RoCEv2 device in user space, without RDMA hardware, kernel module,
  root or daemon. The command `roci run` lets unmodified RDMA programs use it.

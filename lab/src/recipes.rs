@@ -5,6 +5,7 @@ mod document;
 mod fresh_system;
 mod github;
 mod gitlab;
+mod python;
 mod rust;
 
 use std::fs;
@@ -95,12 +96,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let page = Page::read(root)?;
     build(root)?;
     let scratch = Scratch::new("recipes")?;
-    let no_archive = package::no_tarball();
-    let job = prepare(root, &scratch.0, &page.test, no_archive.is_none())?;
+    let missing = Missing::find();
+    let job = prepare(root, &scratch.0, &page.test, &missing)?;
     rust::prepare(root, &job)?;
+    python::prepare(&job, &page.python_test)?;
     for recipe in &page.recipes {
-        if let (IMAGE, Some(missing)) = (recipe.name, &no_archive) {
-            println!("left out: {IMAGE}, because there is {missing}");
+        if let Some(missing) = missing.of(recipe) {
+            println!("left out: {}, because there is {missing}", recipe.name);
             continue;
         }
         let started = Instant::now();
@@ -111,9 +113,34 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
+/// Why something can't be made here, if it can't.
+struct Missing {
+    archive: Option<String>,
+    wheel: Option<String>,
+}
+
+impl Missing {
+    fn find() -> Self {
+        let archive = package::no_tarball();
+        Self {
+            wheel: archive.clone().or_else(package::no_wheel),
+            archive,
+        }
+    }
+
+    fn of(&self, recipe: &Recipe) -> Option<&str> {
+        match recipe.name {
+            IMAGE => self.archive.as_deref(),
+            python::NAME => self.wheel.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// What of the page is run.
 struct Page {
     test: String,
+    python_test: String,
     recipes: Vec<Recipe>,
 }
 
@@ -134,15 +161,17 @@ impl Page {
         image.as_user += ANYWHERE;
         let github = github::recipe(page.block("GitHub", "yaml")?, &action)?;
         let gitlab = gitlab::recipe(page.block("GitLab", "yaml")?)?;
+        let python = python::recipe(page.block("pytest", "dockerfile")?)?;
         Ok(Self {
             test: page.block("The test", "sh")?.to_owned(),
-            recipes: vec![container, image, github, gitlab, rust::recipe()],
+            python_test: page.block("pytest", "python")?.to_owned(),
+            recipes: vec![container, image, github, gitlab, python, rust::recipe()],
         })
     }
 }
 
-/// A directory with what a job finds: the package, the archive and the test.
-fn prepare(root: &Path, scratch: &Path, test: &str, archive: bool) -> Result<PathBuf, String> {
+/// A directory with what a job finds: the package, the archive, the wheel and the test.
+fn prepare(root: &Path, scratch: &Path, test: &str, missing: &Missing) -> Result<PathBuf, String> {
     let failed = |error: io::Error| format!("no job can be prepared: {error}");
     let job = scratch.join("job");
     fs::create_dir(&job).map_err(failed)?;
@@ -151,13 +180,16 @@ fn prepare(root: &Path, scratch: &Path, test: &str, archive: bool) -> Result<Pat
     let built = roci.parent().ok_or("a program is in a directory")?;
     let package = package::make(root, built, scratch, "gzip", None)?;
     let mut files = vec![package];
-    if archive {
+    if missing.archive.is_none() {
         let command = package::build_static(root, built, "")?;
         let built = Built {
             command,
             ..Built::in_directory(built)
         };
         files.push(package::make_tarball(root, &built, scratch)?);
+        if missing.wheel.is_none() {
+            files.push(package::make_wheel(root, &built, scratch)?);
+        }
     }
     for file in files {
         let name = file.file_name().ok_or("a file has a name")?;

@@ -139,8 +139,8 @@ fn draft(to: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Beside the directory of the unoptimised build, in which we are.
-fn release_directory() -> io::Result<PathBuf> {
+/// The directory of the release build: beside that of the unoptimised one, in which we are.
+pub fn release_directory() -> io::Result<PathBuf> {
     let ours = std::env::current_exe()?;
     let target = ours.ancestors().nth(2);
     Ok(target.unwrap_or(Path::new("target")).join("release"))

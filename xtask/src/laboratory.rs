@@ -13,7 +13,7 @@ pub const COMMANDS: [(&str, &str); 9] = [
     ),
     (
         "package",
-        "Build a Debian package of the command, its libraries, completions and manual; or an archive",
+        "Build a Debian package of the command, its libraries, completions and manual; or an archive, or a Python wheel",
     ),
     (
         "interop",

@@ -7,6 +7,7 @@ pub mod debian;
 pub mod install;
 pub mod laboratory;
 pub mod linker;
+pub mod project;
 pub mod scratch;
 pub mod steps;
 

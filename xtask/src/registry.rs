@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use xtask::command::{CommandLine, cargo};
 
 /// What a page of the registry shows, and what its search uses.
-const REQUIRED: [&str; 6] = [
+const REQUIRED: [&str; 8] = [
     "description",
     "keywords",
     "categories",
     "readme",
     "include.workspace",
     "license.workspace",
+    "repository.workspace",
+    "homepage.workspace",
 ];
 
 /// What cargo-deny checks without a database from the network.

@@ -33,7 +33,8 @@ the rule requires, which code obeys it, and which tests check it. A rule has one
 - `IBA 10.3.1`, `Annex A17.4.5.2`: a section, where the rule has no statement of its own or we know no number for it;
 - `IBA \"Title\"`: a table or section, whose number differs between releases of the specification.
 
-Sections are numbered as in release 1.2.1. Checks without a number follow the Linux kernel (`rxe`, `ib_cm`); their comments say so.
+Sections are numbered as in release 1.2.1; A17 is a supplement to it, A19 came with release 1.5. What a row says is our reading
+of the rule; the text of the specification decides. Checks without a number follow the Linux kernel (`rxe`, `ib_cm`); their comments say so.
 The simulator counts as a test.
 [interop.md](interop.md) and [conformance.md](conformance.md) list what was tested with other implementations.
 
@@ -325,9 +326,9 @@ mod tests {
         let mut rules = Rules::new();
         let code = "/// C9-1: one.\nfn a() {}\n/// C9-2: two.\nfn b() {}\n";
         collect("crates/engine/src/a.rs", code, &mut rules);
-        let old = format!("Kopf\n{TABLE}| C9-0 | null | `x` | |\n| C9-1 | eins | `old` | |\n");
+        let old = format!("Kopf\n{TABLE}| C9-0 | null | `x` | |\n| C9-1 | Eins | `old` | |\n");
         let expected = "\
-| C9-1 | eins | `crates/engine/src/a.rs`: `a` |  |
+| C9-1 | Eins | `crates/engine/src/a.rs`: `a` |  |
 | C9-2 | Two. | `crates/engine/src/a.rs`: `b` |  |
 ";
         assert_eq!(

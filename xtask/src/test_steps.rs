@@ -169,7 +169,7 @@ fn program_steps(pace: Pace) -> Vec<Step> {
         .beside(),
         Step::new(
             "recipes",
-            "the CI recipes and the Debian package work",
+            "the CI recipes, the Debian package and the Python wheel work",
             in_laboratory(pace),
         ),
     ]

@@ -139,6 +139,9 @@ pub const RDMA_PS_IB: u32 = 0x13f;
 
 pub const RAI_PASSIVE: c_int = 1;
 pub const RAI_NUMERICHOST: c_int = 2;
+/// Ask the subnet administrator.
+pub const RAI_SA: c_int = 0x10;
+pub const RAI_DNS: c_int = 0x20;
 
 pub const RDMA_CM_EVENT_ADDR_RESOLVED: u32 = 0;
 pub const RDMA_CM_EVENT_ADDR_ERROR: u32 = 1;

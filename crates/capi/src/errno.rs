@@ -126,7 +126,7 @@ impl Errno {
     /// The number for a failed open. The number alone is not enough to find the cause, so the error is also
     /// printed to stderr.
     pub(crate) fn from_open_error(error: &OpenError) -> Self {
-        eprintln!("roci: {error}");
+        net::stderr::print(error);
         let otherwise = match error {
             OpenError::System(_) => Self(libc::EIO),
             OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,

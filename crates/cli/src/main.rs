@@ -32,7 +32,16 @@ use clap_complete::Shell;
 Start here:
   roci demo                     two processes exchange data
   roci doctor                   check this machine
-  roci perf write-bw --local    measure the bandwidth on this machine")]
+  roci run -- PROGRAM           run an unmodified RDMA program
+
+Does mine run?      Yes, if it loads libibverbs or librdmacm. The kernel itself (NVMe-oF host, NFS
+                    over RDMA, SMB Direct) can't use a device in user space.
+How fast is it?     On one machine faster than TCP, between machines somewhat slower, and slower
+                    than a card: roci perf write-bw --local --vs-tcp
+How to install it?  `roci doctor` says what is missing here. Completions and manual pages:
+                    roci completions, roci manual
+What can't it do?   Answer while its process is stopped, and what only cards have, such as flow
+                    steering. It says why a request failed: roci run --explain -- PROGRAM")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

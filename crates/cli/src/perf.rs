@@ -26,11 +26,13 @@ mod throughput;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, bail};
 
 pub(crate) use options::Options;
+
+use crate::output::remark;
 
 /// Runs the client or the server.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
@@ -42,26 +44,52 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
                 "-x chooses an address of a device, and --local uses loopback: name the device with -d, or leave out -x"
             );
         }
-        let Some((_server, address)) = start_server(options)? else {
+        let Some((mut server, address)) = start_server(options)? else {
             // The server has said why.
             return Ok(ExitCode::FAILURE);
         };
-        client::run(options, &address.ip().to_string(), address.port())?;
+        let mut unused = client::run(options, &address.ip().to_string(), address.port())?;
+        let at_server = server.unused_faults();
+        unused.retain(|fault| at_server.contains(fault));
+        remark_unused_faults("no packet", &unused);
     } else if let Some(server) = &options.server {
-        client::run(options, server, options.port)?;
+        remark_unused_faults(
+            "no packet at this end",
+            &client::run(options, server, options.port)?,
+        );
     } else {
-        server::run(options)?;
+        remark_unused_faults("no packet at this end", &server::run(options)?);
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Says which faults of ROCI_FAULT had no effect: a reader would take the results for those with the fault.
+fn remark_unused_faults(no_packet: &str, faults: &[String]) {
+    for fault in faults {
+        remark(format_args!("{no_packet} had the fault `{fault}`"));
+    }
+}
+
 /// The server process of `--local`. Dropping this ends it.
-struct LocalServer(Child);
+struct LocalServer {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl LocalServer {
+    /// The faults that no packet at the server had, which it prints when it has executed all orders. None if it ended before.
+    fn unused_faults(&mut self) -> Vec<String> {
+        let mut line = String::new();
+        let read = self.output.read_line(&mut line);
+        let faults = read.ok().and_then(|_| serde_json::from_str(&line).ok());
+        faults.unwrap_or_default()
+    }
+}
 
 impl Drop for LocalServer {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -76,9 +104,12 @@ fn start_server(options: &Options) -> anyhow::Result<Option<(LocalServer, Socket
         .spawn()
         .context("a server process can't be started")?;
     let output = child.stdout.take().expect("its output is a pipe");
-    let server = LocalServer(child);
+    let mut server = LocalServer {
+        process: child,
+        output: BufReader::new(output),
+    };
     let mut line = String::new();
-    if BufReader::new(output).read_line(&mut line)? == 0 {
+    if server.output.read_line(&mut line)? == 0 {
         return Ok(None);
     }
     let address = line.trim().parse();

@@ -26,13 +26,14 @@ use crate::output::{count, print, print_line, remark};
 use fault_log::FaultRecord;
 use plan::{FaultKind, Plan};
 use report::{FailureReport, Report, RunReport};
+use shrink::{Shrunk, shrink};
 use trial::{Rules, Subject, Trial};
 use workspace::Workspace;
 
 /// How often a set of faults is tried before it counts as harmless, because programs have races.
 const TRIES: usize = 3;
-/// The most runs that the search for the smallest set of faults takes, for each failure.
-const SHRINK_RUNS: usize = 60;
+/// The most sets that the search for the smallest set of faults tries, for each failure.
+const SHRINK_SETS: usize = 60;
 /// How many different failures are kept. More of them are counted only.
 const KEPT_FAILURES: usize = 10;
 /// The exit status after Ctrl-C, as in shells.
@@ -118,8 +119,15 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut campaign = Campaign::new(options)?;
     let report = match &options.replay {
-        Some(faults) => campaign.replay(faults)?,
-        None => campaign.run()?,
+        Some(faults) => campaign.replay(faults),
+        None => campaign.run(),
+    };
+    let report = match report {
+        Err(_) if campaign.is_interrupted() => {
+            remark("interrupted before a run with faults has ended");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        ended => ended?,
     };
     if let Some(path) = &options.json {
         report.write_json(path)?;
@@ -397,12 +405,13 @@ impl<'a> Campaign<'a> {
         };
         // A failure that depends on chance too much would lead to a set that fails by chance alone.
         let wanted = if failed > TRIES / 2 { TRIES / 2 + 1 } else { 1 };
-        let smallest = shrink::shrink(start, SHRINK_RUNS, |rules| {
+        let Shrunk { faults, is_minimal } = shrink(start, SHRINK_SETS, |rules| {
             Ok::<_, anyhow::Error>(self.failures_of(rules, &what, wanted)? >= wanted)
         })?;
-        let smallest = Plan::new(smallest);
+        let smallest = Plan::new(faults);
         let workspace = &self.workspaces[0];
         let mut repeated = 0;
+        report.packets = record.descriptions();
         for _ in 0..TRIES {
             let trial = trial::run(&self.rules, &smallest, workspace)?;
             if trial.failure.is_some_and(|failure| failure.what == what) {
@@ -412,11 +421,10 @@ impl<'a> Campaign<'a> {
             }
         }
         report.repeated = format!("{repeated} of {TRIES}");
-        report.replay = match repeated {
-            0 => self.replay_command(&plan),
-            _ => self.replay_command(&smallest),
-        };
-        report.faults = smallest.rules;
+        report.is_minimal = repeated > 0 && is_minimal;
+        let shown = if repeated == 0 { plan } else { smallest };
+        report.replay = self.replay_command(&shown);
+        report.faults = shown.rules;
         Ok(report)
     }
 

@@ -4,12 +4,12 @@
 //! waited for two seconds if it is known why nothing comes, and lists all long waits before a signal ends the program.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use net::fatal_signals;
+use net::stderr::print;
 
 use crate::clock::now;
 use crate::times::REPORT_INTERVAL;
@@ -201,7 +201,7 @@ fn watch() {
             _ => {}
         }
         intercepts = has_long;
-        texts.iter().for_each(|text| print(text));
+        texts.iter().for_each(print);
         fatal_signals::wait(seen, next.map(|at| at.saturating_duration_since(now())));
     }
 }
@@ -239,12 +239,7 @@ fn print_all(signal: &str) {
         text += &format!("\n    {name}, for {seconds} s: {facts}");
         problem.iter().for_each(|it| text += &format!(" {it}"));
     }
-    print(&text);
-}
-
-/// A write error is ignored. One write, so that lines of several threads do not mix.
-fn print(text: &str) {
-    let _ = std::io::stderr().write_all(format!("roci: {text}\n").as_bytes());
+    print(text);
 }
 
 #[cfg(test)]

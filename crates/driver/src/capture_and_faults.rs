@@ -11,9 +11,10 @@ use engine::transmit::packets;
 use engine::{AsyncEvent, Device, Event, Observation, Transmit};
 use host::Host;
 use net::Direction;
-use net::capture::{Capture, Record};
+use net::capture::{Capture, CaptureError, Record};
 use net::fault::{Action, DelayLine, FaultLog, Faults, Injected, Verdict};
 use net::socket::SendError;
+use net::stderr;
 use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
 use crate::clock::wall_time;
@@ -45,6 +46,8 @@ pub(crate) struct CaptureAndFaults {
     /// Events that are no longer held back, and those of the port.
     events: VecDeque<Event>,
     checker: IcrcChecker,
+    /// Why the capture has ended early, if nobody was told.
+    capture_error: Option<CaptureError>,
 }
 
 impl CaptureAndFaults {
@@ -67,6 +70,7 @@ impl CaptureAndFaults {
             port_down_until: None,
             events: VecDeque::new(),
             checker: IcrcChecker::new(),
+            capture_error: None,
         }))
     }
 
@@ -121,13 +125,24 @@ impl CaptureAndFaults {
         self.delayed.next_due()
     }
 
+    /// Writes what was recorded. An error is kept for [`take_capture_error`](Self::take_capture_error).
     pub(crate) fn flush(&mut self) {
         if let Some(capture) = &self.capture {
             capture.flush();
             if let Some(error) = capture.take_error() {
-                eprintln!("roci: {error}; the program continues without the capture");
+                self.capture_error = Some(error);
             }
         }
+    }
+
+    /// Whether the capture has ended early and nobody was told.
+    pub(crate) fn has_capture_error(&self) -> bool {
+        self.capture_error.is_some()
+    }
+
+    /// Why the capture has ended early, to be told after the lane's lock is released. Returned once.
+    pub(crate) fn take_capture_error(&mut self) -> Option<CaptureError> {
+        self.capture_error.take()
     }
 
     pub(crate) fn transmit(
@@ -331,6 +346,13 @@ impl CaptureAndFaults {
             comment,
         });
     }
+}
+
+/// Tells the user that the capture has ended early. The caller has released the lane's lock, or is the last to use it.
+pub(crate) fn report_capture_error(error: &CaptureError) {
+    stderr::print(format_args!(
+        "{error}; the program continues without the capture"
+    ));
 }
 
 /// The faults of the environment or the program. With a log alone, there is an injector without faults that counts

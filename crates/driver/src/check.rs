@@ -5,6 +5,7 @@
 mod call;
 mod options;
 mod output;
+mod summary;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +19,12 @@ use net::record_log::RecordLog;
 pub use ::check::Profile;
 pub use options::CheckOptions;
 
+use crate::diagnostics::Explained;
 use crate::fabric::here;
 use call::Call;
 use options::Suppressions;
 use output::Output;
+use summary::Summary;
 
 /// The exit status of a program with errors, if [`CheckOptions::fail`] is set.
 const FAILED: i32 = 66;
@@ -62,6 +65,8 @@ struct State {
     next_device: u32,
     /// How often each rule was violated, by object.
     counts: BTreeMap<(Rule, String), u32>,
+    /// Problems that were explained, each once.
+    explained: Vec<Explained>,
 }
 
 /// The part of the checker that one device uses.
@@ -132,6 +137,13 @@ impl DeviceCheck {
     /// Reports findings, each kind once for each object.
     pub(crate) fn report(&self, findings: Vec<Finding>) {
         self.process.report(findings);
+    }
+
+    /// Counts problems that were explained to the user.
+    pub(crate) fn note_explained(&self, problems: Vec<Explained>) {
+        for problem in problems {
+            self.process.note_explained(problem);
+        }
     }
 
     /// Reports what the device leaves behind.
@@ -231,6 +243,7 @@ impl ProcessCheck {
                 devices: BTreeMap::new(),
                 next_device: 0,
                 counts: BTreeMap::new(),
+                explained: Vec::new(),
             }),
         }
     }
@@ -298,6 +311,19 @@ impl ProcessCheck {
         }
     }
 
+    fn note_explained(&self, problem: Explained) {
+        if self.suppressions.cover_explained(&problem.what) {
+            return;
+        }
+        if problem.is_mistake {
+            self.output().write_explained(&problem);
+        }
+        let mut state = self.lock();
+        if state.explained.len() < MAX_REPORTED {
+            state.explained.push(problem);
+        }
+    }
+
     fn output(&self) -> MutexGuard<'_, Output> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -305,16 +331,12 @@ impl ProcessCheck {
     /// Writes a summary. Returns whether there were errors.
     fn summarize(&self) -> bool {
         let state = self.lock();
-        let of_level = |level| {
-            let rules = state.counts.keys().map(|(rule, _)| *rule);
-            rules.filter(move |rule| rule.level() == level).count()
-        };
-        let (errors, notes) = (of_level(Level::Error), of_level(Level::Note));
+        let summary = Summary::new(&state.counts, &state.explained);
         let log_failure = state.log_failure.clone();
         drop(state);
         log_failure.iter().for_each(|it| output::print(it));
-        self.output().summarize(errors, notes);
-        errors > 0
+        output::print(&summary.to_string());
+        summary.has_errors()
     }
 }
 
@@ -343,6 +365,10 @@ impl State {
 mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
+
+    use engine::{
+        Access, Buffer, Device, QueuePairInit, QueuePairType, RemoteMemory, SendRequest, Work,
+    };
 
     use super::*;
     use crate::clock::now;
@@ -397,5 +423,46 @@ mod tests {
             wait_until("the packet arrives", || arrived() > 0);
         });
         assert!(process.lock().unpublished.is_empty());
+    }
+
+    /// Another process may know already what this device does last.
+    #[test]
+    fn what_a_device_receives_while_it_closes_is_in_the_log() {
+        let driver = Driver::without_thread_with("127.58.93.25", &compared());
+        let memory = Buffer::zeroed(8);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let (domain, completions, region) = driver.call(|device| {
+            let domain = device.allocate_domain().expect("room");
+            let completions = device.create_completion_queue(8).expect("room");
+            let region = device.register(domain, Arc::clone(&memory), 0, access);
+            (domain, completions, region.expect("memory"))
+        });
+        let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
+        let (_, number) = driver.create_queue_pair(init).expect("room");
+        let there = End {
+            driver,
+            completions,
+            number,
+        };
+        let here = End::open("127.58.93.26");
+        here.connect(&there);
+        there.connect(&here);
+        let mut log = open_log().expect("a log");
+        let target = RemoteMemory {
+            address: region.address,
+            key: region.remote_key,
+        };
+        let write = SendRequest::new(2, Work::Write(target)).inline(&[7; 8]);
+        let posted = |device: &mut Device| device.post_send(here.number, write);
+        here.driver.post(posted).expect("room");
+        assert!(there.has_readable_socket(Duration::from_secs(20)));
+        drop(there);
+        assert_eq!(memory.to_vec(), [7; 8]);
+        let mut records = Vec::new();
+        let read = log.read_new(|new| records.extend_from_slice(new));
+        read.expect("a file");
+        let place = memory.address().to_le_bytes();
+        let is_told = records.windows(place.len()).any(|bytes| bytes == place);
+        assert!(is_told, "the access");
     }
 }

@@ -10,6 +10,12 @@ pub fn now() -> Instant {
     here(|machine| machine.now())
 }
 
+/// The deadline of a call that waits at most for `timeout`; `None` if there is no such time, as for [`Duration::MAX`]: it waits
+/// without one.
+pub fn deadline(timeout: Duration) -> Option<Instant> {
+    now().checked_add(timeout)
+}
+
 /// The deadline for polling before a thread sleeps, if it may poll for `longest`. In a simulation it is now: time does not
 /// pass while a thread polls.
 pub fn spin_until(longest: Duration) -> Instant {

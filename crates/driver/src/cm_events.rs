@@ -125,6 +125,11 @@ impl CmEvents {
         problems.unwrap_or_default()
     }
 
+    #[cfg(test)]
+    pub(crate) fn neighbours(&mut self) -> &mut Neighbours {
+        &mut self.neighbours
+    }
+
     /// Ends address resolutions that have waited for a neighbour.
     pub(crate) fn check_neighbours(&mut self, now: Instant, manager: &mut Manager) {
         self.neighbours.check(now, manager);
@@ -221,6 +226,8 @@ impl CmEvents {
         }
         while let Some(event) = host.poll_connection_event() {
             host.device_mut().note_connection_event();
+            // This thread may have waited for a processor since the step began. An event that is held is held from now on.
+            let now = if hold { clock::now().max(now) } else { now };
             self.deliver(now, host.manager(), event, hold);
         }
         while let Some(limit) = host.manager().poll_mtu_limit() {
@@ -291,9 +298,8 @@ impl CmEvents {
             kind: event.kind,
         };
         let ahead = self.waits_until(&subscriber.queue);
-        // An event-driven program is awake by then. One that does not poll gets the event this much later. The time begins now: this
-        // thread may have waited for a processor since the step began.
-        let until = ahead.or((hold && ends).then(|| clock::now().max(now) + LONG));
+        // An event-driven program is awake by then. One that does not poll gets the event this much later.
+        let until = ahead.or((hold && ends).then(|| now + LONG));
         let held = Held {
             id: event.id,
             until: until.unwrap_or(now),

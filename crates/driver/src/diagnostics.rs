@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cm::MtuLimit;
+use engine::incident::{ReceiveFault, RequestFault, SendFault};
 use engine::{Incident, State};
 use errors::{Cause, CodeKind, Entry};
 use net::interface::{Device, GidEntry};
@@ -32,6 +33,7 @@ pub(crate) use names::completed as work_name;
 use port_probe::PortProbe;
 
 const VARIABLE: &str = "ROCI_EXPLAIN";
+const CHECK_VARIABLE: &str = "ROCI_CHECK";
 
 /// Whether the program has enabled explanations.
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -46,12 +48,21 @@ pub fn enable_explanations() {
     ENABLED.store(true, Ordering::Relaxed);
 }
 
-/// Whether the program or the environment has enabled explanations.
+/// Whether the program or the environment has enabled explanations. The check of a program explains failures, too.
 pub(crate) fn is_enabled() -> bool {
-    match std::env::var(VARIABLE) {
-        Ok(value) if !value.is_empty() => value != "0",
-        _ => ENABLED.load(Ordering::Relaxed),
-    }
+    let by_default = || ENABLED.load(Ordering::Relaxed) || choice(CHECK_VARIABLE) == Some(true);
+    choice(VARIABLE).unwrap_or_else(by_default)
+}
+
+/// Whether the environment disables explanations.
+pub(crate) fn is_disabled() -> bool {
+    choice(VARIABLE) == Some(false)
+}
+
+/// What a variable says, if it says anything.
+fn choice(variable: &str) -> Option<bool> {
+    let value = std::env::var(variable).ok();
+    value.filter(|it| !it.is_empty()).map(|it| it != "0")
 }
 
 /// Set by `roci run` for its program.
@@ -105,6 +116,31 @@ pub(crate) enum Problem {
     Misuse(Option<Qpn>, Misuse),
 }
 
+impl Problem {
+    /// Whether the program is wrong, whatever its peers and the network do: its requests and receives cannot be executed, or it
+    /// left completions unpolled until they were lost. A call that is refused tells the program so, and may be an attempt.
+    const fn is_mistake(&self) -> bool {
+        let Self::Incident(incident, _) = self else {
+            return false;
+        };
+        match incident {
+            Incident::SendFailed(failed) => matches!(
+                failed.fault,
+                SendFault::Segment(_) | SendFault::NoReads | SendFault::TooLong { .. }
+            ),
+            Incident::RequestRejected(rejected) => matches!(
+                rejected.fault,
+                RequestFault::Receive(ReceiveFault::Unusable { .. })
+            ),
+            Incident::DatagramFailed { fault, .. } => {
+                matches!(fault, ReceiveFault::Unusable { .. })
+            }
+            Incident::CompletionsOverran { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 /// What a device knows about a peer that does not respond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerLookup {
@@ -123,6 +159,17 @@ pub(crate) struct Reporter {
     probe: PortProbe,
     /// Why packets of queue pairs were not sent. That explains a missing response.
     unsent: Mutex<HashMap<Qpn, &'static Cause>>,
+}
+
+/// A problem that was explained to the user.
+pub(crate) struct Explained {
+    /// Whether the program is wrong, whatever its peers and the network do.
+    pub(crate) is_mistake: bool,
+    /// The object.
+    pub(crate) about: String,
+    /// What happened.
+    pub(crate) what: String,
+    pub(crate) cause: &'static Cause,
 }
 
 /// The text about one problem.
@@ -191,13 +238,24 @@ impl Reporter {
         self.reported == Reported::Everything
     }
 
-    /// Reports all problems. This may take a while, because it may probe the port of a silent peer.
-    pub(crate) fn report(&self, problems: Vec<Problem>) {
+    /// Reports all problems. Returns those that it explained for the first time. This may take a while, because it may probe the
+    /// port of a silent peer.
+    pub(crate) fn report(&self, problems: Vec<Problem>) -> Vec<Explained> {
+        let mut explained = Vec::new();
         for problem in problems {
-            if let Some(diagnostic) = self.diagnostic(problem) {
-                report_once::report(Some(&self.device.name), &diagnostic);
+            let is_mistake = problem.is_mistake();
+            if let Some(diagnostic) = self.diagnostic(problem)
+                && report_once::report(Some(&self.device.name), &diagnostic)
+            {
+                explained.push(Explained {
+                    is_mistake,
+                    about: diagnostic.about,
+                    what: diagnostic.what,
+                    cause: diagnostic.cause,
+                });
             }
         }
+        explained
     }
 
     fn diagnostic(&self, problem: Problem) -> Option<Diagnostic> {

@@ -9,6 +9,7 @@ pub(crate) mod poll_for_tasks;
 mod post_shared_receive;
 mod wait_situations;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ use crate::check::CheckedDevice;
 use crate::clock::now;
 use crate::cm_events::Subscriber;
 use crate::devices::device;
-use crate::diagnostics::{Misuse, Problem, Reported, Reporter};
+use crate::diagnostics::{self, Misuse, Problem, Reported, Reporter};
 use crate::fabric::{Alarm, Port, here};
 use crate::lane::calls;
 use crate::lane::replies::Unanswered;
@@ -101,6 +102,7 @@ impl Driver {
         options: &OpenOptions,
     ) -> Result<Arc<Self>, OpenError> {
         let options = &*here(|machine| machine.adapt(options));
+        let options = &*with_explanations(options);
         let lane = Self::create_lane(&device, options, None, Arc::default())?;
         if let Some(check) = lane.step(|state| state.check().cloned()) {
             let device: Arc<dyn CheckedDevice> = Arc::clone(&lane) as _;
@@ -162,6 +164,7 @@ impl Driver {
         let alarm = sockets.alarm();
         let exits = sockets.exits();
         let mut state = LaneState::new(device, sockets, options, first)?;
+        let check = state.check().cloned();
         let common = Arc::clone(state.common());
         let lane = Arc::new(Lane {
             siblings,
@@ -169,6 +172,7 @@ impl Driver {
             objects: Arc::clone(state.device_mut().objects()),
             changed_without_lock: state.changed_without_lock(),
             reporter: Reporter::new(device, Reported::new(options.explain)),
+            check,
             services: Mutex::new(services),
             state: Mutex::new(state),
             poll_sources: Mutex::new(Arc::new(poll_sources)),
@@ -443,12 +447,16 @@ impl Driver {
     }
 
     /// Runs `work` while the device does not access memory.
+    ///
+    /// # Panics
+    /// If `work` uses a device.
     pub fn with_device_locked<R>(&self, work: impl FnOnce() -> R) -> R {
         if self.is_inherited() {
             // No device of this process accesses it.
             return work();
         }
-        self.opened.lane.objects.without_memory_access(work)
+        let objects = &self.opened.lane.objects;
+        objects.without_memory_access(|| calls::run(work))
     }
 
     /// Sets the notifier and the token for notifications of a completion queue.
@@ -664,7 +672,8 @@ impl Driver {
             && reporter.explains_everything()
             && !self.is_inherited()
         {
-            reporter.report(vec![Problem::Misuse(queue_pair, misuse)]);
+            let problem = Problem::Misuse(queue_pair, misuse);
+            self.opened.lane.report(reporter, vec![problem]);
         }
     }
 
@@ -676,6 +685,19 @@ impl Driver {
             Err(_) => self.opened.lane.turn.since_open(now()).as_nanos() as u64,
         }
     }
+}
+
+/// The check of a program also explains failures, unless the environment disables explanations. A simulated program has the
+/// options that its world gives it.
+fn with_explanations(options: &OpenOptions) -> Cow<'_, OpenOptions> {
+    let is_simulated = here(|machine| machine.run()).is_some();
+    if options.check.is_none() || options.explain || is_simulated || diagnostics::is_disabled() {
+        return Cow::Borrowed(options);
+    }
+    Cow::Owned(OpenOptions {
+        explain: true,
+        ..options.clone()
+    })
 }
 
 /// Replaces the poll sources if the set of sockets has changed, and wakes the lane's thread. Threads that sleep now use the old ones.
@@ -698,10 +720,14 @@ fn update_poll_sources(lane: &Lane, state: &mut LaneState) {
 impl Driver {
     /// An open device that no thread serves.
     pub(crate) fn without_thread(address: &str) -> Arc<Self> {
-        let options = OpenOptions::default();
+        Self::without_thread_with(address, &OpenOptions::default())
+    }
+
+    /// The same with options.
+    pub(crate) fn without_thread_with(address: &str, options: &OpenOptions) -> Arc<Self> {
         let device = device(address).expect("a loopback address");
-        let lane = Self::create_lane(&device, &options, None, Arc::default()).expect("it is free");
-        Arc::new(Self::over(lane, device, &options, None))
+        let lane = Self::create_lane(&device, options, None, Arc::default()).expect("it is free");
+        Arc::new(Self::over(lane, device, options, None))
     }
 }
 
@@ -763,10 +789,11 @@ mod tests {
     fn a_call_within_a_call_panics_and_the_device_stays_usable() {
         let end = End::without_thread("127.58.94.13");
         let driver = &end.driver;
-        let nested: [&dyn Fn(); 3] = [
+        let nested: [&dyn Fn(); 4] = [
             &|| driver.call(|_| driver.call(|_| ())),
             &|| driver.call_without_transmit(|_| driver.call_after_flush(|_| ())),
             &|| driver.call(|_| _ = driver.poll_event()),
+            &|| driver.with_device_locked(|| driver.call(|_| ())),
         ];
         for nested in nested {
             let panicked = catch_unwind(AssertUnwindSafe(nested)).expect_err("a clear error");

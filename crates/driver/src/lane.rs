@@ -21,7 +21,7 @@ use wire::Qpn;
 
 use crate::check::{CheckedDevice, DeviceCheck};
 use crate::clock::{earliest, now};
-use crate::diagnostics::Reporter;
+use crate::diagnostics::{Problem, Reporter};
 use crate::fabric::{Alarm, PollSources, Services};
 use crate::lane::effects::Effects;
 use crate::lane::replies::Unanswered;
@@ -68,6 +68,8 @@ pub(crate) struct Lane {
     pub(crate) state: Mutex<LaneState>,
     /// Reports problems to the user, if explanations are enabled.
     pub(crate) reporter: Option<Reporter>,
+    /// The check of the program, if it is checked.
+    pub(crate) check: Option<Arc<DeviceCheck>>,
     /// The device of a forked child. The copy of the parent's lock may be held forever.
     pub(crate) in_child: OnceLock<Mutex<Device>>,
     /// Wakes the thread for an earlier deadline or to stop it.
@@ -199,6 +201,14 @@ impl Lane {
         }
         // Other threads record more and more.
         self.waker.wake();
+    }
+
+    /// Reports problems to the user, and to the check of the program. The caller does not hold the lock.
+    pub(crate) fn report(&self, reporter: &Reporter, problems: Vec<Problem>) {
+        let explained = reporter.report(problems);
+        if let Some(check) = &self.check {
+            check.note_explained(explained);
+        }
     }
 
     /// Makes progress for an application thread that polls.

@@ -296,6 +296,7 @@ fn thread_number() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Driver;
     use crate::driver::connected_end::End;
 
     /// A leftover notification would keep the descriptor readable for ever.
@@ -355,5 +356,18 @@ mod tests {
         let _dropped_later = state.remove_notifier(end.completions);
         assert!(!common.has_unpolled());
         drop(state);
+    }
+
+    #[test]
+    fn a_channel_has_its_own_queues() {
+        let driver = Driver::without_thread("127.58.94.9");
+        let ends = [(); 3].map(|()| End::of(&driver));
+        let [first, second] = [&ends[0], &ends[1]].map(End::channel);
+        driver.set_notifier(ends[2].completions, &second, 7);
+        let common = &driver.lane().common;
+        assert_eq!(common.queues_of(&first), [ends[0].completions]);
+        let queues = common.queues_of(&second);
+        assert_eq!(queues.len(), 2);
+        assert!(!queues.contains(&ends[0].completions));
     }
 }

@@ -137,22 +137,46 @@ mod tests {
     use super::*;
     use crate::clock::now;
 
-    /// Otherwise the answer for the first peer would count for the second.
-    #[test]
-    fn next_resolution_of_an_id_replaces_the_last() {
-        let mut manager = Manager::new(Config::new(1, [1; 32]));
+    fn new_id(manager: &mut Manager) -> Id {
         let service_type = ServiceType::of(PortSpace::Tcp);
         let id = manager.create_id(PortSpace::Tcp, service_type);
-        let id = id.expect("room");
+        id.expect("room")
+    }
+
+    /// One whose time has come.
+    fn resolution(id: Id) -> Resolution {
         let loopback = IpAddr::from([127, 0, 0, 1]);
-        let mut neighbours = Neighbours(vec![Resolution {
+        Resolution {
             id,
             source: loopback,
             peer: ([192, 0, 2, 1], DISCARD_PORT).into(),
             probe: UdpSocket::bind((loopback, 0)).expect("a port"),
             interval: LONG,
             next: now(),
-        }]);
+        }
+    }
+
+    #[test]
+    fn a_lane_looks_at_resolutions_when_their_time_has_come() {
+        let driver = crate::Driver::without_thread("127.58.94.12");
+        let mut state = driver.lane().lock();
+        // It resolves nothing any more.
+        let id = new_id(state.manager());
+        let waiting = resolution(id);
+        let next = waiting.next;
+        state.cm_events().neighbours().0.push(waiting);
+        assert!(state.next_deadline().is_some_and(|at| at <= next));
+        state.serve(now());
+        assert_eq!(state.cm_events().neighbours_deadline(), None);
+    }
+
+    /// Otherwise the answer for the first peer would count for the second.
+    #[test]
+    fn next_resolution_of_an_id_replaces_the_last() {
+        let mut manager = Manager::new(Config::new(1, [1; 32]));
+        let id = new_id(&mut manager);
+        let mut neighbours = Neighbours(vec![resolution(id)]);
+        let loopback = IpAddr::from([127, 0, 0, 1]);
         let here = (loopback, (loopback, 7174).into());
         neighbours.resolve(now(), &mut manager, id, here);
         assert_eq!(neighbours.deadline(), None, "nothing waits");

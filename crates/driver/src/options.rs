@@ -9,6 +9,7 @@ use net::capture::{self, CaptureError};
 use net::fault::FaultError;
 use net::interface::DeviceError;
 use net::port_sharing::JoinError;
+use net::stderr;
 
 use crate::check::CheckOptions;
 use crate::fabric::here;
@@ -43,7 +44,7 @@ pub struct OpenOptions {
     /// [`enable_explanations`](crate::enable_explanations()) for all devices of a process.
     pub explain: bool,
     /// How the program is checked for violations of the rules of the verbs; `None`: not at all. Findings go to
-    /// stderr.
+    /// stderr. Failures are explained, too, unless `ROCI_EXPLAIN` is 0.
     pub check: Option<CheckOptions>,
     /// Whether peers get an exit notice when this process dies without closing its connections. This
     /// needs a second, very small process, which starts with the first connection. The default is true.
@@ -141,7 +142,9 @@ fn lanes(value: Option<&str>) -> usize {
     match value.parse() {
         Ok(count @ 1..=MAX_LANES) => count,
         _ => {
-            eprintln!("roci: ROCI_LANES={value} is ignored: give a number from 1 to {MAX_LANES}");
+            stderr::print(format_args!(
+                "ROCI_LANES={value} is ignored: give a number from 1 to {MAX_LANES}"
+            ));
             usual
         }
     }
@@ -151,7 +154,9 @@ fn lanes(value: Option<&str>) -> usize {
 fn size(name: &str, value: &str, least: u64) -> Option<u64> {
     let size = capture::parse_size(value).filter(|size| *size >= least);
     if size.is_none() {
-        eprintln!("roci: {name}={value} is ignored: give a size of at least {least}, such as 64M");
+        stderr::print(format_args!(
+            "{name}={value} is ignored: give a size of at least {least}, such as 64M"
+        ));
     }
     size
 }
@@ -250,4 +255,16 @@ fn remedy(known: &[String]) -> String {
     }
     let known = known.join(", ");
     format!("; give an interface, an address or one of: {known}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_used_from_the_least_one_on() {
+        let size = |value| size("ROCI_PCAP_SNAPLEN", value, 64);
+        assert_eq!((size("64"), size("1K")), (Some(64), Some(1024)));
+        assert_eq!((size("63"), size("much")), (None, None));
+    }
 }

@@ -141,7 +141,7 @@ pub struct Completion {
 
 impl Completion {
     /// Returns the completion if the request succeeded, and otherwise why it failed.
-    pub const fn ok(self) -> Result<Self, WorkError> {
+    pub const fn into_result(self) -> Result<Self, WorkError> {
         match self.status {
             Status::Success => Ok(self),
             status => Err(WorkError {

@@ -135,8 +135,10 @@ pub struct Device {
     timers: Timers,
     /// Queue pairs that may have packets to send, in round-robin order.
     ready: VecDeque<Qpn>,
-    /// Queue pairs whose peers on this host have no room for packets.
+    /// Queue pairs that wait for room: for that of their peer on this host, or for any.
     without_room: Vec<Qpn>,
+    /// Whether only packets to own queue pairs could be sent last.
+    is_closed: bool,
     /// Whether a queue pair that waited for its path is next, if there is one.
     turn_is_next: bool,
     pacing: Pacing,
@@ -218,6 +220,7 @@ impl Device {
             timers: Timers::default(),
             ready: VecDeque::new(),
             without_room: Vec::new(),
+            is_closed: false,
             turn_is_next: false,
             pacing: Pacing::new(config.unreliable_burst),
             given: Vec::new(),
@@ -328,7 +331,7 @@ impl Device {
             return Err(error);
         }
         // It may have another peer now, whose ring has room.
-        self.note_room();
+        self.note_room_for(number);
         self.reschedule(number);
         Ok(())
     }
@@ -723,31 +726,6 @@ impl Device {
         self.icrc_left_out = left_out;
     }
 
-    /// Fills `buffer` with the packets of one send, if there is anything to send.
-    #[must_use]
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.poll_transmit_shared(&now.into(), buffer, &mut ())
-    }
-
-    /// As [`poll_transmit`](Self::poll_transmit), but builds long packets in shared memory where there is room. The time is
-    /// read only if something depends on it.
-    #[must_use]
-    pub fn poll_transmit_shared(
-        &mut self,
-        now: &Now,
-        buffer: &mut Vec<u8>,
-        shared_room: &mut dyn SharedRoom,
-    ) -> Option<Transmit> {
-        let transmit = self.deliver_or_transmit(now, buffer, shared_room);
-        while let Some(number) = self.delivered.pop() {
-            if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
-                queue_pair.arm_timer_after_delivery(now);
-                self.settle(number);
-            }
-        }
-        transmit
-    }
-
     /// Handles packets to own queue pairs, until one has packets that leave.
     fn deliver_or_transmit(
         &mut self,
@@ -757,6 +735,7 @@ impl Device {
     ) -> Option<Transmit> {
         self.begin_posts();
         self.ready.extend(self.pacing.take_due(now));
+        self.is_closed = shared_room.is_closed();
         let mut delivered = 0;
         while delivered < MAX_OWN_DELIVERY
             && let Some((number, is_turn)) = self.next_queue_pair(now)
@@ -765,8 +744,14 @@ impl Device {
             let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
                 continue;
             };
-            if let Some((route, peer)) = queue_pair.peer_within_host()
-                && shared_room.is_full(route, peer)
+            let own_delivery = self.own_delivery.then_some(OwnDelivery {
+                gids: &self.gids,
+                numbers,
+                given: &self.given,
+            });
+            let peer = queue_pair.peer_within_host();
+            if peer.is_some_and(|(route, peer)| shared_room.is_full(route, peer))
+                || self.is_closed && queue_pair.sends_out(own_delivery, &self.gids)
             {
                 self.without_room.push(number);
                 continue;
@@ -777,11 +762,6 @@ impl Device {
                 continue;
             }
             queue_pair.queued &= is_turn;
-            let own_delivery = self.own_delivery.then_some(OwnDelivery {
-                gids: &self.gids,
-                numbers,
-                given: &self.given,
-            });
             let generator = &mut self.icrc_generator;
             let generator = (!self.icrc_left_out).then_some(generator);
             let limits = if queue_pair.is_at_rest() {

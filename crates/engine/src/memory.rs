@@ -65,6 +65,16 @@ pub struct Segment {
     pub key: Key,
 }
 
+/// One segment where several are possible: `post_receive(1, memory.all())`.
+impl IntoIterator for Segment {
+    type Item = Self;
+    type IntoIter = std::iter::Once<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        std::iter::once(self)
+    }
+}
+
 /// The segments of one work request. Most requests have one.
 pub type Segments = SmallVec<[Segment; 1]>;
 

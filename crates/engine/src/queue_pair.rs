@@ -49,7 +49,7 @@ use crate::queue_pair_init::{AttachedQueues, QueuePairInit};
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::Id;
 use crate::state::{Attributes, QueuePairType, State};
-use crate::transmit::Batch;
+use crate::transmit::{Batch, OwnDelivery};
 use congestion_notice::CongestionNotice;
 use diagnosis::WithoutReceive;
 use direct::InStep;
@@ -191,6 +191,12 @@ impl QueuePair {
         self.send.len()
     }
 
+    /// How many send requests have ended with an error, those that were flushed included.
+    #[must_use]
+    pub fn failed_sends(&self) -> usize {
+        self.send.failed
+    }
+
     /// The send request of a PSN, for captures: its id and its kind.
     ///
     /// Slow: it searches the send queue.
@@ -292,6 +298,15 @@ impl QueuePair {
             .as_ref()
             .filter(|it| it.congestion == Congestion::Local)?;
         Some((&link.route, link.peer))
+    }
+
+    /// Whether its next packets leave the device.
+    pub(crate) fn sends_out(&self, own: Option<OwnDelivery<'_>>, gids: &GidTable) -> bool {
+        let next = match &self.link {
+            Some(link) => Some((link.route, link.peer)),
+            None => self.next_datagram(gids),
+        };
+        next.is_some_and(|(route, peer)| !own.is_some_and(|own| own.includes(&route, peer)))
     }
 
     /// Whether its packets are sent no faster than the port's speed, because nothing acknowledges them.

@@ -51,6 +51,11 @@ pub trait SharedRoom {
     fn is_full(&self, _: &Route, _: Qpn) -> bool {
         false
     }
+
+    /// Whether so much waits for room that no packets leave the device. Those that it delivers to itself need none.
+    fn is_closed(&self) -> bool {
+        false
+    }
 }
 
 /// No shared memory.

@@ -3,11 +3,13 @@
 mod conversation;
 
 use conversation::*;
+use std::sync::atomic::AtomicU8;
+
 use engine::{
     Address, Destination, Now, QueuePair, QueuePairInit, QueuePairType, ReceiveRequest,
-    SendRequest, SourcePort, Status, Work,
+    SendRequest, SharedRoom, SourcePort, Status, Transmit, Work,
 };
-use wire::{Qpn, QueueKey};
+use wire::{Qpn, QueueKey, Route};
 
 const QUEUE_KEY: QueueKey = QueueKey::new(0x1111_1111);
 
@@ -214,4 +216,63 @@ fn own_number_at_another_address_leaves() {
     let own = peer.number;
     peer.posts(datagram_to(PEER_ADDRESS, own));
     assert_eq!(peer.received(at(0)).len(), 1);
+}
+
+/// Whether packets may leave the device.
+struct Exit {
+    is_closed: bool,
+}
+
+impl SharedRoom for Exit {
+    fn reserve(&mut self, _: &Route, _: Qpn, _: usize) -> Option<&[AtomicU8]> {
+        None
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+}
+
+fn polls_with_exit(peer: &mut Conversation, is_closed: bool) -> Option<Transmit> {
+    let (now, mut buffer) = (at(0).into(), Vec::new());
+    (peer.device).poll_transmit_shared(&now, &mut buffer, &mut Exit { is_closed })
+}
+
+/// The socket to another peer may be full for long.
+#[test]
+fn requests_within_the_device_do_not_wait_while_nothing_leaves() {
+    let (mut peer, source, target) = connected(4 << 20);
+    let init = peer.init();
+    let away = peer.adds(init);
+    let send = SendRequest::new(2, Work::Send).inline(b"away");
+    peer.device.post_send(away, send).expect("room");
+    peer.posts(write(&source, &target));
+    let mut calls = 0;
+    while calls == 0 || peer.device.has_more_to_deliver() {
+        assert!(polls_with_exit(&mut peer, true).is_none());
+        calls += 1;
+    }
+    assert!((4..=6).contains(&calls), "as without it: {calls}");
+    peer.completes([(1, Status::Success)]);
+    assert!(target.bytes() == source.bytes());
+    assert!(polls_with_exit(&mut peer, false).is_none(), "it waits");
+    peer.device.note_room();
+    let sent = polls_with_exit(&mut peer, false).expect("there is room");
+    assert_eq!(sent.destination, PEER);
+}
+
+#[test]
+fn datagrams_to_the_device_itself_do_not_wait_while_nothing_leaves() {
+    let (mut peer, inbox) = datagrams();
+    peer.posts_receive(2, &inbox);
+    let own = peer.number;
+    for number in [own, Qpn::new(0x70_0000), own] {
+        peer.posts(datagram_to(DEVICE_ADDRESS, number));
+    }
+    assert!(polls_with_exit(&mut peer, true).is_none());
+    assert_eq!(peer.device.counters().delivered_to_self, 1);
+    peer.device.note_room();
+    assert!(polls_with_exit(&mut peer, false).is_some());
+    assert!(polls_with_exit(&mut peer, false).is_none());
+    assert_eq!(peer.device.counters().delivered_to_self, 2);
 }

@@ -169,6 +169,22 @@ fn queue_pair_waits_while_its_peer_has_no_room_and_delays_no_other() {
     pair.expect_success(2);
 }
 
+#[test]
+fn queue_pair_whose_peer_has_no_room_sends_to_the_peer_that_it_is_connected_with_next() {
+    let mut pair = Pair::new();
+    let mut room = Room::of(70_000);
+    room.full = Some(pair.other);
+    let write = Work::Write(remote_at(&pair.target, 0));
+    pair.post(write, 0, 100);
+    assert_eq!(pair.deliver(&mut room), (0, 0));
+    let third = (pair.peer.device).create_queue_pair(pair.peer.init());
+    let numbers = [pair.peer.number, third.expect("room")];
+    connect_to_each_other(&mut pair.peer, numbers);
+    pair.post(write, 0, 100);
+    assert_eq!(pair.deliver(&mut room), (0, 2), "and its acknowledgement");
+    pair.expect_success(1);
+}
+
 /// The packet can be changed by the other process, so it is not compared itself.
 #[test]
 fn a_message_that_was_changed_before_its_packets_are_built_in_shared_memory_is_noted() {

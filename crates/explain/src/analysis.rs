@@ -11,7 +11,7 @@ use crate::collect;
 use crate::connection::{Connection, End, Endpoint, QueuePair};
 use crate::connection_end::Side;
 use crate::lost_packets;
-use crate::message::Message;
+use crate::message::{Message, Outcome};
 use crate::packet::Packet;
 use crate::packet_headers::{Heads, Layer};
 use crate::pairing;
@@ -104,6 +104,17 @@ impl Analysis {
     /// The numbers of all packets.
     pub fn packet_ids(&self) -> impl DoubleEndedIterator<Item = PacketId> + use<> {
         (0..self.packets.len()).map(PacketId::new)
+    }
+
+    /// Whether packets after the end of the capture can't change the outcome of a message.
+    pub fn is_settled(&self, message: &Message) -> bool {
+        match message.outcome {
+            Outcome::Done | Outcome::Rejected(_) => true,
+            Outcome::Unacknowledged => self[message.last].opcode.position().ends(),
+            Outcome::Unanswered | Outcome::NotReady | Outcome::GivenUp | Outcome::Incomplete => {
+                false
+            }
+        }
     }
 
     /// The packets of a message and of its responses, sorted by time.

@@ -19,6 +19,8 @@ pub struct Anomaly {
     pub message: Option<MessageId>,
     /// The packet that shows it.
     pub packet: Option<PacketId>,
+    /// Whether packets after the end of the capture may show that it went on in another way.
+    pub is_open: bool,
 }
 
 /// The severity of an anomaly.

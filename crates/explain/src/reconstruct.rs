@@ -86,9 +86,16 @@ pub(crate) fn find(collection: &mut Collection, paired: &mut Paired) -> Findings
         cut_off: collection.summary.cut_off,
     };
     handshakes::tell(&mut context, &collection.exchanges, &paired.of_exchange);
-    let streams = follow(&mut context);
+    let mut streams = follow(&mut context);
+    for stream in streams.iter_mut().flatten() {
+        stream.report_overcome(&mut context);
+    }
+    let told = context.anomalies.len();
     for stream in streams.into_iter().flatten() {
         stream.finish(&mut context);
+    }
+    for anomaly in &mut context.anomalies[told..] {
+        anomaly.is_open = true;
     }
     report_damage(&mut context);
     report_congestion(&mut context);
@@ -163,6 +170,7 @@ fn report_damage(context: &mut Context<'_>) {
         let packets = count(number, "packet", "packets");
         let verb = if number == 1 { "has" } else { "have" };
         context.report(Anomaly {
+            is_open: false,
             kind: AnomalyKind::BadIcrc,
             time: packet.time,
             sentence: format!(
@@ -191,6 +199,7 @@ fn report_faults(context: &mut Context<'_>, summary: &CaptureSummary) {
             _ => format!("{} PSN {}", packet.opcode, packet.psn),
         };
         context.report(Anomaly {
+            is_open: false,
             kind: AnomalyKind::FaultInjected,
             time: packet.time,
             sentence: format!("{what} from {sender} in frame {}: {fault}.", packet.frame),
@@ -210,6 +219,7 @@ fn report_congestion(context: &mut Context<'_>) {
         let sender = context.name(packet.connection, packet.from);
         let packets = count(number, "packet tells", "packets tell");
         context.report(Anomaly {
+            is_open: false,
             kind: AnomalyKind::Congestion,
             time: packet.time,
             sentence: format!("{packets} of congestion on the way between {sender} and its peer."),
@@ -237,6 +247,7 @@ fn of_each_connection(
 
 fn malformed(malformed: &Malformed) -> Anomaly {
     Anomaly {
+        is_open: false,
         kind: AnomalyKind::Malformed,
         time: malformed.time,
         sentence: format!("Frame {} is no packet: {}.", malformed.frame, malformed.why),
@@ -255,6 +266,7 @@ fn copies(collection: &Collection) -> Option<Anomaly> {
         .map(|track| track.copies)
         .sum();
     (copies > 0).then(|| Anomaly {
+        is_open: false,
         kind: AnomalyKind::DeliveredTwice,
         time: 0,
         sentence: format!(

@@ -73,6 +73,16 @@ impl View {
         (self.from..=self.to).contains(&time)
     }
 
+    fn shows_message(&self, analysis: &Analysis, message: &Message) -> bool {
+        self.shows_time(message.begun) && self.shows(analysis, &analysis[message.connection])
+    }
+
+    fn shows_anomaly(&self, analysis: &Analysis, anomaly: &Anomaly) -> bool {
+        let connection = anomaly.connection.map(|id| &analysis[id]);
+        let shown = connection.is_none_or(|connection| self.shows(analysis, connection));
+        shown && self.shows_time(anomaly.time)
+    }
+
     fn connections(&self, analysis: &Analysis) -> Vec<ConnectionId> {
         let all = (0..analysis.connections.len()).map(ConnectionId::new);
         all.filter(|&id| self.shows(analysis, &analysis[id]))
@@ -102,14 +112,16 @@ pub fn render(analysis: &Analysis, view: &View) -> String {
     text
 }
 
-/// A message in one line, for a capture that is followed.
-pub fn message_line(message: &Message, view: &View) -> String {
-    lists::line(message, view.width())
+/// A message in one line, for a capture that is followed. `None` if the view does not show it.
+pub fn message_line(analysis: &Analysis, message: &Message, view: &View) -> Option<String> {
+    view.shows_message(analysis, message)
+        .then(|| lists::line(message, view.width()))
 }
 
-/// A problem in one paragraph, for a capture that is followed.
-pub fn problem_line(anomaly: &Anomaly, view: &View) -> String {
-    anomalies::line(anomaly, view.width())
+/// A problem in one paragraph, for a capture that is followed. `None` if the view does not show it.
+pub fn problem_line(analysis: &Analysis, anomaly: &Anomaly, view: &View) -> Option<String> {
+    view.shows_anomaly(analysis, anomaly)
+        .then(|| anomalies::line(anomaly, view.width()))
 }
 
 fn summary(analysis: &Analysis) -> String {

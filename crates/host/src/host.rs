@@ -219,7 +219,12 @@ impl Host {
             if let Some(transmit) = sent {
                 return Some(transmit);
             }
-            if self.send_messages() + self.ask_peers() == 0 {
+            // Messages that can't leave stay with the manager.
+            if shared_room.is_closed() {
+                return None;
+            }
+            let sent = self.send_messages();
+            if sent + self.ask_peers(SENDS as usize - sent) == 0 {
                 return None;
             }
         }
@@ -285,10 +290,10 @@ impl Host {
         sent
     }
 
-    /// Asks peers what the device wants to know of them. Returns how many questions it posted.
-    fn ask_peers(&mut self) -> usize {
+    /// Asks peers what the device wants to know of them, at most this many. Returns how many questions it posted.
+    fn ask_peers(&mut self, limit: usize) -> usize {
         let mut asked = 0;
-        while asked < SENDS as usize
+        while asked < limit
             && let Some(question) = self.device.poll_question()
         {
             let id_range = self.id_range.unwrap_or(cm::IdRange::ALL);

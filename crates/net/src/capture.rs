@@ -35,7 +35,7 @@ use wire::{Datagram, Flow, Fragmentation};
 pub use limits::{Limits, parse_size};
 pub use parts::parts_of_ended_run;
 
-use crate::{Direction, fork};
+use crate::{Direction, fork, stderr};
 use block_writer::BlockWriter;
 
 /// One packet as it was sent or received.
@@ -241,19 +241,25 @@ impl Capture {
         })
     }
 
-    /// Writes the rest, and releases the file for others. The copy in a forked child does nothing.
+    /// Writes the rest, and releases the file for others. The copy in a forked child does nothing. Prints what the file
+    /// lacks when the writer is free: others may still record.
     fn end(&self) {
-        if self.generation == fork::generation() {
-            self.drain();
-            let mut writer = self.writer();
-            writer.unlock();
-            let missed = writer.take_missed();
-            if missed > 0 {
-                let path = self.path.display();
-                eprintln!(
-                    "roci: the capture in {path} lacks {missed} packets and notes: its reader was too slow"
-                );
-            }
+        if self.generation != fork::generation() {
+            return;
+        }
+        self.drain();
+        let mut writer = self.writer();
+        writer.unlock();
+        let missed = writer.take_missed();
+        drop(writer);
+        if missed > 0 {
+            let path = self.path.display();
+            stderr::print(format_args!(
+                "the capture in {path} lacks {missed} packets and notes: its reader was too slow"
+            ));
+        }
+        if let Some(error) = self.take_error() {
+            stderr::print(error);
         }
     }
 
@@ -552,6 +558,28 @@ mod tests {
         let other = Capture::create(&name).unwrap();
         assert_ne!(other.path(), name, "the name stays locked");
         for file in [&earlier, &name, &other.path().to_owned()] {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+
+    /// A child that was just started may have the descriptors of its parent.
+    #[test]
+    fn a_handle_of_the_earlier_part_of_a_ring_does_not_keep_it_locked() {
+        let name = name("rotated");
+        let limits = Limits {
+            ring: Some(20_000),
+            snap_length: None,
+        };
+        let capture = Capture::create_limited(&name, limits).unwrap();
+        let held = capture.writer().file().try_clone().unwrap();
+        let earlier = file_per_process::with_suffix(&name, "earlier");
+        while !earlier.exists() {
+            record(&capture, 1000);
+        }
+        File::open(&earlier).unwrap().try_lock().unwrap();
+        File::open(&name).unwrap().try_lock().unwrap_err();
+        drop((held, capture));
+        for file in [&earlier, &name] {
             std::fs::remove_file(file).unwrap();
         }
     }

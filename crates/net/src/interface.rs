@@ -178,6 +178,12 @@ pub fn can_reach(own: IpAddr, peer: SocketAddr) -> bool {
     !own.is_loopback() || peer.ip().is_loopback() || has_route().is_ok()
 }
 
+/// Whether this machine has an address, on whatever interface.
+#[must_use]
+pub fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

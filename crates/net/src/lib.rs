@@ -10,6 +10,7 @@
 //! - [`fork`]: keeping sockets from forked children;
 //! - [`signal`]: the signals of the library's own threads;
 //! - [`watcher`]: exit notices to peers when a process dies;
+//! - [`stderr`]: messages to the user of a program;
 //! - [`fault`]: packets lost, duplicated, corrupted or delayed on purpose.
 
 pub mod capture;
@@ -27,6 +28,7 @@ pub mod restriction_check;
 pub mod restrictions;
 pub mod signal;
 pub mod socket;
+pub mod stderr;
 mod sync;
 mod times;
 pub mod watcher;

@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::sys;
+use crate::{stderr, sys};
 
 /// What is forbidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,11 +77,11 @@ static REPORTED: [AtomicBool; Restriction::ALL.len()] =
 /// Reports on stderr what happens instead, once per process.
 pub(crate) fn report(restriction: Restriction) {
     if !REPORTED[restriction as usize].swap(true, Ordering::Relaxed) {
-        eprintln!(
-            "roci: {}; {}",
+        stderr::print(format_args!(
+            "{}; {}",
             restriction.consequence(),
             restriction.advice()
-        );
+        ));
     }
 }
 

@@ -9,6 +9,8 @@
 
 // In unit tests, these must not replace the functions that the tests use.
 #[cfg(not(test))]
+mod batches;
+#[cfg(not(test))]
 mod connections;
 #[cfg(not(test))]
 mod data;

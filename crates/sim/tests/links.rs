@@ -158,6 +158,39 @@ fn fairness(parts: &[f64]) -> f64 {
     sum.powi(2) / (squares * parts.len() as f64)
 }
 
+/// All of them begin at once, and the first windows of most of them are lost as a whole.
+#[test]
+fn hosts_share_a_short_queue() {
+    let setup = Setup {
+        senders: 8,
+        ..alone(SHALLOW, 2 * SECOND)
+    };
+    let parts: Vec<f64> = setup.run().ours.iter().map(|it| it.of_link).collect();
+    let (sum, fairness) = (parts.iter().sum::<f64>(), fairness(&parts));
+    println!("{sum}, {fairness}");
+    assert!(sum > 0.95 && fairness > 0.65, "{sum}, {fairness}");
+}
+
+#[test]
+fn hosts_share_a_link_that_marks_packets() {
+    let link = Link {
+        queue: 1000,
+        marks_from: Some(60),
+        rate: 1000,
+        ..SHALLOW
+    };
+    for senders in [2, 8] {
+        let setup = Setup {
+            senders,
+            ..alone(link, SECOND)
+        };
+        let parts: Vec<f64> = setup.run().ours.iter().map(|it| it.of_link).collect();
+        let (sum, fairness) = (parts.iter().sum::<f64>(), fairness(&parts));
+        println!("{senders}: {sum}, {fairness}");
+        assert!(sum > 0.93 && fairness > 0.9, "{senders}: {sum}, {fairness}");
+    }
+}
+
 #[test]
 fn queue_pairs_to_one_peer_share_a_link_evenly() {
     for queue_pairs in [8, 64, 1000] {

@@ -117,6 +117,18 @@ macro_rules! functions {
                     },)*
                 })
             }
+
+            /// A library for tests, which replace what they call. All else ends the process.
+            #[cfg(test)]
+            #[allow(dead_code, reason = "not the tests of every library use it")]
+            pub(super) const MISSING: Self = Self {
+                $($name: {
+                    unsafe extern "C" fn missing($(_: $argument),*) -> $result {
+                        panic!(concat!(stringify!($name), " is not replaced"))
+                    }
+                    missing
+                },)*
+            };
         }
     };
 }

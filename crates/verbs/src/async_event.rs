@@ -54,7 +54,7 @@ impl Context {
     pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
         match self.opened() {
             Opened::Software(driver) => {
-                let event = driver.wait_event(Some(driver::clock::now() + timeout));
+                let event = driver.wait_event(driver::clock::deadline(timeout));
                 event.map(AsyncEvent::of_software)
             }
             Opened::System(system) => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use engine::{ObjectError, SystemRefusal};
 
 use crate::context::{Context, Opened};
-use driver::clock::now;
+use driver::clock::{deadline, now};
 use driver::{Awaited, BlockedCall, Driver, Notifier};
 use system::verbs;
 
@@ -84,17 +84,17 @@ impl CompletionChannel {
     /// As [`wait`](Self::wait), at most for `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<QueueToken> {
-        let deadline = now() + timeout;
+        let deadline = deadline(timeout);
         let mut listed = None;
         loop {
             if let Some(token) = self.poll() {
                 return Some(token);
             }
-            if now() >= deadline {
+            if deadline.is_some_and(|at| at <= now()) {
                 return None;
             }
             listed.get_or_insert_with(|| self.list_call());
-            self.sleep(Some(deadline));
+            self.sleep(deadline);
         }
     }
 

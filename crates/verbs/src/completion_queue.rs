@@ -149,7 +149,7 @@ impl CompletionQueue {
     /// As [`wait`](Self::wait), at most for `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<Completion> {
-        self.wait_until(Some(driver::clock::now() + timeout))
+        self.wait_until(driver::clock::deadline(timeout))
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {

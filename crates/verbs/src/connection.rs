@@ -7,6 +7,7 @@
 mod connection_id;
 mod connector;
 mod listener;
+mod shutdown;
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -19,6 +20,7 @@ use wire::cm::RejectReason;
 
 pub use connector::{Connector, PreparedConnect};
 pub use listener::{ConnectionRequest, Listener, PreparedAccept};
+pub use shutdown::ShutdownError;
 
 use crate::context::Context;
 use crate::error::ConnectError;
@@ -29,13 +31,15 @@ use connection_id::{ConnectionId, Event};
 /// A connection with its queue pair, ready to post.
 ///
 /// When the peer disconnects, the queue pair enters the error state and outstanding requests are flushed, so
-/// a thread that waits for a completion gets one. Dropping it disconnects.
+/// a thread that waits for a completion gets one. Dropping it disconnects at once, and the peer may miss messages that it has not acknowledged:
+/// wait for their completions before, or call [`shutdown`](Self::shutdown).
+#[must_use = "dropping it disconnects"]
 pub struct Connection {
     // Dropped first: the peer gets the disconnect before the queue pair stops responding.
     id: ConnectionId,
     queue_pair: QueuePair,
     private_data: Vec<u8>,
-    /// Either side has disconnected, and the event is taken from the channel.
+    /// Either side has disconnected, and a thread has seen the event.
     has_ended: AtomicBool,
 }
 
@@ -58,38 +62,40 @@ impl Connection {
         self.id.peer_address()
     }
 
-    /// Disconnects. Outstanding requests are flushed.
+    /// Disconnects at once. Outstanding requests are flushed; [`shutdown`](Self::shutdown) waits for them.
     pub fn disconnect(&self) -> Result<(), CmError> {
         self.id.disconnect()
     }
 
-    /// Waits until either side has disconnected, at most `timeout`. Returns whether it has.
+    /// Waits until either side has disconnected, at most `timeout`. Returns whether it has. Any number of threads may wait for it.
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
-        let deadline = driver::clock::now() + timeout;
+        let deadline = driver::clock::deadline(timeout);
         while !self.has_ended.load(Ordering::Relaxed) {
-            let Some(event) = self.id.wait_until(Some(deadline)) else {
-                return false;
+            let Some(event) = self.id.wait_until(deadline) else {
+                return self.has_ended.load(Ordering::Relaxed);
             };
-            self.note(&event);
+            self.note(event);
         }
         true
     }
 
-    /// Completes when either side has disconnected.
+    /// Completes when either side has disconnected. Any number of tasks may wait for it.
     #[cfg(feature = "async")]
     pub async fn disconnected(&self) {
         while !self.has_ended.load(Ordering::Relaxed) {
-            self.note(&self.id.next().await);
+            self.note(self.id.next().await);
         }
     }
 
     /// Remembers the end of the connection, if this event is the end.
-    fn note(&self, event: &Event) {
-        let is_end = matches!(
-            event,
-            Event::Other(EventKind::Disconnected { .. } | EventKind::DeviceRemoval)
-        );
-        self.has_ended.fetch_or(is_end, Ordering::Relaxed);
+    fn note(&self, event: Event) {
+        if let Event::Other(end @ (EventKind::Disconnected { .. } | EventKind::DeviceRemoval)) =
+            event
+        {
+            self.has_ended.store(true, Ordering::Relaxed);
+            // Other threads and tasks may wait for it, too. It wakes them, and the next one puts it back again.
+            self.id.put_back(end);
+        }
     }
 }
 

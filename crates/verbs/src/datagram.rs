@@ -113,6 +113,7 @@ fn check_address(gids: &[Gid], address: &Address) -> Result<(), AddressError> {
 ///
 /// The first 40 bytes of each receive are for the network header.
 #[derive(Debug)]
+#[must_use = "dropping it destroys the queue pair"]
 pub struct DatagramQueuePair {
     handle: Handle,
     endpoint: Endpoint,
@@ -178,11 +179,19 @@ impl DatagramQueuePair {
         let driver = self.handle.driver();
         driver.call(|device| device.attach_multicast(number, group))?;
         let mut groups = self.groups();
-        if !groups.contains(&group) {
-            driver.join(group)?;
+        if groups.contains(&group) {
+            return Ok(());
+        }
+        let joined = driver.join(group);
+        if joined.is_ok() {
             groups.push(group);
         }
-        Ok(())
+        drop(groups);
+        if joined.is_err() {
+            // Otherwise it could leave the group, and another queue pair would lose its datagrams.
+            let _ = driver.call(|device| device.detach_multicast(number, group));
+        }
+        Ok(joined?)
     }
 
     /// Leaves a multicast group.

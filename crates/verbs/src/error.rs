@@ -42,9 +42,9 @@ pub enum ConnectError {
     #[error(transparent)]
     Cm(#[from] CmError),
     /// The peer's name cannot be resolved.
-    #[error("`{name}` can't be resolved: {source}")]
+    #[error("{name} can't be resolved: {source}")]
     Name {
-        /// The name.
+        /// The name, as the program gave it.
         name: String,
         /// The resolver's error.
         source: io::Error,

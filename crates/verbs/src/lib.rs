@@ -23,9 +23,9 @@
 //!     let completions = context.create_completion_queue(16)?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
 //!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
-//!     prepared.post_receive(1, [memory.all()])?; // before the client can send
+//!     prepared.post_receive(1, memory.all())?; // before the client can send
 //!     let _connection = prepared.accept(b"welcome")?;
-//!     let received = completions.wait().ok()?; // an error says why the receive failed
+//!     let received = completions.wait().into_result()?; // an error says why the receive failed
 //!     Ok(String::from_utf8(memory.to_vec(..received.length as usize))?)
 //! }
 //!
@@ -42,7 +42,7 @@
 //! let connection = prepared.connect(b"a few words for the server")?;
 //! assert!(connection.private_data().starts_with(b"welcome"));
 //! connection.post_send(Request::send().inline(b"hello"))?;
-//! completions.wait().ok()?;
+//! completions.wait().into_result()?;
 //! assert_eq!(server.join().expect("no panic")?, "hello");
 //! # Ok(())
 //! # }
@@ -69,7 +69,7 @@
 //! let _right = right.connect(here)?;
 //!
 //! left.post_send(Request::write(memory.remote(32)).inline(b"one-sided"))?;
-//! completions.wait().ok()?;
+//! completions.wait().into_result()?;
 //! assert_eq!(memory.to_vec(32..41), b"one-sided");
 //! # Ok(())
 //! # }
@@ -77,9 +77,12 @@
 //!
 //! # Async
 //!
-//! With the feature `async`, completions, events, requests and connections can be awaited on any executor, such as tokio. A
-//! thread of the device wakes the tasks, except those that [`block_on`] runs: its thread sleeps on the sockets, so that a packet wakes it directly. Each function that blocks has an async form: `connect_async` for `connect`,
-//! `resolve_async` for [`Connector::resolve`]. The latter takes an address, because looking up a name blocks.
+//! With the feature `async`, completions, connection requests, connections and the events of [`rdma_cm`] can be awaited on any
+//! executor, such as tokio. A thread of the device wakes the tasks, except those that [`block_on`] runs: its thread sleeps on the
+//! sockets, so that a packet wakes it directly. The functions that block there have an async form: `next` for
+//! [`CompletionQueue::wait`], `connect_async` for `connect`, `resolve_async` for [`Connector::resolve`]. The latter takes an address,
+//! because looking up a name blocks. Asynchronous events and completion channels have none: a task polls
+//! [`Context::poll_event`], and its runtime watches the descriptor of a [`CompletionChannel`].
 //!
 //! ```
 //! # #[cfg(feature = "async")] mod program {
@@ -94,11 +97,11 @@
 //!     let completions = context.create_completion_queue(16)?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
 //!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
-//!     prepared.post_receive(1, [memory.all()])?;
+//!     prepared.post_receive(1, memory.all())?;
 //!     let connection = prepared.accept_async(b"").await?;
-//!     let received = completions.next().await.ok()?;
+//!     let received = completions.next().await.into_result()?;
 //!     connection.post_send(Request::send().data(memory.slice(..received.length as usize)))?;
-//!     completions.next().await.ok()?;
+//!     completions.next().await.into_result()?;
 //!     connection.disconnected().await;
 //!     Ok(())
 //! }
@@ -112,11 +115,11 @@
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
 //!     let builder = domain.queue_pair_builder(&sends).receive_completions(&receives);
 //!     let prepared = connector.prepare(builder)?;
-//!     prepared.post_receive(1, [memory.all()])?;
+//!     prepared.post_receive(1, memory.all())?;
 //!     let connection = prepared.connect_async(b"").await?;
 //!     connection.post_send(Request::send().inline(b"hello"))?;
-//!     sends.next().await.ok()?;
-//!     let received = receives.next().await.ok()?;
+//!     sends.next().await.into_result()?;
+//!     let received = receives.next().await.into_result()?;
 //!     connection.disconnect()?;
 //!     Ok(memory.to_vec(..received.length as usize))
 //! }
@@ -173,7 +176,7 @@
 //! source.write(0, &[7; 4096]);
 //! for _ in 0..32 {
 //!     left.post_send(Request::write(target.remote(0)).data(source.all()))?;
-//!     completions.wait().ok()?; // lost packets are retransmitted
+//!     completions.wait().into_result()?; // lost packets are retransmitted
 //! }
 //! assert_eq!(target.to_vec(..), [7; 4096]);
 //! # Ok(())
@@ -270,6 +273,7 @@ pub use completion_channel::{CompletionChannel, QueueToken};
 pub use completion_queue::CompletionQueue;
 pub use connection::{
     Connection, ConnectionRequest, Connector, Listener, PreparedAccept, PreparedConnect,
+    ShutdownError,
 };
 pub use context::{Context, devices};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};

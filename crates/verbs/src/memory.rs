@@ -26,6 +26,7 @@ pub use owned::{OwnedRegion, RegisterError};
 /// Dropping it deregisters it and unbinds its windows. Outstanding requests that still have to read or write it fail. At a
 /// device of the system, a region with bound windows can't be deregistered: drop the windows first. Such a region, and one
 /// that is forgotten, stays registered, and its memory allocated.
+#[must_use = "dropping it deregisters the memory"]
 pub struct MemoryRegion {
     domain: ProtectionDomain,
     buffer: Arc<Buffer>,
@@ -154,6 +155,9 @@ impl MemoryRegion {
     }
 
     /// The whole region, for work requests.
+    ///
+    /// # Panics
+    /// If it exceeds a segment (4 GiB less one byte).
     #[must_use]
     pub fn all(&self) -> Segment {
         self.slice(..)
@@ -255,7 +259,7 @@ struct Lent<'a>(&'a mut MemoryRegion);
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let memory = Extent::from(Arc::clone(&self.0.buffer));
-        // The region was lent, so the device has it and no window is bound to it.
+        // The region was lent, so the device has it, and no window can be bound to it.
         let _ = self.0.set_extent(memory);
     }
 }

@@ -119,7 +119,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Posts a receive.
+    /// Posts a receive into a segment of registered memory, or into several, one after the other.
     pub fn post_receive(
         &self,
         id: u64,

@@ -19,9 +19,9 @@
 //!     let completions = request.context().create_completion_queue(16)?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
 //!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
-//!     prepared.post_receive(1, [memory.all()])?;
+//!     prepared.post_receive(1, memory.all())?;
 //!     let connection = prepared.accept_async(b"").await?;
-//!     let received = completions.next().await.ok()?;
+//!     let received = completions.next().await.into_result()?;
 //!     assert_eq!(memory.to_vec(..received.length as usize), b"hello");
 //!     // Without this, the connection ends here, and the client fails if the acknowledgement was lost.
 //!     connection.disconnected().await;
@@ -35,7 +35,7 @@
 //!     let prepared = connector.prepare(domain.queue_pair_builder(&completions))?;
 //!     let connection = prepared.connect_async(b"").await?;
 //!     connection.post_send(Request::send().inline(b"hello"))?;
-//!     completions.next().await.ok()?;
+//!     completions.next().await.into_result()?;
 //!     Ok(())
 //! }
 //!

@@ -294,6 +294,33 @@ mod tests {
     }
 
     #[test]
+    fn an_iwarp_device_has_every_address_of_its_own_interface() {
+        let fixture = Fixture::new();
+        fixture.add_device("siw0", "4: RNIC");
+        fixture.add_gids("siw0", &[(0, "5254:c8:2::", "IB/RoCE v1", "eth1")]);
+        let found = fixture.tree().devices().remove(0);
+        let address = |index: u8, last: u8| interface::Address {
+            ip: [10, 0, index, last].into(),
+            prefix: 24,
+        };
+        let interface = |index: u8| interface::Interface {
+            name: format!("eth{index}"),
+            index: index.into(),
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            loopback: false,
+            mac: None,
+            addresses: [1, 2].map(|last| address(index, last)).to_vec(),
+        };
+        let port = port_of(&found).expect("an iWARP port");
+        let found = addresses(port, &[0, 1, 2].map(interface));
+        let found: Vec<_> = found.iter().map(|it| (it.index, it.address)).collect();
+        let [first, second] = [1, 2].map(|last| address(1, last).ip);
+        assert_eq!(found, [(0, first), (1, second)]);
+    }
+
+    #[test]
     fn an_infiniband_port_is_not_offered() {
         let fixture = Fixture::with_nic("mlx5_0", "0000:81:00.0", "mlx5_core");
         fixture.file(

@@ -78,7 +78,7 @@ impl XrcReceiveQueue {
         self.number
     }
 
-    /// Posts a receive.
+    /// Posts a receive into a segment of registered memory, or into several, one after the other.
     pub fn post_receive(
         &self,
         id: u64,
@@ -105,6 +105,7 @@ pub struct PreparedXrcTarget {
 
 /// A connected target. It must exist for messages to be received.
 #[derive(Debug)]
+#[must_use = "dropping it destroys the queue pair"]
 pub struct XrcTarget {
     _handle: Handle,
     _domain: XrcDomain,

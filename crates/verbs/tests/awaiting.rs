@@ -5,16 +5,17 @@ mod support;
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{CmError, CmId, EventChannel, EventKind, Parameters, PortSpace};
-use rocinante::{ConnectError, Connector, Listener, Qpn, Request, Status};
-use support::ConnectedPair;
+use rocinante::{ConnectError, Connection, Connector, Listener, Qpn, QueuePair, Request, Status};
+use support::{ConnectedPair, End};
 
 /// No future here takes as long, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -115,7 +116,48 @@ fn another_thread_wakes_the_executor_of_the_crate() {
     });
 }
 
-async fn accept(listener: &Listener) {
+/// Ends a task when it is woken, in the thread that wakes it.
+struct EndTask {
+    owned: Mutex<Option<(End, QueuePair)>>,
+    ended: mpsc::Sender<(Option<String>, bool)>,
+}
+
+impl Wake for EndTask {
+    fn wake(self: Arc<Self>) {
+        let owned = self.owned.lock().expect("no panic").take();
+        let outcome = catch_unwind(AssertUnwindSafe(|| drop(owned)));
+        let thread = thread::current().name().map(str::to_owned);
+        let _ = self.ended.send((thread, outcome.is_ok()));
+    }
+}
+
+#[test]
+fn a_thread_of_the_device_may_close_the_device_when_it_wakes_a_task() {
+    let ConnectedPair {
+        left: _kept,
+        right,
+        from_left,
+        from_right,
+    } = ConnectedPair::connected("127.54.1.13", "127.54.1.14");
+    let room = right.memory.slice(0..64);
+    from_right.post_receive(1, [room]).expect("room");
+    let (ended, has_ended) = mpsc::channel();
+    let task = Arc::new(EndTask {
+        owned: Mutex::default(),
+        ended,
+    });
+    let waker = Waker::from(Arc::clone(&task));
+    let next = pin!(right.completions.next()).poll(&mut Context::from_waker(&waker));
+    assert!(next.is_pending());
+    *task.owned.lock().expect("no panic") = Some((right, from_right));
+    let last_words = Request::send().inline(b"the last words");
+    from_left.post_send(last_words).expect("room");
+    let (thread, is_closed) = has_ended.recv_timeout(LONGEST).expect("a wake-up");
+    assert_eq!(thread.as_deref(), Some("roci"));
+    assert!(is_closed, "dropping it panics");
+}
+
+async fn accept(listener: &Listener) -> Connection {
     let request = listener.next().await;
     let context = request.context().clone();
     let (domain, completions) = (
@@ -126,12 +168,11 @@ async fn accept(listener: &Listener) {
         .expect("room")
         .queue_pair_builder(&completions.expect("room"));
     let prepared = request.prepare(builder).expect("room");
-    let connection = prepared.accept_async(b"awaited").await.expect("a client");
-    connection.disconnected().await;
+    prepared.accept_async(b"awaited").await.expect("a client")
 }
 
-async fn connect(address: SocketAddr) {
-    let source = "127.54.1.4:0".parse().expect("an address");
+async fn connect(source: &str, address: SocketAddr) -> Connection {
+    let source = source.parse().expect("an address");
     let connector = Connector::resolve_from_async(source, address).await;
     let connector = connector.expect("a route");
     let context = connector.context().clone();
@@ -145,8 +186,7 @@ async fn connect(address: SocketAddr) {
     let prepared = connector.prepare(builder).expect("room");
     let connection = prepared.connect_async(b"").await.expect("a server");
     assert!(connection.private_data().starts_with(b"awaited"));
-    connection.disconnect().expect("it was connected");
-    connection.disconnected().await;
+    connection
 }
 
 #[test]
@@ -155,13 +195,35 @@ fn both_sides_of_a_connection_can_be_awaited() {
     let address = listener.local_address();
     let client = thread::spawn(move || {
         for _ in 0..50 {
-            block_on(connect(address));
+            block_on(async {
+                let connection = connect("127.54.1.4:0", address).await;
+                connection.disconnect().expect("it was connected");
+                connection.disconnected().await;
+            });
         }
     });
     for _ in 0..50 {
-        block_on(accept(&listener));
+        block_on(async { accept(&listener).await.disconnected().await });
     }
     client.join().expect("no panic");
+}
+
+#[test]
+fn everybody_who_waits_for_the_end_of_a_connection_sees_it() {
+    let listener = Listener::bind("127.54.1.11:0").expect("a port");
+    let address = listener.local_address();
+    let client = connect("127.54.1.12:0", address);
+    let (server, client) = block_on(async { tokio::join!(accept(&listener), client) });
+    let mut waiting = [(); 2].map(|()| Box::pin(server.disconnected()));
+    let mut context = Context::from_waker(Waker::noop());
+    for task in &mut waiting {
+        assert!(task.as_mut().poll(&mut context).is_pending());
+    }
+    client.disconnect().expect("it was connected");
+    assert!(server.wait_disconnected(LONGEST), "a thread sees it");
+    for task in waiting {
+        block_on(task);
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn serve(listener: &Listener) -> Result<String> {
     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
     prepared.post_receive(1, [memory.all()])?;
     let _connection = prepared.accept(b"")?;
-    let received = completions.wait().ok()?;
+    let received = completions.wait().into_result()?;
     Ok(String::from_utf8(
         memory.to_vec(..received.length as usize),
     )?)
@@ -32,7 +32,7 @@ fn send(context: &Context, server: SocketAddr, text: &[u8]) -> Result<()> {
     let prepared = connector.prepare(domain.queue_pair_builder(&completions))?;
     let connection = prepared.connect(b"")?;
     connection.post_send(Request::send().inline(text))?;
-    completions.wait().ok()?;
+    completions.wait().into_result()?;
     Ok(())
 }
 

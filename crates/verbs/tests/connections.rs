@@ -9,7 +9,8 @@ use rocinante::rdma_cm::{
 };
 use rocinante::{
     Access, CompletionQueue, ConnectError, ConnectOptions, Connection, ConnectionRequest,
-    Connector, Context, Listener, MemoryRegion, ProtectionDomain, Qpn, Request, Status,
+    Connector, Context, Listener, MemoryRegion, ProtectionDomain, Qpn, Request, ShutdownError,
+    Status,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -138,7 +139,7 @@ fn a_client_that_never_confirms_does_not_keep_the_next_one_waiting() {
 
     let server = thread::spawn(move || accept(listener.wait(), b"welcome"));
     let (_side, _connection) = connect(address, b"next").unwrap();
-    server.join().unwrap();
+    let (_their_side, _their_connection) = server.join().unwrap();
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn a_server_may_start_seconds_after_its_client() {
     });
     let (_side, connection) = connect("127.54.3.5:7176".parse().unwrap(), b"").unwrap();
     assert!(connection.private_data().starts_with(b"late"));
-    server.join().unwrap();
+    drop(server.join().unwrap());
 }
 
 #[test]
@@ -255,7 +256,7 @@ fn silent_host_is_reported_after_the_timeout() {
 fn a_listener_on_an_open_device_uses_that_device() {
     let context = Context::open("127.54.18.1").unwrap();
     let side = Side::at(&context);
-    let address = "127.54.18.1:7174".parse().unwrap();
+    let address = SocketAddr::from(([127, 54, 18, 1], 7174));
     let listener = Listener::bind_on(&context, address).unwrap();
     let client = thread::spawn(move || connect(address, b"").map(drop));
     let request = listener.wait_for(TIMEOUT).expect("a request");
@@ -266,18 +267,44 @@ fn a_listener_on_an_open_device_uses_that_device() {
 
 #[test]
 fn error_for_an_unresolvable_name_contains_it() {
-    let refused = Connector::resolve("no.such.host.invalid:7174").unwrap_err();
-    assert!(refused.to_string().contains("no.such.host.invalid"));
+    let refused = [
+        Connector::resolve("no.such.host.invalid:7174").unwrap_err(),
+        Connector::resolve(("no.such.host.invalid", 7174)).unwrap_err(),
+    ];
+    for refused in refused {
+        assert!(refused.to_string().contains("no.such.host.invalid"));
+    }
+}
+
+#[test]
+fn a_name_and_a_port_are_an_address() {
+    let listener = Listener::bind(("127.54.18.2", 0)).unwrap();
+    let port = listener.local_address().port();
+    let connector = Connector::resolve(("127.54.18.2", port)).unwrap();
+    assert!(connector.context().device().name.contains("lo"));
+}
+
+#[test]
+fn the_first_address_of_a_name_that_can_be_used_is() {
+    // The first one belongs to no machine.
+    let both = ["192.0.2.1:0", "127.54.18.3:0"].map(|it| it.parse::<SocketAddr>().unwrap());
+    let listener = Listener::bind(&both[..]).unwrap();
+    assert_eq!(listener.local_address().ip(), both[1].ip());
+    let refused = Listener::bind(&both[..1]).unwrap_err();
+    assert!(matches!(refused, ConnectError::Cm(_)), "{refused:?}");
+    let nobody: [SocketAddr; 0] = [];
+    let refused = Listener::bind(&nobody[..]).unwrap_err();
+    assert!(matches!(refused, ConnectError::Name { .. }), "{refused:?}");
 }
 
 #[test]
 fn a_port_is_free_for_another_device_when_its_listener_is_gone() {
     let [one, other] = [(); 2].map(|()| Context::open("127.54.5.3").unwrap());
-    let address = "127.54.5.3:7174".parse().unwrap();
+    let address = "127.54.5.3:7174";
     let listener = Listener::bind_on(&one, address).unwrap();
     assert!(Listener::bind_on(&other, address).is_err());
     drop(listener);
-    Listener::bind_on(&other, address).unwrap();
+    let _listener = Listener::bind_on(&other, address).unwrap();
 }
 
 #[test]
@@ -328,7 +355,7 @@ fn a_client_may_offer_more_reads_than_the_device_supports() {
     let reads = (accepted.responder_resources, accepted.initiator_depth);
     assert_eq!(reads, (128, 128), "as many as the server's device supports");
     client.establish().unwrap();
-    server.join().unwrap().expect("a connection");
+    drop(server.join().unwrap().expect("a connection"));
 }
 
 #[test]
@@ -384,9 +411,9 @@ fn a_port_has_one_owner_and_is_free_afterwards() {
     let first = Listener::bind("127.54.5.1:7174").unwrap();
     assert!(Listener::bind("127.54.5.1:7174").is_err());
     // Another address has ports of its own.
-    Listener::bind("127.54.5.2:7174").unwrap();
+    let _listener = Listener::bind("127.54.5.2:7174").unwrap();
     drop(first);
-    Listener::bind("127.54.5.1:7174").unwrap();
+    let _listener = Listener::bind("127.54.5.1:7174").unwrap();
 }
 
 #[test]
@@ -458,6 +485,91 @@ fn server_notices_a_client_that_exits() {
     let completion = side.completions.wait_for(TIMEOUT).expect("a completion");
     assert_eq!(completion.status, Status::Flushed);
     assert!(connection.wait_disconnected(TIMEOUT));
+    client.join().unwrap();
+}
+
+#[test]
+fn a_shutdown_waits_until_the_peer_has_everything() {
+    let listener = Listener::bind("127.54.25.1:0").unwrap();
+    let address = listener.local_address();
+    let server = thread::spawn(move || {
+        let (side, connection) = accept(listener.wait(), b"");
+        let received = side.completions.wait_for(TIMEOUT).expect("a completion");
+        // The client has disconnected, and so it has nothing to wait for.
+        assert!(connection.wait_disconnected(TIMEOUT));
+        connection.shutdown(TIMEOUT).unwrap();
+        received.status
+    });
+    let (side, connection) = connect(address, b"").unwrap();
+    let last = Request::send().inline(b"the last words").unsignaled();
+    connection.post_send(last).unwrap();
+    connection.shutdown(TIMEOUT).unwrap();
+    connection.shutdown(TIMEOUT).unwrap();
+    assert_eq!(connection.state(), rocinante::State::Error);
+    assert_eq!(server.join().unwrap(), Status::Success);
+    assert_eq!(side.completions.poll(), None);
+}
+
+/// It acknowledges the message between two looks of the shutdown.
+#[test]
+fn a_shutdown_succeeds_if_the_peer_ends_the_connection_when_it_has_everything() {
+    let listener = Listener::bind("127.54.25.3:0").unwrap();
+    let address = listener.local_address();
+    let server = thread::spawn(move || {
+        let (side, connection) = accept(listener.wait(), b"");
+        side.succeeds();
+        drop(connection);
+    });
+    let (_side, connection) = connect(address, b"").unwrap();
+    let last = Request::send().inline(b"the last words").unsignaled();
+    connection.post_send(last).unwrap();
+    connection.shutdown(TIMEOUT).unwrap();
+    server.join().unwrap();
+}
+
+#[test]
+fn a_shutdown_says_how_many_requests_are_lost() {
+    let listener = Listener::bind("127.54.25.2:0").unwrap();
+    let address = listener.local_address();
+    let server = thread::spawn(move || {
+        // It has one receive for three messages.
+        let (_side, connection) = accept(listener.wait(), b"");
+        assert!(connection.wait_disconnected(TIMEOUT));
+    });
+    let (side, connection) = connect(address, b"").unwrap();
+    for id in 0..3 {
+        let request = Request::send().inline(b"words").id(id);
+        connection.post_send(request).unwrap();
+    }
+    side.succeeds();
+    let ended = connection.shutdown(Duration::from_millis(50));
+    assert!(
+        matches!(ended, Err(ShutdownError::Unacknowledged { requests: 2 })),
+        "{ended:?}"
+    );
+    for _ in 0..2 {
+        let flushed = side.completions.wait_for(TIMEOUT).expect("a completion");
+        assert_eq!(flushed.status, Status::Flushed);
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn the_longest_timeout_is_no_deadline() {
+    let listener = Listener::bind("127.54.12.1:0").unwrap();
+    let address = listener.local_address();
+    let client = thread::spawn(move || {
+        let connector = Connector::resolve_from(beside(address), address).unwrap();
+        let side = Side::at(connector.context());
+        let connector = connector.timeout(Duration::MAX);
+        let prepared = connector.prepare(side.queue_pair_builder()).unwrap();
+        prepared.connect(b"").unwrap().disconnect().unwrap();
+    });
+    let request = listener.wait_for(Duration::MAX).expect("a request");
+    let (side, connection) = accept(request, b"");
+    let flushed = side.completions.wait_for(Duration::MAX);
+    assert_eq!(flushed.map(|it| it.status), Some(Status::Flushed));
+    assert!(connection.wait_disconnected(Duration::MAX));
     client.join().unwrap();
 }
 
@@ -534,7 +646,7 @@ fn a_device_works_while_a_listener_waits_for_the_registry() {
         .collect();
     assert!(!locks.is_empty(), "the device joined this address");
     locks.iter().for_each(|lock| lock.lock().expect("a lock"));
-    let address = (ADDRESS.parse::<IpAddr>().expect("an address"), 7000).into();
+    let address = SocketAddr::from((ADDRESS.parse::<IpAddr>().expect("an address"), 7000));
     thread::scope(|scope| {
         let listener = scope.spawn(|| Listener::bind_on(&context, address));
         // Each of these takes the device's lock.
@@ -546,6 +658,6 @@ fn a_device_works_while_a_listener_waits_for_the_registry() {
         assert!(!listener.is_finished(), "it waits");
         locks.iter().for_each(|lock| lock.unlock().expect("ours"));
         let listener = listener.join().expect("no panic");
-        listener.expect("the port is free");
+        drop(listener.expect("the port is free"));
     });
 }

@@ -100,7 +100,7 @@ fn a_completion_queue_holds_the_completions_of_all_its_queue_pairs() {
     completions.resize(4).expect("4 may be outstanding");
     assert_eq!(too_small(create(1, 0)), Some((4, 5)));
     drop(second);
-    create(4, 0).expect("4 of 4");
+    drop(create(4, 0).expect("4 of 4"));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn receives_of_a_shared_queue_count_once_for_a_completion_queue() {
     assert_eq!(too_small(create(1)), Some((10, 11)));
     drop(first);
     assert_eq!(too_small(create(2)), Some((10, 11)));
-    create(1).expect("10 of 10");
+    drop(create(1).expect("10 of 10"));
     let xrc_domain = context.open_xrc_domain().expect("room");
     let queue = domain.create_xrc_receive_queue(&xrc_domain, &completions, 2, 1);
     assert!(queue.is_err(), "11 of 10");
@@ -262,11 +262,11 @@ fn a_failed_completion_is_an_error_that_says_why() {
     let remote = end.memory.remote(0);
     one.post_send(Request::write(remote).inline(b"fits").id(1))
         .expect("room");
-    assert_eq!(end.completions.wait().ok().map(|it| it.id), Ok(1));
+    assert_eq!(end.completions.wait().into_result().map(|it| it.id), Ok(1));
     let beyond = end.memory.remote(end.memory.len());
     one.post_send(Request::write(beyond).inline(b"does not fit").id(2))
         .expect("room");
-    let error = end.completions.wait().ok().expect_err("outside");
+    let error = end.completions.wait().into_result().expect_err("outside");
     assert_eq!((error.id, error.status), (2, Status::RemoteAccess));
     let text = error.to_string();
     assert!(text.starts_with("request 2 of queue pair 0x"), "{text}");

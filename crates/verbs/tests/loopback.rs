@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rocinante::{
-    Access, AckTimeout, AddressHandle, CompletedWork, ConnectOptions, Notify, OpenOptions,
-    QueueKey, Request, State, Status, WindowKind,
+    Access, AckTimeout, AddressHandle, CompletedWork, ConnectOptions, JoinGroupError,
+    MulticastError, Notify, OpenOptions, QueueKey, Request, State, Status, WindowKind,
 };
 use support::{ALL, ConnectedPair, End, TIMEOUT};
 
@@ -399,6 +399,28 @@ fn the_kernel_receives_a_group_until_its_last_member_leaves_or_is_dropped() {
     assert!(is_received(address), "the second is in it");
     drop(second);
     assert!(!is_received(address));
+}
+
+#[test]
+fn a_queue_pair_that_could_not_join_a_group_is_not_in_it() {
+    let end = End::at("127.51.11.9", &OpenOptions::default());
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = [239, 53, high, low];
+    let group = rocinante::Gid::from(std::net::IpAddr::from(address));
+    let make = || {
+        let builder = end.domain.queue_pair_builder(&end.completions);
+        builder.create_datagram(QueueKey::new(0x77)).expect("room")
+    };
+    let (first, second) = (make(), make());
+    let taken = std::net::UdpSocket::bind((std::net::Ipv4Addr::from(address), 4791))
+        .expect("nobody else has the group");
+    let refused = first.join(group).expect_err("its port is taken");
+    assert!(matches!(refused, JoinGroupError::Socket(_)), "{refused:?}");
+    drop(taken);
+    second.join(group).expect("a multicast address");
+    let left = first.leave(group);
+    assert_eq!(left, Err(MulticastError::NotMember(group)));
+    assert!(is_received(address), "the second is in it");
 }
 
 #[test]

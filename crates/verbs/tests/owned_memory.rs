@@ -150,3 +150,30 @@ fn memory_with_a_bound_window_is_not_lent() {
     drop(window);
     assert_eq!(pair.left.memory.lend(|bytes| bytes.len()), Ok(1 << 20));
 }
+
+/// Otherwise the device would not get the memory back, because a region with a window can't be changed.
+#[test]
+fn window_is_not_bound_to_lent_memory() {
+    let mut pair = ConnectedPair::connected("127.51.49.1", "127.51.49.2");
+    let (here, there) = (
+        pair.left.prepare(Default::default()),
+        pair.right.prepare(Default::default()),
+    );
+    let (ours, theirs) = (here.endpoint(), there.endpoint());
+    let second = here.connect(theirs).expect("a peer");
+    let _kept = there.connect(ours).expect("a peer");
+    let window = (pair.left.domain)
+        .allocate_memory_window(WindowKind::One)
+        .expect("room");
+    let bind = Request::bind_window(&window, &pair.left.memory, ..64, ALL);
+    let bound = pair.left.memory.lend(|_| {
+        pair.from_left.post_send(bind).expect("room");
+        pair.left.completions.wait_for(TIMEOUT).map(|it| it.status)
+    });
+    assert_eq!(bound, Ok(Some(Status::WindowBind)));
+    pair.left.memory.write(0, b"mine again");
+    let write = Request::write(pair.right.memory.remote(0)).data(pair.left.memory.slice(..10));
+    second.post_send(write).expect("room");
+    pair.left.success();
+    assert_eq!(pair.right.memory.to_vec(..10), b"mine again");
+}

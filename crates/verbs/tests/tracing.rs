@@ -86,6 +86,7 @@ fn posts_packets_completions_and_state_changes_are_events() {
         "opcode=RcSendOnly",
     ]);
     let source = "127.55.7.1:0".parse().expect("an address");
-    Connector::resolve_from(source, "127.55.7.2:7183").expect("both are here");
+    let connector = Connector::resolve_from(source, "127.55.7.2:7183");
+    drop(connector.expect("both are here"));
     events.assert_any(&["message=connection event", "AddressResolved"]);
 }

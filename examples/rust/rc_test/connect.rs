@@ -131,7 +131,7 @@ impl Link {
         offered: &Offer,
     ) -> anyhow::Result<Self> {
         let any = (Ipv4Addr::UNSPECIFIED, offered.port);
-        let listener = Listener::bind_on(context, any.into())?;
+        let listener = Listener::bind_on(context, any)?;
         let port = listener.local_address().port();
         println!("server  waits for a client on port {port} of the connection manager");
         let request = listener.wait();

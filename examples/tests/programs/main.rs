@@ -62,6 +62,29 @@ fn no_c_program_prints_errno_for_a_call_that_returns_its_error() {
     }
 }
 
+/// What a page shows is compiled, because it is a part of a program.
+#[test]
+fn code_on_the_page_about_memory_is_that_of_the_programs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("a text");
+    let page = read("docs/tutorial/10-memory.md");
+    let programs = [
+        ("```c\n", read("examples/c/watch_memory.c")),
+        ("```rust\n", read("examples/rust/chat.rs")),
+    ];
+    for (fence, program) in programs {
+        let shown: Vec<&str> = page
+            .split(fence)
+            .skip(1)
+            .map(|block| block.split("```").next().unwrap_or_default())
+            .collect();
+        assert!(!shown.is_empty(), "{fence}");
+        for code in shown {
+            assert!(program.contains(code), "{code}");
+        }
+    }
+}
+
 /// `getopt` stops at the first other word if its list of options begins with a plus: the server's address is then `-g`.
 #[test]
 fn c_programs_take_options_before_and_after_other_words() {

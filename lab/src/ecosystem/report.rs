@@ -21,8 +21,8 @@ packets went over the device. For that count, processes of one host use sockets,
 ";
 
 const COMMANDS: &str = "
-What else Debian 12 links with libibverbs or librdmacm has no row: librpma, ibacm, DPDK's drivers for Mellanox's cards, and the tools
-of Omni-Path.
+What else Debian 12 links with libibverbs or librdmacm (`apt-cache rdepends libibverbs1 librdmacm1`) has no row: librpma, ibacm, `gfio`,
+DPDK's drivers for Mellanox's cards, and the tools of Omni-Path.
 
 ## The commands
 

@@ -12,7 +12,9 @@ use std::process::Command;
 use xtask::command::cargo;
 use xtask::install::{self, Built};
 
-use super::{DIRECTORY, call, needed_libraries, newest_glibc, objects, remove, strip, strip_files};
+use super::{
+    DIRECTORY, call, needed_libraries, newest_glibc, objects, old_glibc, remove, strip, strip_files,
+};
 use crate::targets;
 use crate::targets::musl::target;
 
@@ -26,9 +28,15 @@ const TIME: &str = "--mtime=2026-01-01 00:00:00Z";
 const DOCUMENTS: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"];
 
 /// Builds everything for release, and the archive of it.
-pub(super) fn build_and_make(root: &Path) -> Result<(), String> {
+pub(super) fn build_and_make(root: &Path) -> Result<PathBuf, String> {
+    let built = build(root)?;
+    make(root, &built, &built.libraries.with_file_name(DIRECTORY))
+}
+
+/// Builds everything for release: a static command, and libraries for old systems, too.
+pub(super) fn build(root: &Path) -> Result<Built, String> {
     targets::provide(&target())?;
-    let libraries = install::build(root)?;
+    let libraries = old_glibc::build_libraries(root)?;
     let command = build_static(root, &libraries, "--release")?;
     let musl = match targets::musl::missing() {
         None => Some(targets::musl::build_libraries(root, "--release")?),
@@ -42,9 +50,7 @@ pub(super) fn build_and_make(root: &Path) -> Result<(), String> {
         libraries,
         musl,
     };
-    let archive = make(root, &built, &built.libraries.with_file_name(DIRECTORY))?;
-    println!("the archive is {}", archive.display());
-    Ok(())
+    Ok(built)
 }
 
 /// Why no static command can be built here, if it can't.
@@ -64,16 +70,10 @@ pub(crate) fn build_static(root: &Path, built: &Path, options: &str) -> Result<P
 /// The archive of what was built, made below `directory`.
 pub(crate) fn make(root: &Path, built: &Built, directory: &Path) -> Result<PathBuf, String> {
     let tree = directory.join(TOP);
-    fill(root, built, &tree)
+    remove(&tree)
+        .and_then(|()| copy_documents(root, &tree.join("share/doc/rocinante")))
         .map_err(|error| format!("{} can't be filled: {error}", tree.display()))?;
-    strip(&tree)?;
-    let musl = tree.join("lib/rocinante/musl");
-    if musl.is_dir() {
-        strip_files(["libibverbs.so.1", "librocinante_preload.so"].map(|it| musl.join(it)))?;
-    }
-    let [command, libraries @ ..] = objects(&tree);
-    is_static(&command)?;
-    let minor = glibc_of(&libraries).map_err(|error| error.to_string())?;
+    let minor = copy_stripped(built, &tree)?;
     println!("roci is static, and its libraries need glibc 2.{minor}");
     let archive = directory.join(format!(
         "rocinante-{}-{}-linux.tar.gz",
@@ -93,15 +93,28 @@ pub(crate) fn make(root: &Path, built: &Built, directory: &Path) -> Result<PathB
     Ok(archive)
 }
 
-fn fill(root: &Path, built: &Built, tree: &Path) -> io::Result<()> {
-    remove(tree)?;
-    install::copy_everything(built, tree)?;
-    let documents = tree.join("share/doc/rocinante");
-    fs::create_dir_all(&documents)?;
+/// What is beside the files that `install` puts in place.
+pub(super) fn copy_documents(root: &Path, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
     for name in DOCUMENTS {
-        fs::copy(root.join(name), documents.join(name))?;
+        fs::copy(root.join(name), directory.join(name))?;
     }
     Ok(())
+}
+
+/// Puts everything below the prefix, without what only debuggers read. Returns the minor number of the oldest glibc that the
+/// libraries load with.
+pub(super) fn copy_stripped(built: &Built, prefix: &Path) -> Result<u32, String> {
+    install::copy_everything(built, prefix)
+        .map_err(|error| format!("{} can't be filled: {error}", prefix.display()))?;
+    strip(prefix)?;
+    let musl = prefix.join("lib/rocinante/musl");
+    if musl.is_dir() {
+        strip_files(["libibverbs.so.1", "librocinante_preload.so"].map(|it| musl.join(it)))?;
+    }
+    let [command, libraries @ ..] = objects(prefix);
+    is_static(&command)?;
+    glibc_of(&libraries).map_err(|error| error.to_string())
 }
 
 /// Fails if a program asks the loader for anything.

@@ -111,9 +111,7 @@ impl Session<'_> {
 
     /// Whether a check may print this line.
     fn is_expected(&self, line: &str) -> bool {
-        let is_list =
-            self.row.program == LISTS_DEVICES && line.contains("opened none of our devices");
-        self.tools.checked && (line.starts_with(CHECK_PREFIX) || is_list)
+        self.tools.checked && is_of_check(self.row.program, line)
     }
 
     fn findings_file(&self) -> PathBuf {
@@ -346,6 +344,14 @@ impl Drop for Running {
     }
 }
 
+/// Whether a check of this program may print this line. It explains failures, too, of which correct programs have some.
+fn is_of_check(program: &str, line: &str) -> bool {
+    let is_list = program == LISTS_DEVICES && line.contains("opened none of our devices");
+    let is_explained =
+        !EXPLAINED.contains(&program) && line.starts_with(&format!("roci: {}: ", Host::device()));
+    line.starts_with(CHECK_PREFIX) || is_list || is_explained
+}
+
 /// Whether one of the registries in a directory names the process as one that listens.
 pub(crate) fn registry_lists(registry: &Path, process: u32) -> bool {
     let files = fs::read_dir(registry).into_iter().flatten().flatten();
@@ -392,6 +398,16 @@ fn listens(table: &str, process: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_check_may_explain_failures_of_a_program_that_may_have_some() {
+        let explained = format!("roci: {}: It failed.", super::Host::device());
+        assert!(super::is_of_check("qperf", &explained));
+        assert!(!super::is_of_check("rping", &explained));
+        assert!(super::is_of_check("rping", "roci: check: no findings."));
+        let unused = "roci: this program opened none of our devices";
+        assert!(!super::is_of_check("qperf", unused));
+    }
+
     #[test]
     fn a_port_that_is_listened_at_is_found() {
         let table = "  sl  local_address rem_address   st tx_queue\n   \

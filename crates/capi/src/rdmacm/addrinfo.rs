@@ -36,6 +36,7 @@ entry! {
         found: Output<*mut abi::rdma_addrinfo>,
     ) -> MinusOne {
         let mut found = found;
+        check_administrator(node.0, service.0, hints.0)?;
         match look_up(node.0, service.0, hints.0) {
             Ok(list) => found.put(list),
             // Programs pass the result to `gai_strerror`.
@@ -80,6 +81,25 @@ impl ResolvedList {
 impl Drop for AddrinfoList {
     fn drop(&mut self) {
         free_list(self.0);
+    }
+}
+
+/// Fails for a question to the subnet administrator: Ethernet has none, so it knows no services.
+fn check_administrator(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const abi::rdma_addrinfo,
+) -> Result<(), Errno> {
+    // SAFETY: null, or by the header's promise a live structure.
+    let flags = unsafe { hints.as_ref() }.map_or(0, |hints| hints.ai_flags);
+    if flags & abi::RAI_SA == 0 {
+        Ok(())
+    } else if !node.is_null() || flags & abi::RAI_DNS != 0 {
+        Err(Errno::UNSUPPORTED)
+    } else if service.is_null() {
+        Err(Errno::INVALID)
+    } else {
+        Err(Errno::NO_ENTRY)
     }
 }
 

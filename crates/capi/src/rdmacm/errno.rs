@@ -23,10 +23,12 @@ impl From<CmError> for Errno {
     }
 }
 
-/// The number for a bind that failed: an address without a device is not an address of this host.
+/// The number for a bind that failed. As in the kernel, an address of another host has one of its own.
 pub(crate) fn of_bind(error: CmError) -> Errno {
     match error {
-        CmError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
+        CmError::NoDevice(address) if !net::interface::is_own(address) => {
+            Errno(libc::EADDRNOTAVAIL)
+        }
         error => error.into(),
     }
 }
@@ -84,6 +86,13 @@ mod tests {
     use wire::cm::{RejectReason, ServiceStatus};
 
     use super::*;
+
+    #[test]
+    fn bind_without_a_device_tells_own_addresses_from_others() {
+        let bound_to = |address: [u8; 4]| of_bind(CmError::NoDevice(address.into())).0;
+        assert_eq!(bound_to([127, 0, 0, 1]), libc::ENODEV);
+        assert_eq!(bound_to([192, 0, 2, 77]), libc::EADDRNOTAVAIL);
+    }
 
     #[test]
     fn event_status_is_a_negative_errno_or_a_reason_code() {

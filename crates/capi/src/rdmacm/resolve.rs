@@ -41,10 +41,9 @@ entry! {
         service: Pointer<c_char>,
         hints: Pointer<abi::rdma_addrinfo>,
     ) -> MinusOne {
-        const SUBNET_ADMINISTRATOR: c_int = 0x10;
         // SAFETY: null, or by the header's promise a live structure.
         let flags = unsafe { hints.0.as_ref() }.map_or(0, |hints| hints.ai_flags);
-        if flags & SUBNET_ADMINISTRATOR != 0 {
+        if flags & abi::RAI_SA != 0 {
             // Ethernet has no subnet administrator.
             return Err(Errno::UNSUPPORTED);
         }

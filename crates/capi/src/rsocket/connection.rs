@@ -83,6 +83,8 @@ pub(super) struct Open {
     pub(super) connected: bool,
     /// The error that ended the connection, if any.
     pub(super) error: Option<Errno>,
+    /// The same, until the program has read it (`SO_ERROR`).
+    pub(super) unread_error: Option<Errno>,
 }
 
 /// Work request ids of sends: the type in the high half, the length in the low half.
@@ -138,6 +140,7 @@ impl Connection {
                 writing: true,
                 connected: false,
                 error: None,
+                unread_error: None,
             },
         };
         connection.modify(&cm_id.init_attributes()?)?;
@@ -253,6 +256,7 @@ impl Connection {
             writing: false,
             connected: false,
             error: Some(errno),
+            unread_error: Some(errno),
         };
     }
 

@@ -119,14 +119,20 @@ impl Datagram {
         }
     }
 
-    /// An option of the UDP socket.
-    pub(super) fn option(&self, level: i32, name: i32) -> Result<i32, Errno> {
-        let mut value = 0_i32;
-        let mut length = size_of::<i32>() as libc::socklen_t;
-        let output = (&raw mut value).cast();
-        // SAFETY: a live number of this length.
-        match unsafe { libc::getsockopt(self.number(), level, name, output, &raw mut length) } {
-            0 => Ok(value),
+    /// Writes an option of the UDP socket.
+    ///
+    /// # Safety
+    /// The requirements of `getsockopt`.
+    pub(super) unsafe fn option(
+        &self,
+        level: i32,
+        name: i32,
+        value: *mut libc::c_void,
+        length: *mut libc::socklen_t,
+    ) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        match unsafe { libc::getsockopt(self.number(), level, name, value, length) } {
+            0 => Ok(()),
             _ => Err(Errno::UNSUPPORTED),
         }
     }

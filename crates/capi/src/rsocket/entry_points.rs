@@ -259,10 +259,15 @@ entry! {
     ) -> MinusOne {
         let found = match socket_table::socket(number)? {
             Socket::Stream(stream) => stream.option(level, name)?,
-            Socket::Datagram(datagram) => match (level, name) {
-                (libc::SOL_SOCKET, libc::SO_ERROR) => 0,
-                _ => datagram.option(level, name)?,
-            },
+            Socket::Datagram(_) if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) => 0,
+            Socket::Datagram(datagram) => {
+                if value.0.is_null() || length.0.is_null() {
+                    return Err(Errno::INVALID);
+                }
+                // SAFETY: not null, so by the header's promise a length, and so many bytes.
+                unsafe { datagram.option(level, name, value.0, length.0)? };
+                return Ok(MinusOne::DONE);
+            }
         };
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
             // `struct linger`: how long is not limited.

@@ -116,12 +116,11 @@ impl super::stream::Inner {
         })
     }
 
-    /// The error of the last attempt; reading it clears it.
+    /// The error of the last attempt, or that ended the connection; reading it clears it.
     fn take_error(&mut self) -> c_int {
-        let of_pipe = self
-            .connection
-            .as_mut()
-            .and_then(|connection| connection.open.error);
-        self.error.take().or(of_pipe).map_or(0, |errno| errno.0)
+        let connection = self.connection.as_mut();
+        let of_connection = connection.and_then(|it| it.open.unread_error.take());
+        let error = self.error.take().or(of_connection);
+        error.map_or(0, |errno| errno.0)
     }
 }

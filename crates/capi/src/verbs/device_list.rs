@@ -113,7 +113,7 @@ fn list() -> Result<Vec<&'static Device>, Errno> {
 /// Prints why there is no device, because programs only report that they found none.
 fn warn_once(why: &str) {
     static SAID: Once = Once::new();
-    SAID.call_once(|| eprintln!("roci: {why}"));
+    SAID.call_once(|| net::stderr::print(why));
 }
 
 /// The device with this description and index, the same one every time.

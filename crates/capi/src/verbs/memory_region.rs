@@ -222,6 +222,11 @@ pub(super) fn register(
 ) -> Result<*mut abi::ibv_mr, Errno> {
     domain.open.check_not_inherited()?;
     let access = access_of(access)?;
+    // As in the kernel: devices translate whole pages.
+    let page = mapped_pages::page_size() as u64;
+    if address.addr() as u64 % page != iova % page {
+        return Err(Errno::INVALID);
+    }
     let (extent, iova) = extent(&domain.open.driver, address, length, iova, access)?;
     add(domain, address, extent, iova, access, RegionKind::Memory)
 }

@@ -134,8 +134,9 @@ fn calls_at_exit_work_with_every_option() {
         let mut findings = said
             .lines()
             .filter(|line| line.starts_with("roci: check: "));
+        // On a busy machine, a retry that takes long may be explained. It is no finding.
         assert!(
-            findings.all(|line| line == "roci: check: no findings."),
+            findings.all(|line| line.starts_with("roci: check: no findings")),
             "{options:?}: {said}"
         );
     }

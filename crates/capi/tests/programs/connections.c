@@ -105,7 +105,7 @@ static void a_request_moves_with_its_listener(void)
 	CHECK(second != NULL);
 	make_qp_of(client);
 	CHECK(rdma_connect(client, &parameters) == 0);
-	CHECK(is_readable(first->fd, 5000));
+	CHECK(is_readable(first->fd, EVENT_TIMEOUT));
 	CHECK(rdma_migrate_id(listener, second) == 0);
 	channel = second;
 	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -116,7 +116,7 @@ static void a_request_moves_with_its_listener(void)
 	CHECK(rdma_accept(accepted, &parameters) == 0);
 	channel = first;
 	pass(RDMA_CM_EVENT_ESTABLISHED);
-	CHECK(is_readable(second->fd, 5000));
+	CHECK(is_readable(second->fd, EVENT_TIMEOUT));
 	channel = second;
 	pass(RDMA_CM_EVENT_ESTABLISHED);
 	destroy(listener);

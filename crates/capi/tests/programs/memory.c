@@ -173,6 +173,14 @@ static void a_null_region_has_no_memory_to_change(void)
 	CHECK(ibv_dereg_mr(null) == 0);
 }
 
+static void addresses_of_a_region_have_the_offset_of_its_memory_in_a_page(void)
+{
+	uint64_t at = 16 * PAGE + (uintptr_t)left.memory % PAGE;
+	struct ibv_mr *mr = ibv_reg_mr_iova(left.pd, left.memory, 64, at, 0);
+	CHECK(mr != NULL && mr->addr == left.memory && ibv_dereg_mr(mr) == 0);
+	RETURNS_NULL(ibv_reg_mr_iova(left.pd, left.memory, 64, at + 8, 0), EINVAL);
+}
+
 static void advise_mr_prefetches(void)
 {
 	struct ibv_sge sge = part(&left, 0, sizeof(left.memory));
@@ -473,6 +481,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(rereg_to_read_only_memory_needs_a_region_for_reads),
 	WITH_LEFT(rereg_rejects_access_rights_without_their_flag),
 	WITH_LEFT(a_null_region_has_no_memory_to_change),
+	WITH_LEFT(addresses_of_a_region_have_the_offset_of_its_memory_in_a_page),
 	WITH_LEFT(advise_mr_prefetches),
 	WITH_LEFT(advise_mr_outside_of_the_region_is_rejected),
 	WITH_LEFT(advise_mr_needs_a_region_of_the_domain),

@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
+#include <sys/mman.h>
 #include "check.h"
 
 #define LONG (3 * 1000 * 1000)
@@ -249,7 +250,7 @@ static void shutting_down_one_direction_after_the_other_ends_the_connection(void
 	struct pollfd end = { .fd = accepted };
 	CHECK(rshutdown(client, SHUT_WR) == 0);
 	CHECK(rshutdown(client, SHUT_RD) == 0);
-	CHECK(rpoll(&end, 1, 5000) == 1);
+	CHECK(rpoll(&end, 1, EVENT_TIMEOUT) == 1);
 	SAME(end.revents, POLLHUP);
 }
 
@@ -415,10 +416,10 @@ static void open_with_maps(void)
 }
 
 /* The peer must learn of the mapping before it can write there. */
-static void map_at_guest(void)
+static void map_at_guest(char *memory)
 {
 	char known;
-	CHECK(riomap(accepted, mapped, sizeof(mapped), PROT_WRITE, 0, 100) == 100);
+	CHECK(riomap(accepted, memory, sizeof(mapped), PROT_WRITE, 0, 100) == 100);
 	CHECK(rsend(accepted, "m", 1, 0) == 1);
 	CHECK(rrecv(client, &known, 1, 0) == 1);
 }
@@ -426,7 +427,7 @@ static void map_at_guest(void)
 static void a_peer_writes_into_mapped_memory(void)
 {
 	char done;
-	map_at_guest();
+	map_at_guest(mapped);
 	CHECK(riowrite(client, "directly", 9, 110, 0) == 9);
 	CHECK(rsend(client, "d", 1, 0) == 1);
 	CHECK(rrecv(accepted, &done, 1, 0) == 1);
@@ -436,9 +437,36 @@ static void a_peer_writes_into_mapped_memory(void)
 
 static void a_write_outside_of_a_mapping_fails(void)
 {
-	map_at_guest();
+	map_at_guest(mapped);
 	SAME(riowrite(client, "nowhere", 8, 99999, 0), 0);
 	CHECK(riounmap(accepted, mapped, sizeof(mapped)) == 0);
+}
+
+static int error_of(int socket)
+{
+	int error = -1;
+	socklen_t length = sizeof(error);
+	CHECK(rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0);
+	return error;
+}
+
+/* A write into memory that is gone breaks it. Other devices would keep the memory. */
+static void the_error_of_a_broken_stream_is_read_once(void)
+{
+	leave_out_with_others();
+	struct pollfd broken = { .fd = client };
+	char *memory = mmap(NULL, sizeof(mapped), PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	map_at_guest(memory);
+	CHECK(munmap(memory, sizeof(mapped)) == 0);
+	CHECK(riowrite(client, "too late", 8, 100, 0) == 8);
+	CHECK(rpoll(&broken, 1, EVENT_TIMEOUT) == 1);
+	SAME(error_of(client), EIO);
+	SAME(error_of(client), 0);
+	CHECK(rpoll(&broken, 1, 0) == 1);
+	CHECK(broken.revents & POLLERR);
+	FAILS(rsend(client, "more", 4, 0), EIO);
 }
 
 static void open_datagrams(void)
@@ -533,6 +561,7 @@ static const struct test_case CASES[] = {
 	WITH_STREAM(poll_reports_the_end_of_a_stream),
 	WITH_MAPS(a_peer_writes_into_mapped_memory),
 	WITH_MAPS(a_write_outside_of_a_mapping_fails),
+	WITH_MAPS(the_error_of_a_broken_stream_is_read_once),
 	WITH_DATAGRAMS(datagrams_are_echoed),
 	CASE(without_datagrams_a_receive_would_block),
 	WITH_DATAGRAMS(the_first_datagram_may_be_as_long_as_the_next),

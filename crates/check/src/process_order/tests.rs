@@ -239,6 +239,24 @@ fn memory_is_bounded() {
     }
 }
 
+#[test]
+fn the_newest_queue_pairs_are_remembered() {
+    let mut it = Conversation::new(1);
+    let numbered = |number| name(IpAddr::from([10, 0, 0, 1]), Qpn::new(number));
+    let mut connects = |number| {
+        let (queue_pair, peer) = (numbered(number), queue_pair(2, TARGET));
+        it.happens(TARGET, Event::Connected { queue_pair, peer });
+        let known = |number| it.order.queue_pairs.contains_key(&numbered(number));
+        (it.order.queue_pairs.len(), known(0), known(1))
+    };
+    let last = MAX_QUEUE_PAIRS as u32 - 1;
+    (0..last).for_each(|number| _ = connects(number));
+    let all = (MAX_QUEUE_PAIRS, true, true);
+    assert_eq!(connects(last), all);
+    assert_eq!(connects(0), all, "it was there already");
+    assert_eq!(connects(last + 1), (MAX_QUEUE_PAIRS, false, true));
+}
+
 /// A process of the same user can write what it likes.
 #[test]
 fn records_of_a_liar_do_no_harm() {

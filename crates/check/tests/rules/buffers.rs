@@ -1,6 +1,7 @@
 //! The local memory of requests.
 
 use check::Rule;
+use engine::observation::RemoteAccessKind;
 use engine::{CompletedWork, QueuePairType, Work};
 
 use crate::program::{Program, local, remote};
@@ -92,4 +93,24 @@ fn memory_of_a_request_that_has_not_ended_is_never_forgotten() {
     program.post(0, Work::Send, false, false);
     let found = program.post_from(1, Work::Read(remote(0)), local(0));
     assert_eq!(found, [Rule::OverlappingRequests]);
+}
+
+#[test]
+fn a_peer_does_not_access_the_memory_of_an_outstanding_request_of_another_queue_pair() {
+    let (read, write) = (RemoteAccessKind::Read, RemoteAccessKind::Write);
+    let (sends, stores) = (Work::Send, Work::Read(remote(0)));
+    for (work, kind, conflicts) in [
+        (sends, write, true),
+        (sends, read, false),
+        (stores, write, true),
+        (stores, read, true),
+    ] {
+        let mut program = program();
+        program.post_from(0, work, local(0));
+        assert_eq!(program.access(1, kind, 8, 8), [], "beside it");
+        let found = program.access(1, kind, 7, 1);
+        assert_eq!(found == [Rule::RemoteAccessToBuffer], conflicts, "{work:?}");
+        program.end(0);
+        assert_eq!(program.access(1, kind, 0, 8), [], "the peer may know that");
+    }
 }

@@ -1,6 +1,7 @@
 //! The rules, each kept and broken.
 
 mod buffers;
+mod ends;
 mod lifetimes;
 mod program;
 mod queues;

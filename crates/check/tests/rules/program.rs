@@ -64,6 +64,13 @@ impl Program {
         findings.iter().map(|finding| finding.rule).collect()
     }
 
+    /// The program ends, or closes the device.
+    pub(crate) fn close(&mut self) -> Vec<Rule> {
+        let mut findings: Vec<Finding<()>> = Vec::new();
+        self.checker.close(DEVICE, &mut findings);
+        findings.iter().map(|finding| finding.rule).collect()
+    }
+
     /// A peer accesses `length` bytes at `address` through one of the queue pairs.
     pub(crate) fn access(
         &mut self,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::bail;
 
 use super::control_connection::{Control, Hello, Order, Tally, Through, VERSION, Welcome, connect};
-use super::local_device::{self, LocalDevice, remark_unused_faults};
+use super::local_device::{self, LocalDevice};
 use super::options::Options;
 use super::progress::Progress;
 use super::queue_pairs::{Draft, QueuePairs, common_mtu};
@@ -15,8 +15,8 @@ use super::throughput::{MessageCounts, Seen};
 use super::{bandwidth, latency, tcp};
 use crate::free_loopback_address;
 
-/// Runs the measurements with the server at this address.
-pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
+/// Runs the measurements with the server at this address. Returns the faults that no packet at this end had.
+pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<Vec<String>> {
     let parameters = options.parameters()?;
     let (control, local, peer) = connect(server, port)?;
     let local_device = match (&options.device, options.local) {
@@ -26,7 +26,8 @@ pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<
         (device, _) => local_device::open(device.as_deref(), options.gid_index, local.ip())?,
     };
     let mut client = Client::meet(control, local_device, parameters, peer.ip())?;
-    client.measure_all(server, options)
+    client.measure_all(server, options)?;
+    Ok(client.queue_pairs.context.unused_faults())
 }
 
 struct Client {
@@ -80,7 +81,6 @@ impl Client {
             report.push(row)?;
         }
         self.control.send(&Order::Finish)?;
-        remark_unused_faults(&self.queue_pairs.context);
         let counters = self.queue_pairs.context.counters();
         let retransmitted = counters.map(|counters| counters.retransmitted);
         report.end(retransmitted, options.html.as_deref())

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use rocinante::Context;
 
 use crate::find_device;
-use crate::output::remark;
 
 /// An open device, and the index of its address.
 pub(super) struct LocalDevice {
@@ -38,14 +37,5 @@ pub(super) fn on_loopback(context: Context) -> LocalDevice {
     LocalDevice {
         context,
         gid_index: 0,
-    }
-}
-
-/// Says which faults of ROCI_FAULT had no effect here: a reader would take the results for those with the fault.
-pub(super) fn remark_unused_faults(context: &Context) {
-    for fault in context.unused_faults() {
-        remark(format_args!(
-            "no packet at this end had the fault `{fault}`"
-        ));
     }
 }

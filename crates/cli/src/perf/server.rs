@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use super::control_connection::{
     Control, Hello, Order, Tally, Through, VERSION, Welcome, listen, over,
 };
-use super::local_device::{self, LocalDevice, remark_unused_faults};
+use super::local_device::{self, LocalDevice};
 use super::options::Options;
 use super::queue_pairs::{Draft, QueuePairs, Side, common_mtu};
 use super::{bandwidth, latency, tcp};
@@ -15,19 +15,25 @@ use crate::find_device;
 use crate::free_loopback_address;
 use crate::output::print_line;
 
-/// Serves one client.
-pub(super) fn run(options: &Options) -> anyhow::Result<()> {
+/// Serves one client. Returns the faults that no packet at this end had; with `--local`, prints them for the client, which
+/// also reports the error.
+pub(super) fn run(options: &Options) -> anyhow::Result<Vec<String>> {
     let (listener, ready) = prepare(options)?;
     let served = serve_one(&listener, ready, options);
-    // With `--local`, the client reports the error.
-    if options.announce { Ok(()) } else { served }
+    if !options.announce {
+        return served;
+    }
+    if let Ok(unused) = &served {
+        print_line(serde_json::to_string(unused)?)?;
+    }
+    Ok(Vec::new())
 }
 
 fn serve_one(
     listener: &TcpListener,
     ready: Option<LocalDevice>,
     options: &Options,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<String>> {
     let (stream, _) = listener
         .accept()
         .context("accepting a client failed; try again")?;
@@ -36,7 +42,9 @@ fn serve_one(
         Some(local_device) => local_device,
         None => local_device::open(None, options.gid_index, local.ip())?,
     };
-    Server::meet(control, local_device, local.ip(), options.announce)?.serve()
+    let mut server = Server::meet(control, local_device, local.ip(), options.announce)?;
+    server.serve()?;
+    Ok(server.queue_pairs.context.unused_faults())
 }
 
 /// The listener, and the device if one was named.
@@ -122,10 +130,7 @@ impl Server {
             match self.control.receive()? {
                 Order::Rdma { size } => self.take_part(size)?,
                 Order::Tcp { size } => self.take_part_in_tcp(size)?,
-                Order::Finish => {
-                    remark_unused_faults(&self.queue_pairs.context);
-                    return Ok(());
-                }
+                Order::Finish => return Ok(()),
             }
         }
     }

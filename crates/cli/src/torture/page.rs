@@ -9,7 +9,6 @@ use explain::terminal::{View, render};
 
 use super::report::{FailureReport, Report};
 use crate::markup::escaped;
-use crate::output::count;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c2127;--soft:#68727d;--line:#d9dee3;--box:#f4f6f8;--good:#1a7f37;--bad:#b42318}\
@@ -56,7 +55,7 @@ fn command(words: &str) -> String {
 
 fn failures(failures: &[FailureReport]) -> String {
     let mut text = String::from(
-        "<h2>Failures</h2>\n<table><tr><th>failure</th><th>last line on stderr</th><th class=\"number\">runs</th>\
+        "<h2>Failures</h2>\n<table><tr><th>failure</th><th>last line on stderr, or first finding</th><th class=\"number\">runs</th>\
          <th class=\"number\">first seed</th><th>smallest set of faults</th><th>fails again</th></tr>\n",
     );
     for (place, failure) in failures.iter().enumerate() {
@@ -68,7 +67,7 @@ fn failures(failures: &[FailureReport]) -> String {
             escaped(&failure.message),
             failure.runs,
             failure.seed,
-            count(failure.faults.len(), "fault", "faults"),
+            failure.size(),
             escaped(&failure.repeated)
         );
     }

@@ -42,7 +42,10 @@ pub(super) struct RunReport {
 pub(super) struct FailureReport {
     pub(super) what: String,
     pub(super) who: &'static str,
+    /// The last line on stderr, or the first finding of the check.
     pub(super) message: String,
+    #[serde(skip)]
+    pub(super) is_finding: bool,
     /// In how many runs it happened.
     pub(super) runs: usize,
     pub(super) first_run: usize,
@@ -51,6 +54,8 @@ pub(super) struct FailureReport {
     pub(super) plan: String,
     /// The smallest set of faults with this failure.
     pub(super) faults: Vec<String>,
+    /// Whether the command passes without any one of these faults.
+    pub(super) is_minimal: bool,
     /// The packets that these faults concern.
     pub(super) packets: Vec<String>,
     /// How often the smallest set failed when it was repeated.
@@ -73,16 +78,27 @@ impl FailureReport {
             what: failure.what.clone(),
             who: failure.who,
             message: failure.message.clone(),
+            is_finding: failure.is_finding,
             runs: 1,
             first_run: run,
             seed,
             plan: plan.to_owned(),
             faults: Vec::new(),
+            is_minimal: false,
             packets: Vec::new(),
             repeated: String::new(),
             replay: String::new(),
             directory,
         }
+    }
+
+    /// The size of the smallest set.
+    pub(super) fn size(&self) -> String {
+        let faults = count(self.faults.len(), "fault", "faults");
+        if self.is_minimal || self.faults.len() <= 1 {
+            return faults;
+        }
+        format!("{faults}, perhaps fewer")
     }
 
     pub(super) fn title(&self) -> String {
@@ -113,7 +129,7 @@ impl Report {
                     failure.title(),
                     failure.runs.to_string(),
                     failure.seed.to_string(),
-                    count(failure.faults.len(), "fault", "faults"),
+                    failure.size(),
                     failure.repeated.clone(),
                 ]);
             }
@@ -122,7 +138,12 @@ impl Report {
         for failure in &self.failures {
             let _ = writeln!(text, "{}", styled(STRONG, failure.title()));
             if !failure.message.is_empty() {
-                let _ = writeln!(text, "  last line on stderr: {}", failure.message);
+                let source = if failure.is_finding {
+                    "first finding"
+                } else {
+                    "last line on stderr"
+                };
+                let _ = writeln!(text, "  {source}: {}", failure.message);
             }
             for packet in &failure.packets {
                 let _ = writeln!(text, "  {packet}");
@@ -208,6 +229,7 @@ pub(super) mod tests {
             what: "exit status 1".to_owned(),
             who: "command",
             message: "a < b".to_owned(),
+            is_finding: false,
         };
         let replay = format!(
             "roci torture --replay '{}' -- ./test",

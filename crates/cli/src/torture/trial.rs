@@ -1,5 +1,6 @@
 //! One run of the command, and how it ended.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use net::fault::{FAULT_LOG_VARIABLE, FAULT_VARIABLE};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
 
 use super::fault_log::FaultRecord;
 use super::plan::Plan;
@@ -46,22 +48,24 @@ pub(super) struct Trial {
 /// Why a run counts as failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// For example `exit status 1`.
+    /// For example `exit status 1`, or the rules that a check found violated.
     pub(super) what: String,
     /// `command`, `server` or `client`.
     pub(super) who: &'static str,
-    /// The last line that it printed on stderr.
+    /// The last line that it printed on stderr, or the first finding.
     pub(super) message: String,
+    /// Whether the check of the command found it.
+    pub(super) is_finding: bool,
 }
 
 impl Failure {
-    /// Equal for runs that fail in the same way: numbers in the message don't count.
+    /// Equal for runs that fail in the same way: numbers in the message don't count. Those in a finding are hexadecimal,
+    /// and its rules say enough.
     pub(super) fn signature(&self) -> String {
-        let message: String = self
-            .message
-            .chars()
-            .filter(|c| !c.is_ascii_digit())
-            .collect();
+        if self.is_finding {
+            return format!("{} {}", self.what, self.who);
+        }
+        let message = without_numbers(&self.message);
         format!("{} {} {message}", self.what, self.who)
     }
 }
@@ -83,6 +87,8 @@ struct Party {
     who: &'static str,
     child: Child,
     stderr: PathBuf,
+    /// What the check of the command found.
+    findings: PathBuf,
     status: Option<ExitStatus>,
 }
 
@@ -157,8 +163,12 @@ impl Running<'_> {
         let mut command = self.workspace.command();
         let roci = std::env::current_exe().context("the path of the roci executable is unknown")?;
         command.arg(roci).arg("run");
+        let findings = directory.join(format!("{who}.findings.json"));
         if self.rules.check {
-            command.arg("--check=fail");
+            command
+                .arg("--check=fail")
+                .arg("--check-json")
+                .arg(&findings);
         }
         command.arg("--").args(words);
         command
@@ -175,6 +185,7 @@ impl Running<'_> {
             who,
             child,
             stderr: directory.join(format!("{who}.stderr")),
+            findings,
             status: None,
         });
         Ok(())
@@ -233,19 +244,34 @@ impl Running<'_> {
     }
 
     fn failure(&self) -> Option<Failure> {
-        let failed = self.parties.iter().find_map(|party| {
-            let may_run = party.who == "server" && !self.rules.server_must_end;
-            let what = match party.status {
-                None if may_run => None,
-                None => Some("hang".to_owned()),
-                Some(status) => wrong(status, self.plan),
-            };
-            what.map(|what| (party, what))
-        });
-        failed.map(|(party, what)| Failure {
+        self.parties.iter().find_map(|party| self.failure_of(party))
+    }
+
+    fn failure_of(&self, party: &Party) -> Option<Failure> {
+        let may_run = party.who == "server" && !self.rules.server_must_end;
+        let finding = finding(&fs::read_to_string(&party.findings).unwrap_or_default());
+        let what = match party.status {
+            None if may_run => None,
+            None => Some("hang".to_owned()),
+            Some(status) => wrong(status, self.plan, finding.is_some()),
+        };
+        let (what, message) = match (what, finding) {
+            (Some(what), _) => (what, last_line(&party.stderr)),
+            (None, Some((what, message))) => {
+                return Some(Failure {
+                    what,
+                    who: party.who,
+                    message,
+                    is_finding: true,
+                });
+            }
+            (None, None) => return None,
+        };
+        Some(Failure {
             what,
             who: party.who,
-            message: last_line(&party.stderr),
+            message,
+            is_finding: false,
         })
     }
 
@@ -261,8 +287,24 @@ impl Running<'_> {
     }
 }
 
-/// What is wrong with an exit status, if anything is.
-fn wrong(status: ExitStatus, plan: &Plan) -> Option<String> {
+/// What a check has found, from its file: the violated rules, and the first finding. Notes don't count.
+fn finding(file: &str) -> Option<(String, String)> {
+    let lines = file.lines().map(serde_json::from_str::<Value>);
+    let errors = lines.flatten().filter(|it| it["level"] == "error");
+    let mut rules = BTreeSet::new();
+    let mut first = None;
+    for error in errors {
+        let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
+        let rule = text("rule");
+        first.get_or_insert_with(|| format!("{rule}: {} {}", text("what"), text("remedy")));
+        rules.insert(rule);
+    }
+    let rules: Vec<_> = rules.into_iter().collect();
+    Some((format!("finding ({})", rules.join(", ")), first?))
+}
+
+/// What is wrong with an exit status, if anything is. A check with findings explains its own.
+fn wrong(status: ExitStatus, plan: &Plan, has_findings: bool) -> Option<String> {
     /// The exit status of a Rust program that panics.
     const PANIC: i32 = 101;
     /// The exit status of `roci run --check=fail` with findings.
@@ -278,7 +320,7 @@ fn wrong(status: ExitStatus, plan: &Plan) -> Option<String> {
         (Some(signal), _) if signal == killed && plan.kills() => None,
         (Some(signal), _) => Some(format!("signal {signal}")),
         (None, Some(0)) => None,
-        (None, Some(FINDING)) => Some("sanitizer finding".to_owned()),
+        (None, Some(FINDING)) if has_findings => None,
         (None, Some(code)) if code != PANIC && plan.is_harsh() => None,
         (None, code) => Some(format!("exit status {}", code.unwrap_or(-1))),
     }
@@ -294,12 +336,27 @@ fn last_line(path: &Path) -> String {
     last_message(&text)
 }
 
-/// The last line before a backtrace.
+/// A text without its numbers, decimal or hexadecimal.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split("0x");
+    let begin = parts.next().unwrap_or_default();
+    let rest = parts.map(|part| part.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    let words = [begin].into_iter().chain(rest).flat_map(str::chars);
+    words.filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// The last line of the program before a backtrace. The check prints the last lines, with a list.
 fn last_message(text: &str) -> String {
     let is_backtrace = |line: &&str| line.trim().eq_ignore_ascii_case("stack backtrace:");
+    let mut is_of_check = false;
     let told: Vec<_> = text
         .lines()
         .take_while(|line| !is_backtrace(line))
+        .filter(|line| {
+            let is_listed = is_of_check && line.starts_with("    ");
+            is_of_check = is_listed || line.starts_with("roci: check: ");
+            !is_of_check
+        })
         .collect();
     let mut lines = told.into_iter().rev().map(str::trim);
     let is_hint =
@@ -312,7 +369,32 @@ mod tests {
     use super::*;
 
     fn judged(raw: i32, rule: &str) -> Option<String> {
-        wrong(ExitStatus::from_raw(raw), &Plan::new([rule.to_owned()]))
+        wrong(
+            ExitStatus::from_raw(raw),
+            &Plan::new([rule.to_owned()]),
+            false,
+        )
+    }
+
+    #[test]
+    fn runs_that_say_the_same_about_other_numbers_fail_in_the_same_way() {
+        let failure = |message: &str| Failure {
+            what: "exit status 1".to_owned(),
+            who: "client",
+            message: message.to_owned(),
+            is_finding: false,
+        };
+        let of = |message| failure(message).signature();
+        assert_eq!(of("QP 0xab3f: 3 retries."), of("QP 0x82221b: 12 retries."));
+        assert_ne!(of("QP 0xab3f: 3 retries."), of("QP 0xab3f: 3 errors."));
+    }
+
+    #[test]
+    fn what_the_check_says_at_the_end_is_no_message_of_the_program() {
+        let said = "connected\nroci: check: leak: left.\n    at main\nno room\n\
+                    roci: check: 0 errors, 1 note, 1 other failure.\n    \
+                    note: leak: QP 0x3f94ad\n    explained: QP 0x3f94ad: No response.\n";
+        assert_eq!(last_message(said), "no room");
     }
 
     #[test]
@@ -336,9 +418,37 @@ mod tests {
             judged(101 * EXIT, "kill:nth=1").as_deref(),
             Some("exit status 101")
         );
-        assert_eq!(
-            judged(66 * EXIT, "kill:nth=1").as_deref(),
-            Some("sanitizer finding")
-        );
+        let status = ExitStatus::from_raw(66 * EXIT);
+        let plan = Plan::new(["drop:nth=1".to_owned()]);
+        let own = wrong(status, &plan, false);
+        assert_eq!(own.as_deref(), Some("exit status 66"));
+        assert_eq!(wrong(status, &plan, true), None, "the check tells it");
+    }
+
+    #[test]
+    fn findings_are_told_by_their_rules_and_notes_are_not() {
+        let line = |rule: &str, level: &str, what: &str| {
+            let line = serde_json::json!({ "rule": rule, "level": level, "what": what, "remedy": "Wait." });
+            format!("{line}\n")
+        };
+        let note = line("leak", "note", "QP 0x12 is left.");
+        assert_eq!(finding(&note), None);
+        let file = [
+            note,
+            line("remote-race", "error", "QP 0x12 wrote."),
+            line("buffer-changed", "error", "It changed."),
+            line("remote-race", "error", "QP 0x13 wrote."),
+        ];
+        let (what, message) = finding(&file.concat()).expect("errors");
+        assert_eq!(what, "finding (buffer-changed, remote-race)");
+        assert_eq!(message, "remote-race: QP 0x12 wrote. Wait.");
+        let failure = |message: &str| Failure {
+            what: what.clone(),
+            who: "client",
+            message: message.to_owned(),
+            is_finding: true,
+        };
+        let of = |message| failure(message).signature();
+        assert_eq!(of("QP 0xab wrote."), of("QP 0xcd wrote."));
     }
 }

@@ -135,7 +135,7 @@ fn follow_tells_each_message_once_while_the_capture_grows() {
     while told.iter().filter(is_message).count() < messages {
         told.push(following.line());
     }
-    following.interrupt();
+    following.terminate();
     let more: Vec<_> = following.end().stdout.lines().map(str::to_owned).collect();
     assert_eq!(more.iter().find(is_message), None, "told twice");
 }

@@ -184,8 +184,23 @@ fn a_fault_that_meets_no_packet_is_named() {
     let unused = "drop:opcode=RC_COMPARE_SWAP,nth=1";
     let faults = format!("{unused};delay:opcode=RC_SEND_ONLY,nth=3,by=1ms");
     let outcome = roci(test).env("ROCI_FAULT", faults).run();
-    let remark = format!("no packet at this end had the fault `{unused}`");
-    assert!(outcome.stderr.contains(&remark), "{outcome:?}");
+    let remark = format!("no packet had the fault `{unused}`");
+    assert_eq!(outcome.stderr.matches(&remark).count(), 1, "{outcome:?}");
+    assert_eq!(
+        outcome.stderr.matches(unused).count(),
+        1,
+        "both ends: {outcome:?}"
+    );
     assert!(!outcome.stderr.contains("RC_SEND_ONLY"), "{outcome:?}");
+    outcome.success();
+}
+
+#[test]
+fn a_fault_that_only_packets_of_the_local_server_have_is_not_called_unused() {
+    // The server of this test reads nothing, so the client sends no response.
+    let test = ["perf", "read-lat", "--local", "-n", "20"];
+    let fault = "delay:opcode=RC_READ_RESPONSE,nth=1,by=1ms";
+    let outcome = roci(test).env("ROCI_FAULT", fault).run();
+    assert!(!outcome.stderr.contains("had the fault"), "{outcome:?}");
     outcome.success();
 }

@@ -63,6 +63,41 @@ assert heard == part + data + b'the end'
 print('same')
 ";
 
+/// Sends two messages by one call and receives them by another.
+const BATCHES: &str = r"
+import ctypes, socket, sys, threading
+class Part(ctypes.Structure):
+    _fields_ = [('at', ctypes.c_void_p), ('length', ctypes.c_size_t)]
+class Message(ctypes.Structure):
+    _fields_ = [('name', ctypes.c_void_p), ('name_length', ctypes.c_uint),
+                ('parts', ctypes.POINTER(Part)), ('count', ctypes.c_size_t),
+                ('control', ctypes.c_void_p), ('control_length', ctypes.c_size_t),
+                ('flags', ctypes.c_int), ('padding', ctypes.c_int), ('length', ctypes.c_uint)]
+def messages(buffers):
+    parts = [Part(ctypes.addressof(it), len(it) - 1) for it in buffers]
+    return (Message * len(parts))(*[Message(parts=ctypes.pointer(it), count=1) for it in parts])
+texts = b'one', b'after'
+system = ctypes.CDLL(None)
+listener = socket.create_server((sys.argv[1], 0))
+client = socket.socket()
+connecting = threading.Thread(target=client.connect, args=(listener.getsockname(),))
+connecting.start()
+accepted, _ = listener.accept()
+connecting.join()
+out = [ctypes.create_string_buffer(it) for it in texts]
+sent = messages(out)
+assert system.sendmmsg(client.fileno(), sent, 2, 0) == 2
+assert [it.length for it in sent] == [3, 5]
+into = [ctypes.create_string_buffer(len(it) + 1) for it in texts]
+received = messages(into)
+assert system.recvmmsg(accepted.fileno(), received, 2, socket.MSG_WAITALL, None) == 2
+assert tuple(it.value for it in into) == texts
+waits_for_one = 0x10000
+assert client.send(b'two') == 3
+assert system.recvmmsg(accepted.fileno(), received, 2, waits_for_one, None) == 1
+print('same')
+";
+
 fn under_rsockets(words: &[&str], device: &str) -> Roci {
     let run = roci(
         ["run", "--rsocket", "--", "python3", "-c"]
@@ -105,6 +140,14 @@ fn a_server_with_poll_serves_clients() {
 #[test]
 fn a_server_with_select_serves_clients() {
     echoes_with("SelectSelector");
+}
+
+#[test]
+fn several_messages_are_sent_and_received_by_one_call() {
+    let at = own_address();
+    let both = under_rsockets(&[BATCHES, &at], &at).run();
+    assert_eq!(both.stderr, "");
+    assert_eq!(both.success(), "same\n");
 }
 
 #[test]

@@ -173,10 +173,20 @@ impl Running {
         self.child.id()
     }
 
-    /// As Ctrl-C does it.
+    /// As Ctrl-C does it. A command that does not handle that may ignore it: a shell's background job does, and its children
+    /// inherit it.
     pub(crate) fn interrupt(&self) {
+        self.signal("-INT");
+    }
+
+    /// Ends a command that handles no signals.
+    pub(crate) fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    fn signal(&self, signal: &str) {
         let id = self.id().to_string();
-        let sent = Command::new("kill").args(["-INT", &id]).status();
+        let sent = Command::new("kill").args([signal, &id]).status();
         assert!(sent.expect("`kill` is everywhere").success());
     }
 

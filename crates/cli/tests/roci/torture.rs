@@ -139,6 +139,28 @@ fn an_interrupted_campaign_prints_its_results() {
 }
 
 #[test]
+fn an_interruption_of_the_run_without_faults_has_the_exit_status_of_one() {
+    let directory = Directory::new("torture-interrupted-at-once");
+    let torture = roci([
+        "torture",
+        "--",
+        "sh",
+        "-c",
+        "echo run > began; exec sleep 60",
+    ]);
+    let running = torture.within(directory.path()).start();
+    let latest = Instant::now() + Duration::from_secs(30);
+    while !directory.path().join("began").exists() {
+        assert!(Instant::now() < latest, "it runs the command");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.interrupt();
+    let said = running.end();
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.stderr.contains("interrupted before"), "{said:?}");
+}
+
+#[test]
 fn a_hang_is_ended_and_reported() {
     let directory = Directory::new("torture-hang");
     let program = planted_bugs();

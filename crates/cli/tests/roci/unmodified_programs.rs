@@ -1,5 +1,6 @@
 //! Other people's programs under `roci run`, and what is said about those that can't.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -449,4 +450,35 @@ eval \"$($roci env --unset)\"
         "a\na:\nas before\n",
         "{complaints}"
     );
+}
+
+#[test]
+fn every_variable_that_is_set_can_be_unset() {
+    let options = [
+        "--pcap=capture.pcapng",
+        "--pcap-ring=1M",
+        "--pcap-snaplen=100",
+        "--explain",
+        "--check=fail",
+        "--check-json=findings",
+        "--check-suppress=known",
+        "--check-profile=rxe",
+        "--check-processes",
+        "--shortcut=never",
+        "--rsocket",
+        "--fault=loss=1%",
+        "--devices=mlx5_0=127.0.0.2",
+    ];
+    let names = |text: &str, before: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(before));
+        let names = lines.map(|line| line.split('=').next().unwrap_or(line).to_owned());
+        names.collect::<BTreeSet<_>>()
+    };
+    let set = roci([&["env"][..], &options].concat()).run().success();
+    let unset = roci(["env", "--unset"]).run().success();
+    let kept = ["PATH", "LD_LIBRARY_PATH"].map(str::to_owned);
+    let restored = &names(&unset, "unset ") | &names(&unset, "export ");
+    let left = &names(&set, "export ") - &restored;
+    let left: Vec<_> = left.iter().filter(|name| !kept.contains(name)).collect();
+    assert!(left.is_empty(), "{left:?} are not unset: {unset}");
 }

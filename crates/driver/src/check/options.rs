@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ::check::{Profile, Rule, UnknownProfile};
 
 use super::Finding;
+use super::summary::EXPLAINED;
 
 /// How a program is checked. The options of the first device count for all devices of a process.
 #[derive(Debug, Clone, Default)]
@@ -79,7 +80,7 @@ impl Suppressions {
         };
         let entries: Vec<_> = lines.map(entry).collect();
         for (name, _) in &entries {
-            if Rule::ALL.iter().all(|rule| rule.name() != name) {
+            if name != EXPLAINED && Rule::ALL.iter().all(|rule| rule.name() != name) {
                 super::output::print(&format!(
                     "there is no rule `{name}`, so this suppression has no effect."
                 ));
@@ -89,12 +90,19 @@ impl Suppressions {
     }
 
     pub(super) fn cover(&self, finding: &Finding) -> bool {
-        let name = finding.rule.name();
-        let mut of_rule = self.0.iter().filter(|(rule, _)| rule == name);
-        of_rule.any(|(_, part)| match part {
-            None => true,
-            Some(part) => finding.what.contains(part) || called_from(finding, part),
+        self.cover_rule(finding.rule.name(), |part| {
+            finding.what.contains(part) || called_from(finding, part)
         })
+    }
+
+    /// Whether a problem that was explained does not count.
+    pub(super) fn cover_explained(&self, what: &str) -> bool {
+        self.cover_rule(EXPLAINED, |part| what.contains(part))
+    }
+
+    fn cover_rule(&self, name: &str, contains: impl Fn(&str) -> bool) -> bool {
+        let mut of_rule = self.0.iter().filter(|(rule, _)| rule == name);
+        of_rule.any(|(_, part)| part.as_deref().is_none_or(&contains))
     }
 }
 
@@ -125,5 +133,14 @@ mod tests {
         assert!(changed("of QP 0x000012 was"));
         assert!(!changed("of QP 0x000013 was"));
         assert!(!suppressions.cover(&finding(Rule::RemoteRace, "leak")));
+        assert!(!suppressions.cover_explained("QP 0x000012"));
+    }
+
+    #[test]
+    fn an_explained_problem_can_be_suppressed() {
+        let suppressions = Suppressions::parse("explained: lkey 0x7\n");
+        assert!(suppressions.cover_explained("the segment with lkey 0x7 names no memory."));
+        assert!(!suppressions.cover_explained("the segment with lkey 0x8 names no memory."));
+        assert!(!suppressions.cover(&finding(Rule::Leak, "lkey 0x7")));
     }
 }

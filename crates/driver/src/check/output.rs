@@ -5,9 +5,12 @@ use std::io::Write;
 use std::path::Path;
 
 use ::check::Level;
+use net::stderr;
 use serde_json::json;
 
 use super::Finding;
+use super::summary::EXPLAINED;
+use crate::diagnostics::Explained;
 
 /// Where findings are written.
 #[derive(Debug)]
@@ -60,19 +63,20 @@ impl Output {
         }
     }
 
-    pub(super) fn summarize(&self, errors: usize, notes: usize) {
-        if errors + notes == 0 {
-            return print("no findings.");
+    /// Writes an explained mistake into the file. It was printed when it was explained.
+    pub(super) fn write_explained(&mut self, problem: &Explained) {
+        if let Some(file) = &mut self.json {
+            let line = json!({
+                "rule": EXPLAINED,
+                "level": level(Level::Error),
+                "pid": std::process::id(),
+                "about": problem.about,
+                "what": problem.what,
+                "remedy": problem.cause.remedy,
+                "calls": [],
+            });
+            let _ = file.write_all(format!("{line}\n").as_bytes());
         }
-        let count = |count, name| match count {
-            1 => format!("1 {name}"),
-            _ => format!("{count} {name}s"),
-        };
-        print(&format!(
-            "{}, {}. Each rule is reported once for each object.",
-            count(errors, "error"),
-            count(notes, "note")
-        ));
     }
 }
 
@@ -88,7 +92,7 @@ const fn level(level: Level) -> &'static str {
     }
 }
 
-/// Prints a paragraph. A write error is ignored. One write, so that lines of several threads do not mix.
+/// Prints a paragraph.
 pub(super) fn print(text: &str) {
-    let _ = std::io::stderr().write_all(format!("roci: check: {text}\n").as_bytes());
+    stderr::print(format_args!("check: {text}"));
 }

@@ -1,8 +1,9 @@
 //! Reports each problem once.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::sync::{Mutex, PoisonError};
+
+use net::stderr;
 
 use super::Diagnostic;
 
@@ -12,28 +13,32 @@ static REPORTED: Mutex<Option<HashMap<(String, &'static str), u32>>> = Mutex::ne
 /// How many different problems are reported. More would only be noise.
 const MAX_PROBLEMS: usize = 1000;
 
-/// Writes the paragraph the first time, and the count at each power of ten.
-pub(super) fn report(device: Option<&str>, diagnostic: &Diagnostic) {
-    let prefix = match device {
-        Some(name) => format!("roci: {name}"),
-        None => "roci".to_owned(),
-    };
+/// Writes the paragraph the first time, and the count at each power of ten. Returns whether it is the first time of something
+/// that can be remedied.
+pub(super) fn report(device: Option<&str>, diagnostic: &Diagnostic) -> bool {
+    let prefix = device.map_or_else(String::new, |name| format!("{name}: "));
     let entry = diagnostic.entry.map_or("", |entry| entry.c_name);
     let key = (
-        format!("{prefix} {} {entry}", diagnostic.about),
+        format!("{prefix}{} {entry}", diagnostic.about),
         diagnostic.cause.reason,
     );
+    let times = count(key);
+    if let Some(text) = times.and_then(|times| text(diagnostic, times)) {
+        stderr::print(format_args!("{prefix}{text}"));
+    }
+    times == Some(1) && !diagnostic.is_ordinary
+}
+
+/// How often this problem has happened; `None` if it is one of too many.
+fn count(key: (String, &'static str)) -> Option<u32> {
     let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
     let reported = reported.get_or_insert_with(HashMap::new);
     if reported.len() >= MAX_PROBLEMS && !reported.contains_key(&key) {
-        return;
+        return None;
     }
     let times = reported.entry(key).or_insert(0);
     *times = times.saturating_add(1);
-    if let Some(text) = text(diagnostic, *times) {
-        // A write error is ignored. One write, so that lines of several threads do not mix.
-        let _ = std::io::stderr().write_all(format!("{prefix}: {text}\n").as_bytes());
-    }
+    Some(*times)
 }
 
 fn text(diagnostic: &Diagnostic, times: u32) -> Option<String> {

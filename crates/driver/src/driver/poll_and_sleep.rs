@@ -253,6 +253,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::driver::connected_end::End;
     use crate::options::OpenOptions;
     use crate::turn::MAX_SOCKET_SLEEPERS;
     use crate::waiting::notifier::Notifier;
@@ -305,5 +306,23 @@ mod tests {
             }
         });
         assert_eq!(sleepers(), 0);
+    }
+
+    /// A disconnection waits until all queues with a notification are polled.
+    #[test]
+    fn every_kind_of_poll_counts_as_one() {
+        let end = End::without_thread("127.58.94.11");
+        let queue = end.driver.polled_queue(end.completions);
+        let queue = queue.expect("it exists");
+        let polls: [fn(&Driver, &PolledQueue) -> usize; 2] = [
+            |driver, queue| driver.poll_many(queue, 4, |_| ()),
+            |driver, queue| usize::from(driver.poll_without_yield(queue).is_some()),
+        ];
+        let common = &end.driver.lane().common;
+        for poll in polls {
+            common.note_notified(end.completions);
+            assert_eq!(poll(&end.driver, &queue), 0);
+            assert!(!common.has_unpolled());
+        }
     }
 }

@@ -52,16 +52,17 @@ impl PollSources {
     }
 }
 
-/// Room in the memory of other processes, unless earlier packets wait.
+/// Room in the memory of other processes, if it is lent, unless earlier packets wait.
 pub(crate) struct RoomBelow<'f> {
     fabric: &'f mut dyn Fabric,
     backlog: &'f SendBacklog,
     now: &'f Now,
+    is_lent: bool,
 }
 
 impl SharedRoom for RoomBelow<'_> {
     fn reserve(&mut self, route: &Route, destination: Qpn, bytes: usize) -> Option<&[AtomicU8]> {
-        if self.is_full(route, destination) {
+        if !self.is_lent || self.is_full(route, destination) {
             return None;
         }
         (self.fabric).reserve(self.now.get(), (route, destination), bytes)
@@ -69,6 +70,10 @@ impl SharedRoom for RoomBelow<'_> {
 
     fn is_full(&self, route: &Route, destination: Qpn) -> bool {
         self.backlog.blocks(route, destination)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.backlog.is_full()
     }
 }
 
@@ -175,12 +180,13 @@ impl Port {
         self.backlog.send(now, transmit, bytes, send)
     }
 
-    /// Memory of other processes in which packets to them can be built, unless earlier ones wait.
-    pub(crate) fn shared_room<'f>(&'f mut self, now: &'f Now) -> RoomBelow<'f> {
+    /// Whether there is room for packets, and, if it is to be lent, memory of other processes in which packets to them can be built.
+    pub(crate) fn shared_room<'f>(&'f mut self, now: &'f Now, is_lent: bool) -> RoomBelow<'f> {
         RoomBelow {
             fabric: &mut *self.fabric,
             backlog: &self.backlog,
             now,
+            is_lent,
         }
     }
 
@@ -205,7 +211,7 @@ impl Port {
         }
     }
 
-    /// Whether too many packets wait, so that the device must build no more.
+    /// Whether too many packets wait, so that the device must build no more that leave it.
     pub(crate) fn is_congested(&self) -> bool {
         self.backlog.is_full()
     }

@@ -11,7 +11,7 @@ use wire::{Qpn, Route};
 use super::Sent;
 use crate::times::LOOK;
 
-/// While this many bytes wait for sockets, the device builds no more packets: most of them would wait, too.
+/// While this many bytes wait for sockets, the device builds no more packets that leave it: most of them would wait, too.
 const MAX_FOR_SOCKETS: usize = 1 << 20;
 
 /// While this many bytes wait for rings, neither does it, because they take up memory. A connected queue pair is [told](SendBacklog::blocks)
@@ -52,7 +52,7 @@ impl SendBacklog {
         self.waiting.is_empty()
     }
 
-    /// Whether too much waits, so that the device must build no more packets.
+    /// Whether too much waits, so that the device must build no more packets that leave it.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes_for_sockets >= MAX_FOR_SOCKETS || self.bytes_for_rings >= MAX_FOR_RINGS
     }
@@ -72,34 +72,45 @@ impl SendBacklog {
         bytes: &mut [u8],
         send: impl FnOnce(&Transmit, &mut [u8]) -> Sent,
     ) -> Sent {
-        let (route, destination) = (&transmit.route, transmit.destination);
-        let ring = Way::of_ring(route, destination);
-        if self.blocks(route, destination) {
-            let way = if self.ways.contains(&ring) {
-                ring
-            } else {
-                Way::of_socket(route)
-            };
-            self.push(now, way, transmit, bytes);
-            return Ok(());
-        }
-        match send(transmit, bytes) {
-            Err(SendError::RingFull) => self.push(now, ring, transmit, bytes),
-            Err(SendError::Full { sent }) => {
-                self.push(now, Way::of_socket(route), transmit, &bytes[sent..]);
+        match self.offer(transmit, bytes, send) {
+            Ok(outcome) => outcome,
+            Err((way, sent)) => {
+                self.push(now, way, *transmit, bytes[sent..].to_vec());
+                Ok(())
             }
-            outcome => return outcome,
         }
-        Ok(())
     }
 
-    fn push(&mut self, now: Instant, way: Way, transmit: &Transmit, bytes: &[u8]) {
+    /// Sends packets, unless earlier ones to their destination wait. Those that must wait are the bytes after as many as it returns
+    /// together with what is full.
+    fn offer(
+        &self,
+        transmit: &Transmit,
+        bytes: &mut [u8],
+        send: impl FnOnce(&Transmit, &mut [u8]) -> Sent,
+    ) -> Result<Sent, (Way, usize)> {
+        let route = &transmit.route;
+        let (ring, socket) = (
+            Way::of_ring(route, transmit.destination),
+            Way::of_socket(route),
+        );
+        if let Some(way) = [ring, socket].into_iter().find(|it| self.ways.contains(it)) {
+            return Err((way, 0));
+        }
+        match send(transmit, bytes) {
+            Err(SendError::RingFull) => Err((ring, 0)),
+            Err(SendError::Full { sent }) => Err((socket, sent)),
+            outcome => Ok(outcome),
+        }
+    }
+
+    fn push(&mut self, now: Instant, way: Way, transmit: Transmit, bytes: Vec<u8>) {
         match way {
             Way::Socket(..) => self.bytes_for_sockets += bytes.len(),
             Way::Ring(..) => self.bytes_for_rings += bytes.len(),
         }
         self.ways.insert(way);
-        self.waiting.push_back((way, *transmit, bytes.to_vec()));
+        self.waiting.push_back((way, transmit, bytes));
         self.retry_at.get_or_insert(now + 4 * LOOK);
     }
 
@@ -108,18 +119,26 @@ impl SendBacklog {
         self.retry_at
     }
 
-    /// Offers the packets again, in order. A packet that fails for another reason is lost. Returns whether fewer wait.
+    /// Offers the packets again, in order. A packet that fails for another reason is lost. Returns whether fewer bytes wait. Those that
+    /// go on waiting are not copied: they may be many megabytes.
     pub(crate) fn retry(
         &mut self,
         now: Instant,
         mut send: impl FnMut(&Transmit, &mut [u8]) -> Sent,
     ) -> bool {
-        let waiting = std::mem::take(self).waiting;
-        let before = waiting.len();
-        for (_, transmit, mut bytes) in waiting {
-            let _ = self.send(now, &transmit, &mut bytes, &mut send);
+        let before = std::mem::take(self);
+        let bytes_before = before.bytes();
+        for (_, transmit, mut bytes) in before.waiting {
+            if let Err((way, sent)) = self.offer(&transmit, &mut bytes, &mut send) {
+                bytes.drain(..sent);
+                self.push(now, way, transmit, bytes);
+            }
         }
-        self.waiting.len() < before
+        self.bytes() < bytes_before
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes_for_sockets + self.bytes_for_rings
     }
 }
 
@@ -216,10 +235,27 @@ mod tests {
     }
 
     #[test]
+    fn packets_that_go_on_waiting_are_not_copied() {
+        let mut backlog = SendBacklog::default();
+        for bytes in [b"aa", b"bb"] {
+            send(&mut backlog, &to(2), bytes, FULL);
+        }
+        let places = |backlog: &SendBacklog| {
+            let waiting = backlog.waiting.iter();
+            waiting
+                .map(|(_, _, bytes)| bytes.as_ptr())
+                .collect::<Vec<_>>()
+        };
+        let before = places(&backlog);
+        backlog.retry(now(), |_, _| FULL);
+        assert_eq!(places(&backlog), before);
+    }
+
+    #[test]
     fn what_was_sent_does_not_wait_any_more() {
         let mut backlog = SendBacklog::default();
         send(&mut backlog, &to(2), b"aabbcc", FULL);
-        backlog.retry(now(), |_, _| Err(SendError::Full { sent: 4 }));
+        assert!(backlog.retry(now(), |_, _| Err(SendError::Full { sent: 4 })));
         backlog.retry(now(), |_, bytes| {
             assert_eq!(bytes, b"cc");
             Ok(())

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use net::capture::CaptureError;
+
 use super::Lane;
 use super::state::LaneState;
+use crate::capture_and_faults::report_capture_error;
 use crate::check::{DeviceCheck, Finding};
 use crate::clock::now;
 use crate::diagnostics::Problem;
@@ -19,6 +22,7 @@ pub(super) struct Effects {
     publication: Option<Arc<DeviceCheck>>,
     findings: Option<(Arc<DeviceCheck>, Vec<Finding>)>,
     problems: Vec<Problem>,
+    capture_error: Option<CaptureError>,
 }
 
 impl Effects {
@@ -40,6 +44,7 @@ impl Effects {
                 _ => Vec::new(),
             },
             messages: state.take_lane_messages(),
+            capture_error: state.take_capture_error(),
             took_wakeup: lane.turn.has_waits() && state.took_wakeup(),
         }
     }
@@ -58,7 +63,36 @@ impl Effects {
             check.report(findings);
         }
         if let Some(reporter) = &lane.reporter {
-            reporter.report(self.problems);
+            lane.report(reporter, self.problems);
         }
+        self.capture_error.iter().for_each(report_capture_error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Driver;
+    use crate::options::OpenOptions;
+
+    /// The reader of stderr may be slow, and other threads need the lock.
+    #[test]
+    fn the_end_of_a_capture_is_told_after_the_lock_is_released() {
+        let options = OpenOptions {
+            capture: Some("/dev/full".into()),
+            ..OpenOptions::default()
+        };
+        let driver = Driver::without_thread_with("127.58.94.23", &options);
+        let lane = driver.lane();
+        let mut state = lane.lock();
+        state.transmit(now());
+        assert!(state.has_effects(false));
+        let effects = Effects::of(lane, &mut state);
+        drop(state);
+        let told = effects.capture_error.map(|error| error.to_string());
+        let told = told.expect("an error that is not told yet");
+        assert!(told.contains("/dev/full ends early"), "{told}");
+        lane.lock().transmit(now());
+        assert!(!lane.lock().has_effects(false), "it is told once");
     }
 }

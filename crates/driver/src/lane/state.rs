@@ -3,6 +3,8 @@
 mod checking;
 mod problems;
 mod progress;
+#[cfg(test)]
+mod tests;
 mod unanswered;
 
 use std::collections::VecDeque;
@@ -17,12 +19,13 @@ use engine::{
     MovingQueuePairs, Notify, Now, Observation, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
+use net::capture::CaptureError;
 use net::interface::{Interface, LinkState};
 use net::port_sharing::{NumberBlock, ReceivedPacket};
 use net::watcher::Watcher;
 use wire::{IcrcGenerator, PayloadBytes};
 
-use crate::capture_and_faults::CaptureAndFaults;
+use crate::capture_and_faults::{CaptureAndFaults, report_capture_error};
 use crate::check::{DeviceCheck, Finding, Recorded};
 use crate::clock::now;
 use crate::cm_events::CmEvents;
@@ -188,6 +191,7 @@ impl LaneState {
         self.check.is_some()
             || self.host.device().has_observations()
             || self.has_problems()
+            || self.has_capture_error()
             || !self.lane_messages.is_empty()
             || others_sleep && self.sleep == Sleep::Disturbed
     }
@@ -443,7 +447,7 @@ impl LaneState {
     /// time is left to the lane's thread otherwise.
     pub(crate) fn transmit_at(&mut self, now: &Now) {
         self.responses = Responses::Sent;
-        if self.sockets.retry_backlog(now) {
+        if self.sockets.retry_backlog(now) && !self.sockets.is_congested() {
             self.device_mut().note_room();
         }
         self.transmit_messages(now);
@@ -492,22 +496,19 @@ impl LaneState {
         if self.host.device().may_transmit(now) {
             self.update_shortcut(now);
         }
-        while !self.sockets.is_congested()
-            && !self.waits_for_publication()
+        while !self.waits_for_publication()
             && let Some(transmit) = self.next_packets(now)
         {
             self.send(now.get(), &transmit);
         }
-        let more = !self.sockets.is_congested() && self.host.device().has_more_to_deliver();
+        let more = self.host.device().has_more_to_deliver();
         self.deliver_more_at = more.then(|| now.get());
     }
 
     /// Builds the next packets, where possible in the memory of their receiver. Captures and faults need them here.
     fn next_packets(&mut self, now: &Now) -> Option<Transmit> {
-        if self.needs_own_packets() {
-            return self.host.poll_transmit(now.get(), &mut self.outbox);
-        }
-        let mut room = self.sockets.shared_room(now);
+        let is_lent = !self.needs_own_packets();
+        let mut room = self.sockets.shared_room(now, is_lent);
         (self.host).poll_transmit_shared(now, &mut self.outbox, &mut room)
     }
 
@@ -699,6 +700,16 @@ impl LaneState {
             .and_then(CaptureAndFaults::capture_path)
     }
 
+    pub(crate) fn has_capture_error(&self) -> bool {
+        let capture_and_faults = self.capture_and_faults.as_ref();
+        capture_and_faults.is_some_and(CaptureAndFaults::has_capture_error)
+    }
+
+    /// Why the capture has ended early. Returned once.
+    pub(crate) fn take_capture_error(&mut self) -> Option<CaptureError> {
+        self.capture_and_faults.as_mut()?.take_capture_error()
+    }
+
     pub(crate) fn unused_faults(&self) -> Vec<String> {
         let capture_and_faults = self.capture_and_faults.as_ref();
         capture_and_faults.map_or_else(Vec::new, CaptureAndFaults::unused_faults)
@@ -722,6 +733,8 @@ impl Drop for LaneState {
         if let Some((check, findings)) = self.take_findings() {
             check.report(findings);
         }
+        let capture_error = self.take_capture_error();
+        capture_error.iter().for_each(report_capture_error);
         self.publish();
         if let Some(check) = &self.check
             && !self.sockets.is_cut_off()

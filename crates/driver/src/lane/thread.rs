@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use net::interface::Monitor;
@@ -52,7 +52,9 @@ impl Drop for Thread {
         }
         self.lane.stopping.store(true, Ordering::Release);
         self.lane.waker.wake();
-        if let Some(handle) = self.handle.take() {
+        // A waker that this thread calls may drop the last handle of the device. The thread ends when the waker returns.
+        let other = |handle: &JoinHandle<()>| handle.thread().id() != thread::current().id();
+        if let Some(handle) = self.handle.take().filter(other) {
             let _ = handle.join();
         }
     }
@@ -331,7 +333,7 @@ fn sleep(lane: &Lane, duty: Duty, now: Instant, until: Option<Instant>) -> Woken
 
 /// The program has closed the device's descriptors, so the thread can only wait for the end.
 fn pause() -> Ready {
-    std::thread::sleep(RECHECK);
+    thread::sleep(RECHECK);
     Ready::default()
 }
 
@@ -382,7 +384,7 @@ mod tests {
         let timeout = now() + Duration::from_secs(20);
         while is_raised() {
             assert!(now() < timeout, "the thread has not taken it");
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -397,7 +399,7 @@ mod tests {
             while is_parked() != parked {
                 assert!(now() < timeout, "parked: {}", is_parked());
                 driver.lane().waker.wake();
-                std::thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
         };
         wait_until(false);

@@ -17,7 +17,7 @@ use super::cm_id::CmId;
 use super::event_queue::{EventQueue, QueuedEvent};
 use crate::Driver;
 use crate::blocked_calls::{BlockedCall, Situation};
-use crate::clock::now;
+use crate::clock::{deadline, now};
 use crate::fabric::here;
 use crate::lane::Awaited;
 use crate::times::RECHECK;
@@ -114,7 +114,7 @@ impl EventChannel {
     /// The next event. Waits for it, but not longer than `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<Event> {
-        self.wait_until(Some(now() + timeout))
+        self.wait_until(deadline(timeout))
     }
 
     /// The next event. Waits for it.
@@ -150,7 +150,7 @@ impl EventChannel {
     /// Sleeps until there may be an event, but not longer than `timeout`. A signal ends the sleep,
     /// too. Returns whether one did.
     pub fn sleep_for(&self, timeout: Duration) -> bool {
-        self.sleep(Some(now() + timeout))
+        self.sleep(deadline(timeout))
     }
 
     /// The next event, as soon as there is one.
@@ -241,6 +241,9 @@ impl EventChannel {
 
 impl AsFd for EventChannel {
     /// Readable while there is an event.
+    ///
+    /// # Panics
+    /// If the channel is [private](Self::private), which has no descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.queue.notifier().expose()
     }

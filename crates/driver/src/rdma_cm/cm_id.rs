@@ -22,6 +22,7 @@ use super::channel::{EventChannel, Token};
 use super::event_queue::{self, QueuedEvent};
 use super::id_on_device::{IdOnDevice, IdOptions};
 use crate::Driver;
+use crate::waiting::deferred_wakeups;
 use bind_state::BindState;
 
 /// One end of a connection, or a listener, like `rdma_cm_id`. Dropping it ends the connection.
@@ -139,17 +140,17 @@ impl CmId {
 
     /// Adds an event of the application to its channel.
     pub fn write_event(&self, code: u32, status: i32, argument: u64) {
-        let kind = EventKind::Application {
+        self.report(EventKind::Application {
             code,
             status,
             argument,
-        };
-        self.push_event(&self.inner(), kind);
+        });
     }
 
     /// Adds an event that another connection manager reports about it to its channel.
     pub fn report(&self, kind: EventKind) {
-        self.push_event(&self.inner(), kind);
+        // A waker may poll its task at once, and the task may use this id.
+        deferred_wakeups::deliver_after(|| self.push_event(&self.inner(), kind));
     }
 
     /// Delivers its events to another channel from now on, including those that were not taken yet.
@@ -218,5 +219,40 @@ impl fmt::Debug for CmId {
             .field("space", &self.space)
             .field("service_type", &self.service_type)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "async"))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::*;
+
+    /// Whether its id could be used when it was woken.
+    struct Task {
+        id: CmId,
+        could_use_id: AtomicBool,
+    }
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            let is_free = self.id.inner.try_lock().is_ok();
+            self.could_use_id.store(is_free, Ordering::Relaxed);
+        }
+    }
+
+    /// A waker may poll its task at once, and the task may use the id.
+    #[test]
+    fn a_reported_event_wakes_tasks_when_the_id_is_free() {
+        let channel = EventChannel::private();
+        let task = Arc::new(Task {
+            id: channel.create_id(PortSpace::Tcp),
+            could_use_id: AtomicBool::new(false),
+        });
+        let waiting = channel.queue().notifier().waiting();
+        waiting.add_task(&Waker::from(Arc::clone(&task)));
+        task.id.report(EventKind::Disconnected { timed_out: false });
+        assert!(task.could_use_id.load(Ordering::Relaxed));
     }
 }

@@ -407,4 +407,27 @@ mod tests {
         };
         assert!((0..100).any(is_kept));
     }
+
+    /// An executor may run the task at once, in the thread that wakes it.
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_task_that_is_woken_may_use_the_set_at_once() {
+        struct Task {
+            set: WaitSet,
+            found_it_free: AtomicBool,
+        }
+        impl task::Wake for Task {
+            fn wake(self: Arc<Self>) {
+                let is_free = self.set.0.try_lock().is_ok();
+                self.found_it_free.store(is_free, Ordering::Release);
+            }
+        }
+        let task = Arc::new(Task {
+            set: WaitSet::default(),
+            found_it_free: AtomicBool::new(false),
+        });
+        task.set.add_task(&Arc::clone(&task).into());
+        task.set.wake_all();
+        assert!(task.found_it_free.load(Ordering::Acquire));
+    }
 }

@@ -53,6 +53,9 @@ pub enum BindError {
     /// The key names no region of this protection domain.
     #[error("the key to bind to names no memory region of this protection domain")]
     NotARegion,
+    /// The owner of the region uses the memory itself.
+    #[error("the program uses the memory of the region itself: bind the window afterwards")]
+    RegionInUse,
     /// The region was registered without the right to bind windows.
     #[error("the region was registered without window-bind access")]
     RegionForbidsBinding,

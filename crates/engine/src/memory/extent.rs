@@ -180,6 +180,11 @@ impl Extent {
         matches!(self.backing, Backing::Accelerator(..))
     }
 
+    /// Whether its owner uses the memory itself.
+    pub(super) fn is_detached(&self) -> bool {
+        matches!(self.backing, Backing::Detached)
+    }
+
     /// Waits until no copy of its bytes is under way.
     pub(crate) fn settle(&self) {
         if let Backing::Accelerator(memory, _) = &self.backing {

@@ -258,6 +258,10 @@ impl Memory {
         if region.domain != accessor.domain {
             return Err(BindError::NotARegion);
         }
+        // Its owner could not give it back to the device while a window is bound to it.
+        if region.extent.is_detached() {
+            return Err(BindError::RegionInUse);
+        }
         // C10-73: the region must allow binding.
         if !region.access.contains(Access::WINDOW_BIND) {
             return Err(BindError::RegionForbidsBinding);

@@ -1,7 +1,7 @@
 //! Unreliable datagrams: single packets to any queue pair whose Q_Key the sender knows.
 
 use wire::{
-    Deth, Immediate, Modifier, Opcode, Operation, Packet, PacketHead, PayloadBytes, Position,
+    Deth, Immediate, Modifier, Opcode, Operation, Packet, PacketHead, PayloadBytes, Position, Qpn,
     Route, grh,
 };
 
@@ -65,6 +65,13 @@ impl QueuePair {
             self.complete_send(Status::Success, device);
         }
         self.announce_drained(device);
+    }
+
+    /// The route and the destination of the next datagram, if it can be sent.
+    pub(super) fn next_datagram(&self, gids: &GidTable) -> Option<(Route, Qpn)> {
+        let to = self.send.front()?.request.destination?;
+        let route = gids.route(&to.address, self.number, to.queue_pair).ok()?;
+        Some((route, to.queue_pair))
     }
 
     fn send_datagram(

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use wire::{HeldPackets, ICRC_LENGTH, Packet, Psn, held};
+use wire::{HeldPackets, ICRC_LENGTH, Operation, Packet, Psn, held};
 
 /// How many bytes a queue pair keeps at most. The largest send window fits: see `window`.
 pub(super) const MAX_KEPT_BYTES: usize = 16 << 20;
@@ -41,6 +41,13 @@ impl Kept {
     pub(super) fn packet(&self) -> Packet<'_> {
         Packet::parse(&self.datagram).expect("it was built from a parsed packet")
     }
+
+    /// Whether it gives its place to another packet with its PSN. An acknowledgement of a READ has the PSN of a response with data, and
+    /// says nothing that the data does not.
+    fn gives_way_to(&self, packet: &Packet<'_>) -> bool {
+        self.packet().opcode.operation() == Operation::Acknowledge
+            && packet.opcode.operation() != Operation::Acknowledge
+    }
 }
 
 impl KeptPackets {
@@ -55,11 +62,14 @@ impl KeptPackets {
         if !is_near || self.bytes + length > MAX_KEPT_BYTES {
             return;
         }
-        let is_before = |kept: &Kept| kept.psn.since(packet.psn) <= 0;
+        let is_before = |kept: &Kept| kept.psn.since(packet.psn) < 0;
         let index = self.packets.partition_point(is_before);
-        let is_known = index > 0 && self.packets[index - 1].psn == packet.psn;
-        if is_known {
-            return;
+        if let Some(known) = self.packets.get(index).filter(|it| it.psn == packet.psn) {
+            if !known.gives_way_to(packet) {
+                return;
+            }
+            self.bytes -= known.datagram.len();
+            self.packets.remove(index);
         }
         let mut datagram = Vec::with_capacity(length);
         packet.emit(&mut datagram);

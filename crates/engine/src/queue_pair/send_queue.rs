@@ -71,6 +71,8 @@ pub(super) struct SendQueue {
     max_segments: u32,
     max_inline: u32,
     signal_all: bool,
+    /// How many requests have ended with an error.
+    pub(super) failed: usize,
     /// Requests that have ended, if the program is checked.
     unpolled: Unpolled,
 }
@@ -83,6 +85,7 @@ impl SendQueue {
             max_segments: init.max_send_segments,
             max_inline: init.max_inline,
             signal_all: init.signal_all,
+            failed: 0,
             unpolled: Unpolled::default(),
         }
     }
@@ -235,6 +238,8 @@ impl QueuePair {
         if status == Status::Success {
             self.counters.messages_sent += 1;
             device.counters.sends_completed += u64::from(work == CompletedWork::Send);
+        } else {
+            self.send.failed += 1;
         }
         // An error is reported even for an unsignaled request.
         if status == Status::Success && !is_signaled {

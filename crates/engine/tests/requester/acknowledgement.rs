@@ -206,6 +206,7 @@ fn other_naks_complete_the_request_in_error_with_their_status() {
         let mut peer = with_three_sends();
         peer.sends(at(1), nak(PSN + 1, code));
         peer.completes([(1, Status::Success), (2, status), (3, Status::Flushed)]);
+        assert_eq!(peer.queue_pair().failed_sends(), 2);
         assert_eq!(peer.state(), State::Error);
         assert_eq!(peer.counters().fatal_naks_received, 1);
         peer.receives_nothing(at(1000));

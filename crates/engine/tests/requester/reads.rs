@@ -182,6 +182,24 @@ fn acknowledgement_in_place_of_a_read_response_is_not_kept_for_ever() {
     peer.completes([(1, Status::Success)]);
 }
 
+/// The peer acknowledges a duplicate of an earlier request: with the PSN of the last response, because it has executed the read.
+#[test]
+fn acknowledgement_that_was_kept_does_not_hide_the_data_with_its_psn() {
+    let (mut peer, inbox) = reading();
+    peer.sends(at(1), ack(PSN + 3));
+    peer.receives(at(1), ["read-request +0 va=0x9000 len=3500"]);
+    for index in 1..3 {
+        let data = &part(index);
+        peer.sends(at(2), response_middle(PSN + index as u32, data));
+    }
+    peer.sends(at(2), response_last(PSN + 3, &part(3)));
+    peer.sends(at(2), ack(PSN + 3));
+    peer.completes([]);
+    peer.sends(at(3), response_first(PSN, &part(0)));
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(inbox.first(3500), pattern(3500));
+}
+
 // IBA 9.7.5.1.2
 #[test]
 fn acknowledgement_of_a_request_after_a_read_is_an_implied_nak() {

@@ -115,6 +115,35 @@ fn queue_pair_that_waits_can_move_to_another_device() {
     assert_eq!(peer.received(at(6)).len(), 8);
 }
 
+/// One that has not had its turn, and one that waits for an acknowledgement.
+#[test]
+fn queue_pairs_send_first_and_again_from_the_device_that_they_move_to() {
+    for has_sent in [false, true] {
+        let (mut peer, numbers) = with_queue_pairs(2);
+        (numbers.iter()).for_each(|number| post(&mut peer, *number, 1));
+        if has_sent {
+            assert_eq!(peer.received(at(1)).len(), 2);
+        }
+        let objects = std::sync::Arc::clone(peer.device.objects());
+        let mut other = Device::sharing(peer.setup().config.clone(), objects);
+        let moving = peer.device.give(QpnRange {
+            first: numbers[1].value(),
+            count: 1,
+        });
+        other.adopt(moving);
+        let mut buffer = Vec::new();
+        let mut sends = |device: &mut Device, millis| {
+            device.handle_timeout(at(millis));
+            std::iter::from_fn(|| device.poll_transmit(at(millis), &mut buffer)).count()
+        };
+        let first = usize::from(!has_sent);
+        for device in [&mut peer.device, &mut other] {
+            assert_eq!(sends(device, 1), first, "{has_sent}");
+            assert_eq!(sends(device, 69), 1, "its timeout");
+        }
+    }
+}
+
 #[test]
 fn every_queue_pair_learns_in_time_that_the_peer_is_gone() {
     let (mut peer, numbers) = with_queue_pairs(100);

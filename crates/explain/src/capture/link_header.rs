@@ -160,6 +160,21 @@ mod tests {
     }
 
     #[test]
+    fn cooked_frames_have_tags_and_carry_other_protocols_too() {
+        let behind = |before: usize, ethertypes: &[u8]| [&[0; 20][..before], ethertypes].concat();
+        let tagged = behind(14, &[0x91, 0, 0, 7, 8, 0]);
+        assert_eq!(packet_in(number::LINUX_SLL, &tagged).unwrap(), IP);
+        let arp = behind(14, &[8, 6]);
+        assert_eq!(packet_in(number::LINUX_SLL, &arp), Err(LinkError::NotIp));
+        let arp = [&[8, 6][..], &[0; 18]].concat();
+        assert_eq!(packet_in(number::LINUX_SLL2, &arp), Err(LinkError::NotIp));
+        let frame = [&behind(14, &[8, 0]), IP].concat();
+        let found = network(number::LINUX_SLL, &frame).expect("an IP packet");
+        assert_eq!(found.direction, Some(Direction::Inbound));
+        assert_eq!(found.interface, None);
+    }
+
+    #[test]
     fn short_frames_and_unknown_links_contain_no_packet() {
         for link in [
             number::ETHERNET,

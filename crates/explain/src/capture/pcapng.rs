@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use pcap_file::Endianness;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
@@ -29,6 +30,7 @@ struct Clock {
 pub(super) fn read(source: impl Read, mut take: impl FnMut(Item<'_>)) -> Result<Ending, ReadError> {
     let mut reader = PcapNgReader::new(source).map_err(beginning)?;
     take(Item::Section(application(reader.section())));
+    let mut endianness = reader.section().endianness;
     let mut interfaces = Vec::new();
     let mut frames = 0;
     let mut cut_off = false;
@@ -45,6 +47,7 @@ pub(super) fn read(source: impl Read, mut take: impl FnMut(Item<'_>)) -> Result<
         match &block {
             Block::SectionHeader(section) => {
                 interfaces.clear();
+                endianness = section.endianness;
                 take(Item::Section(application(section)));
             }
             Block::InterfaceDescription(description) => {
@@ -55,7 +58,7 @@ pub(super) fn read(source: impl Read, mut take: impl FnMut(Item<'_>)) -> Result<
                 take(Item::Journal(&entry.journal_entry));
             }
             block => {
-                let Some(frame) = frame(block, &interfaces) else {
+                let Some(frame) = frame(block, &interfaces, endianness) else {
                     continue;
                 };
                 frames += 1;
@@ -78,7 +81,11 @@ fn application<'a>(section: &'a SectionHeaderBlock<'_>) -> Option<&'a str> {
     })
 }
 
-fn frame<'a>(block: &'a Block<'a>, interfaces: &[Interface]) -> Option<Frame<'a>> {
+fn frame<'a>(
+    block: &'a Block<'a>,
+    interfaces: &[Interface],
+    endianness: Endianness,
+) -> Option<Frame<'a>> {
     match block {
         Block::EnhancedPacket(packet) => {
             let interface = interfaces.get(packet.interface_id as usize)?;
@@ -86,8 +93,13 @@ fn frame<'a>(block: &'a Block<'a>, interfaces: &[Interface]) -> Option<Frame<'a>
         }
         Block::Packet(packet) => {
             let interface = interfaces.get(usize::from(packet.interface_id))?;
+            // The higher half comes first in both byte orders. The library reads one number.
+            let units = match endianness {
+                Endianness::Big => packet.timestamp,
+                Endianness::Little => packet.timestamp.rotate_left(32),
+            };
             Some(Frame {
-                time: Some(interface.clock.nanoseconds(packet.timestamp)),
+                time: Some(interface.clock.nanoseconds(units)),
                 bytes: &packet.data,
                 original_length: packet.original_len as usize,
                 link: interface.link,

@@ -128,7 +128,7 @@ fn report_outcome(
                 }) => AnomalyKind::NoListener,
                 _ => AnomalyKind::Rejected,
             };
-            report(kind, message, &what, connection, context);
+            report(kind, exchange, message, &what, connection, context);
         }
         HandshakeOutcome::Unanswered => {
             let marks = |message: &&ExchangeMessage| context.packets[message.packet].marks;
@@ -152,6 +152,7 @@ fn report_outcome(
             );
             report(
                 AnomalyKind::HandshakeUnanswered,
+                exchange,
                 message,
                 &what,
                 connection,
@@ -182,6 +183,7 @@ fn report_disconnects(exchange: &Exchange, connection: ConnectionId, context: &m
         );
         report(
             AnomalyKind::DisconnectedAgain,
+            exchange,
             first,
             &what,
             connection,
@@ -206,18 +208,34 @@ fn report_retransmissions(
     let number = 1 + retransmitted
         .filter(|message| message.name == first.name)
         .count() as u64;
-    let what = format!(
-        "retransmitted its {} {} before it got a response",
-        first.name,
-        times(number)
-    );
+    let end = if is_answered(exchange, first) {
+        " before it got a response"
+    } else {
+        "; the capture has no response to it"
+    };
+    let what = format!("retransmitted its {} {}{end}", first.name, times(number));
     report(
         AnomalyKind::HandshakeRetransmitted,
+        exchange,
         first,
         &what,
         connection,
         context,
     );
+}
+
+/// Whether the other side has responded to a message. A message that needs no response counts as answered.
+fn is_answered(exchange: &Exchange, message: &ExchangeMessage) -> bool {
+    let responses: &[&str] = match message.name {
+        "REQ" => &["MRA", "REP", "REJ"],
+        "REP" => &["MRA", "RTU", "REJ"],
+        "LAP" => &["MRA", "APR"],
+        "DREQ" => &["DREP"],
+        "SIDR_REQ" => &["SIDR_REP"],
+        _ => return true,
+    };
+    let mut messages = exchange.messages.iter();
+    messages.any(|it| it.by != message.by && responses.contains(&it.name))
 }
 
 /// The time span of the retransmissions.
@@ -240,6 +258,7 @@ fn request(exchange: &Exchange) -> String {
 
 fn report(
     kind: AnomalyKind,
+    exchange: &Exchange,
     message: &ExchangeMessage,
     what: &str,
     connection: ConnectionId,
@@ -247,7 +266,13 @@ fn report(
 ) {
     let end = &context.connections[connection.index()].ends[side(message.by).index()];
     let who = context.endpoints[end.endpoint.index()].address;
+    let is_open = match kind {
+        AnomalyKind::HandshakeUnanswered => true,
+        AnomalyKind::HandshakeRetransmitted => !is_answered(exchange, message),
+        _ => false,
+    };
     context.report(Anomaly {
+        is_open,
         kind,
         time: context.packets[message.packet].time,
         sentence: format!("{who} {what}."),

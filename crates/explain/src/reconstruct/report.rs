@@ -38,6 +38,7 @@ pub(super) fn rejection(
     let packet = context.packets[id.index()];
     let target = target(message, context);
     context.report(Anomaly {
+        is_open: false,
         kind,
         time: packet.time,
         sentence: format!(
@@ -106,9 +107,8 @@ pub(super) fn overcome(stream: &Stream, recovery: &Recovery, time: u64, context:
 const RESPONSE_TIME: u64 = 100_000_000;
 
 impl Stream {
-    /// Reports what is unfinished at the end of the capture.
+    /// Reports what is unfinished at the end of the capture. Recoveries that have ended are reported.
     pub(super) fn finish(mut self, context: &mut Context<'_>) {
-        self.report_overcome(context);
         self.report_lasting(context);
         if !self.rejected {
             self.report_unanswered(context);
@@ -180,6 +180,7 @@ impl Stream {
             None => "the capture contains no response",
         };
         context.report(Anomaly {
+            is_open: false,
             kind: AnomalyKind::Unanswered,
             time: message.begun,
             sentence: format!(
@@ -207,6 +208,7 @@ impl Stream {
         };
         let time = context.packets[first.before.index()].time;
         context.report(Anomaly {
+            is_open: false,
             kind: AnomalyKind::NeverSeen,
             time,
             sentence: format!(
@@ -234,6 +236,7 @@ impl Stream {
         let packet = context.packets[id.index()];
         let sentence = sentence(few.number, &asker, &peer);
         context.report(Anomaly {
+            is_open: false,
             kind,
             time: packet.time,
             sentence: format!(
@@ -357,6 +360,7 @@ fn report(
     context: &mut Context<'_>,
 ) {
     context.report(Anomaly {
+        is_open: false,
         kind,
         time: recovery.time,
         sentence,

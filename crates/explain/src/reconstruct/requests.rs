@@ -82,6 +82,7 @@ impl Stream {
         }
         let who = context.name(self.connection, self.side);
         context.report(Anomaly {
+            is_open: false,
             kind: AnomalyKind::WrongFirstPsn,
             time: packet.time,
             sentence: format!(
@@ -116,6 +117,7 @@ impl Stream {
             let who = context.name(self.connection, self.side);
             let missing = psn_range(self.psn_at(from), to - from);
             context.report(Anomaly {
+                is_open: false,
                 kind: AnomalyKind::UnreliableLoss,
                 time: packet.time,
                 sentence: format!("{missing} of {who} is missing, and with it the whole message."),

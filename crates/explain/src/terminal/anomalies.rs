@@ -21,7 +21,7 @@ pub(super) fn list(analysis: &Analysis, view: &View) -> String {
     for anomaly in analysis
         .anomalies
         .iter()
-        .filter(|anomaly| wanted(anomaly, analysis, view))
+        .filter(|anomaly| view.shows_anomaly(analysis, anomaly))
     {
         kinds.entry(anomaly.kind).or_default().push(anomaly);
     }
@@ -35,12 +35,6 @@ pub(super) fn list(analysis: &Analysis, view: &View) -> String {
         text.push_str(&section(kind, &anomalies, view.width()));
     }
     text
-}
-
-fn wanted(anomaly: &Anomaly, analysis: &Analysis, view: &View) -> bool {
-    let connection = anomaly.connection.map(|id| &analysis[id]);
-    let shown = connection.is_none_or(|connection| view.shows(analysis, connection));
-    shown && view.shows_time(anomaly.time)
 }
 
 fn section(kind: AnomalyKind, anomalies: &[&Anomaly], width: usize) -> String {
@@ -77,7 +71,8 @@ fn section(kind: AnomalyKind, anomalies: &[&Anomaly], width: usize) -> String {
 pub(super) fn line(anomaly: &Anomaly, width: usize) -> String {
     let explanation = anomaly.kind.explanation();
     let (style, sign) = look(anomaly.kind.severity());
-    let name = paint(style, format!("{sign} {}", explanation.name));
+    let so_far = if anomaly.is_open { ", so far" } else { "" };
+    let name = paint(style, format!("{sign} {}{so_far}", explanation.name));
     let first = format!("  {} ", moment(anomaly.time));
     let sentence = paragraph(&anomaly.sentence, &first, "           ", width);
     format!("  {name}\n{sentence}")

@@ -175,10 +175,7 @@ fn outcome(handshake: &Handshake) -> (Style, String) {
 /// The messages, starting with the first.
 pub(super) fn messages(analysis: &Analysis, view: &View) -> String {
     let ids = (0..analysis.messages.len()).map(MessageId::new);
-    let wanted = ids.filter(|&id| {
-        let message = &analysis[id];
-        view.shows_time(message.begun) && view.shows(analysis, &analysis[message.connection])
-    });
+    let wanted = ids.filter(|&id| view.shows_message(analysis, &analysis[id]));
     let wanted: Vec<MessageId> = wanted.collect();
     if wanted.is_empty() || view.messages == 0 {
         return String::new();

@@ -18,7 +18,11 @@ use crate::kernel_captures::{Frame, analysed, analysis, frames};
 const CAPTURES: [&str; 3] = ["gold-rnrok", "gold-batch", "ipv6/rc-pingpong-gid0"];
 
 /// A classic file with each frame rewritten.
-fn pcap(frames: &[Frame], header: PcapHeader, rewrite: impl Fn(&Frame) -> Vec<u8>) -> Vec<u8> {
+pub(crate) fn pcap(
+    frames: &[Frame],
+    header: PcapHeader,
+    rewrite: impl Fn(&Frame) -> Vec<u8>,
+) -> Vec<u8> {
     let mut writer = PcapWriter::with_header(Vec::new(), header).expect("memory");
     for frame in frames {
         let data = rewrite(frame);
@@ -36,7 +40,7 @@ fn link(datalink: DataLink) -> PcapHeader {
 }
 
 /// The text, without the line about the file.
-fn text_without_file(analysis: &Analysis) -> String {
+pub(crate) fn text_without_file(analysis: &Analysis) -> String {
     let text = render(analysis, &View::default());
     let lines = text.lines().filter(|line| !line.starts_with("The pcap"));
     lines.collect::<Vec<_>>().join("\n")

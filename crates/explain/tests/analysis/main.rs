@@ -10,6 +10,7 @@ mod hostile_captures;
 mod kernel_captures;
 mod linear_time;
 mod own_captures;
+mod rare_formats;
 mod reject_causes;
 mod retries_and_program_records;
 mod same_first_psn;

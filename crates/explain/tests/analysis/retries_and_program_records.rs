@@ -417,3 +417,72 @@ fn acknowledgement_that_comes_twice_is_needless() {
     let is_needless = |index: usize| twice.packets[index].marks.contains(Marks::NEEDLESS);
     assert_eq!((is_needless(place), is_needless(place + 1)), (false, true));
 }
+
+/// What is settled is not contradicted by the packets that follow, so that a capture can be told while it is being written.
+#[test]
+fn what_is_settled_stays_when_the_capture_goes_on() {
+    for name in [
+        "gold-rnr",
+        "gold-rnrok",
+        "gold-badrkey",
+        "gold-batch",
+        "uc-pingpong",
+        "loss5-requests-send",
+        "loss5-responses-read",
+    ] {
+        let frames = frames(name);
+        let whole = plain(&frames);
+        let told = |analysis: &Analysis| {
+            let messages = analysis
+                .messages
+                .iter()
+                .filter(|it| analysis.is_settled(it));
+            let messages = messages.map(|it| {
+                let frame = analysis[it.first].frame;
+                format!("{frame} {:?} {}", it.outcome, it.name())
+            });
+            let problems = analysis.anomalies.iter().filter(|it| !it.is_open);
+            let problems = problems.map(|it| {
+                let frame = it.packet.map_or(0, |packet| analysis[packet].frame);
+                format!("{frame} {:?}", it.kind)
+            });
+            messages.chain(problems).collect::<Vec<_>>()
+        };
+        let of_whole = told(&whole);
+        let step = frames.len().div_ceil(40);
+        for end in (1..frames.len()).step_by(step) {
+            for line in told(&plain(&frames[..end])) {
+                assert!(of_whole.contains(&line), "{name} up to {end}: {line}");
+            }
+        }
+    }
+}
+
+/// A DREQ that nobody answers.
+#[test]
+fn a_retransmitted_message_is_not_said_to_be_answered_if_it_is_not() {
+    let all = frames("gold-rnrok");
+    let (before, end) = all.split_at(all.len() - 2);
+    let mut capture = OwnCapture::of("a test (process 1)");
+    for frame in before {
+        capture.packet(frame, None, None);
+    }
+    for seconds in 0..3 {
+        let again = Frame {
+            time: end[0].time + seconds * Duration::from_secs(1),
+            ethernet: end[0].ethernet.clone(),
+        };
+        capture.packet(&again, None, None);
+    }
+    let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
+    let mut anomalies = analysis.anomalies.iter();
+    let retransmitted = anomalies.find(|it| it.kind == AnomalyKind::HandshakeRetransmitted);
+    let retransmitted = retransmitted.expect("the DREQ was sent three times");
+    let sentence = &retransmitted.sentence;
+    assert!(
+        sentence.contains("retransmitted its DREQ twice"),
+        "{sentence}"
+    );
+    assert!(sentence.ends_with("has no response to it."), "{sentence}");
+    assert!(retransmitted.is_open);
+}

@@ -2,7 +2,7 @@
 
 use engine::HeldLists;
 use wire::extension::{Kind, Message};
-use wire::{Packet, mad};
+use wire::{Packet, Qpn, mad};
 
 use crate::station::{CLIENT, Pair, SERVER, Sent, Station};
 
@@ -84,4 +84,29 @@ fn host_without_lists_says_so_and_asks_nothing() {
     let (mut client, mut server, left) = connected(HeldLists::Never, HeldLists::Negotiated);
     let sent = lose_one(0, &mut client, &mut server, &left);
     assert!(sent.iter().all(|it| extension(it).is_none()));
+}
+
+/// Queue pair 1 has 64 sends.
+#[test]
+fn questions_to_many_peers_are_all_sent_beside_as_many_messages() {
+    const PEERS: u8 = 70;
+    let mut server = Station::new(SERVER);
+    for last in 0..PEERS {
+        let address = [10, 0, 1, last].into();
+        let mut client = Station::new(address);
+        let (left, right) = (client.queue_pair(), server.queue_pair());
+        left.connect(&mut client, SERVER, right.number);
+        right.connect(&mut server, address, left.number);
+        left.send(&mut client, 1);
+        assert_eq!(client.sends(0).len(), 1, "lost");
+        left.send(&mut client, 2);
+        let second = client.sends(0);
+        server.receives(0, &second);
+        server.connect(0, Qpn::new(0x500 + u32::from(last)));
+    }
+    let sent = server.sends(0);
+    let messages = sent.iter().filter_map(Sent::message);
+    assert_eq!(messages.count(), usize::from(PEERS));
+    let questions = sent.iter().filter_map(extension);
+    assert_eq!(questions.count(), usize::from(PEERS));
 }

@@ -175,6 +175,41 @@ fn request_that_waits_reaches_the_listener_that_comes() {
     server.accept(2, Qpn::new(0x22));
 }
 
+#[test]
+fn messages_are_looked_up_in_the_order_in_which_they_arrive() {
+    let mut server = sharing();
+    let mut client = Station::new(CLIENT);
+    for number in [0x11, 0x12] {
+        client.connect(0, Qpn::new(number));
+    }
+    let sent = client.sends(0);
+    for packet in &sent {
+        assert!(holds(&mut server.host, packet, false));
+    }
+    for packet in sent {
+        let message = server.host.poll_lookup(at(0)).expect("a look-up");
+        assert_eq!(message.packet, packet.bytes);
+    }
+}
+
+#[test]
+fn the_next_timer_is_the_first_one_of_device_manager_and_look_ups() {
+    let mut server = sharing();
+    server.connect(0, Qpn::new(0x11));
+    assert_eq!(server.sends(0).len(), 1);
+    assert_eq!(server.host.poll_timeout(), Some(at(1500)), "the manager's");
+    let pair = server.queue_pair();
+    pair.connect(&mut server, CLIENT, Qpn::new(0x12));
+    pair.send(&mut server, 1);
+    assert_eq!(server.sends(0).len(), 1);
+    let of_device = server.host.poll_timeout().expect("a timer");
+    assert!(of_device > at(2) && of_device < at(1500));
+    let message = held(&mut server);
+    let waits = server.host.finish_lookup(at(0), message, Owner::None);
+    assert!(waits.is_none());
+    assert_eq!(server.host.poll_timeout(), Some(at(2)), "the look-up's");
+}
+
 /// Nobody waits for the owner of a reply: its connection is over.
 #[test]
 fn reply_without_an_owner_is_handled_at_once() {

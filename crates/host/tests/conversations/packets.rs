@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
+use std::time::Duration;
 
 use engine::{CompletedWork, ObjectCounts, Status};
 use host::is_management;
 
-use crate::station::{CLIENT, Pair, SERVER, Station, at, carry};
+use crate::station::{CLIENT, Pair, SERVER, Station, at};
 
 fn connected() -> (Station, Station, Pair, Pair) {
     let (mut client, mut server) = (Station::new(CLIENT), Station::new(SERVER));
@@ -37,8 +38,10 @@ fn lost_packet_is_sent_again_when_its_timer_is_due() {
     left.send(&mut client, 9);
     assert_eq!(client.sends(0).len(), 1, "lost");
     let due = client.host.poll_timeout().expect("a timer");
-    client.host.handle_timeout(due);
-    carry(1000, &mut client, &mut server);
+    assert_eq!(client.sends_at(due - Duration::from_nanos(1)).len(), 0);
+    let again = client.sends_at(due);
+    assert_eq!(again.len(), 1);
+    server.receives(1000, &again);
     assert_received(&mut server, &right, b"once more");
 }
 

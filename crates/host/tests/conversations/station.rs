@@ -153,9 +153,13 @@ impl Station {
 
     /// All packets that it sends up to this time, of which the timers are due.
     pub(crate) fn sends(&mut self, millis: u64) -> Vec<Sent> {
-        self.host.handle_timeout(at(millis));
+        self.sends_at(at(millis))
+    }
+
+    pub(crate) fn sends_at(&mut self, now: Instant) -> Vec<Sent> {
+        self.host.handle_timeout(now);
         let (mut sent, mut buffer) = (Vec::new(), Vec::new());
-        while let Some(transmit) = self.host.poll_transmit(at(millis), &mut buffer) {
+        while let Some(transmit) = self.host.poll_transmit(now, &mut buffer) {
             sent.extend(packets(&transmit, &buffer).map(|bytes| Sent {
                 route: transmit.route,
                 bytes: bytes.to_vec(),

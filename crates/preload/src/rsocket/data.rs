@@ -115,7 +115,11 @@ unsafe extern "C" fn __recvfrom_chk(
 /// # Safety
 /// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendmsg(descriptor: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn sendmsg(
+    descriptor: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
     type Message = *const msghdr;
     match table::socket(descriptor) {
         Some(number) if !message.is_null() => {
@@ -130,7 +134,11 @@ unsafe extern "C" fn sendmsg(descriptor: c_int, message: *const msghdr, flags: c
 /// # Safety
 /// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvmsg(descriptor: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn recvmsg(
+    descriptor: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
     type Message = *mut msghdr;
     match table::socket(descriptor) {
         Some(number) if !message.is_null() => {

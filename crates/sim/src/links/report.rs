@@ -198,14 +198,17 @@ fn print_alone(print: &impl Fn(&str), median: impl Fn(Setup) -> Outcome) {
 
 fn print_several(print: &impl Fn(&str), median: impl Fn(Setup) -> Outcome) {
     print("");
-    print("| link | senders | ours | Jain | CUBIC | BBR | p50 | p99 | queue | repeated |");
-    print("|---|---|---|---|---|---|---|---|---|---|");
-    for (name, link) in &LINKS[..3] {
+    print(
+        "| link | senders | ours, Jain | CUBIC, Jain | BBR, Jain | p50 | p99 | queue | repeated |",
+    );
+    print("|---|---|---|---|---|---|---|---|---|");
+    for (name, link) in LINKS[..3].iter().chain(&LINKS[12..]) {
         for (senders, queue_pairs) in [(8, 1), (64, 1), (1, 8), (1, 64)] {
             let setup = Setup {
                 senders,
                 queue_pairs,
                 outstanding: 16,
+                duration: 2000 * MILLISECOND,
                 ..alone(*link)
             };
             let ours = median(setup);
@@ -220,11 +223,10 @@ fn print_several(print: &impl Fn(&str), median: impl Fn(Setup) -> Outcome) {
             });
             let bbr = median(Setup { bbr: flows, ..tcp });
             print(&format!(
-                "| {name} | {senders} · {queue_pairs} queue pairs | {} | {:.2} | {} | {} | {} |",
-                part(&ours.ours),
-                fairness(&ours.ours),
-                part(&cubic.tcp),
-                part(&bbr.tcp),
+                "| {name} | {senders} · {queue_pairs} queue pairs | {} | {} | {} | {} |",
+                shares(&ours.ours),
+                shares(&cubic.tcp),
+                shares(&bbr.tcp),
                 details(&ours)
             ));
         }
@@ -257,8 +259,8 @@ fn print_beside_tcp(print: &impl Fn(&str), median: impl Fn(Setup) -> Outcome) {
 }
 
 fn print_incast(senders: Option<usize>, print: &impl Fn(&str), median: impl Fn(Setup) -> Outcome) {
-    print("| senders | ours | Jain | CUBIC | BBR | p50 | p99 | queue | repeated |");
-    print("|---|---|---|---|---|---|---|---|---|");
+    print("| senders | ours, Jain | CUBIC, Jain | BBR, Jain | p50 | p99 | queue | repeated |");
+    print("|---|---|---|---|---|---|---|---|");
     let usual = [32, 100, 320, 1000];
     for senders in senders.map_or(usual.to_vec(), |senders| vec![senders]) {
         let setup = Setup {
@@ -285,11 +287,10 @@ fn print_incast(senders: Option<usize>, print: &impl Fn(&str), median: impl Fn(S
             ..tcp
         });
         print(&format!(
-            "| {senders} | {} | {:.2} | {} | {} | {} |",
-            part(&ours.ours),
-            fairness(&ours.ours),
-            part(&cubic.tcp),
-            part(&bbr.tcp),
+            "| {senders} | {} | {} | {} | {} |",
+            shares(&ours.ours),
+            shares(&cubic.tcp),
+            shares(&bbr.tcp),
             details(&ours)
         ));
     }
@@ -301,6 +302,11 @@ fn sum(shares: &[Share]) -> f64 {
 
 fn part(shares: &[Share]) -> String {
     format!("{:.2}", sum(shares))
+}
+
+/// What all of them take, and how evenly.
+fn shares(shares: &[Share]) -> String {
+    format!("{:.2}, {:.2}", sum(shares), fairness(shares))
 }
 
 /// Jain's index: 1 if all have the same share, and the inverse of their number if one has all.

@@ -55,6 +55,8 @@ pub enum Event {
     Unreachable {
         /// The answer of the datagram service, as on the wire.
         service_status: Option<u8>,
+        /// The private data of the datagram service.
+        private_data: Vec<u8>,
     },
     /// The peer rejected the connection.
     Rejected {

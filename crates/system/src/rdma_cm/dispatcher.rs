@@ -260,6 +260,7 @@ impl Dispatcher {
             abi::RDMA_CM_EVENT_CONNECT_ERROR => Event::ConnectError(error),
             abi::RDMA_CM_EVENT_UNREACHABLE => Event::Unreachable {
                 service_status: u8::try_from(found.status).ok().filter(|it| *it != 0),
+                private_data: if is_datagram { service().1 } else { Vec::new() },
             },
             abi::RDMA_CM_EVENT_REJECTED => Event::Rejected {
                 reason: match found.status {

@@ -85,3 +85,75 @@ impl Drop for CompletionChannel {
         unsafe { (self.context.functions.ibv_destroy_comp_channel)(self.raw.as_ptr()) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_void;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use abi::ibv_context;
+
+    use super::super::library::Functions;
+    use super::*;
+
+    /// How many events are there, and how many were acknowledged.
+    static WAITING: AtomicU32 = AtomicU32::new(0);
+    static ACKNOWLEDGED: AtomicU32 = AtomicU32::new(0);
+
+    unsafe extern "C" fn get_event(
+        _: *mut ibv_comp_channel,
+        queue: *mut *mut ibv_cq,
+        token: *mut *mut c_void,
+    ) -> c_int {
+        let order = Ordering::Relaxed;
+        let taken = WAITING.fetch_update(order, order, |waiting| waiting.checked_sub(1));
+        if taken.is_err() {
+            // SAFETY: takes nothing.
+            let number = unsafe { libc::__errno_location() };
+            // SAFETY: it is the address of a variable of this thread.
+            unsafe { *number = libc::EAGAIN };
+            return -1;
+        }
+        // SAFETY: the caller has room for it.
+        unsafe { *queue = NonNull::dangling().as_ptr() };
+        // SAFETY: as before.
+        unsafe { *token = ptr::without_provenance_mut(7) };
+        0
+    }
+
+    unsafe extern "C" fn acknowledge(_: *mut ibv_cq, count: u32) {
+        ACKNOWLEDGED.fetch_add(count, Ordering::Relaxed);
+    }
+
+    unsafe extern "C" fn destroy(_: *mut ibv_comp_channel) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn close(_: *mut ibv_context) -> c_int {
+        0
+    }
+
+    /// A queue is destroyed when all of its events are acknowledged: then no thread may handle one any more.
+    #[test]
+    fn an_event_that_is_taken_is_acknowledged_once_and_no_other_is() {
+        let context = Context::of(Functions {
+            ibv_get_cq_event: get_event,
+            ibv_ack_cq_events: acknowledge,
+            ibv_destroy_comp_channel: destroy,
+            ibv_close_device: close,
+            ..Functions::MISSING
+        });
+        let channel = CompletionChannel {
+            raw: NonNull::dangling(),
+            context,
+        };
+        assert_eq!(channel.take(), Ok(None));
+        WAITING.store(2, Ordering::Relaxed);
+        for acknowledged in 1..=2 {
+            assert_eq!(channel.take(), Ok(Some(7)));
+            assert_eq!(ACKNOWLEDGED.load(Ordering::Relaxed), acknowledged);
+        }
+        assert_eq!(channel.take(), Ok(None));
+        assert_eq!(ACKNOWLEDGED.load(Ordering::Relaxed), 2);
+    }
+}

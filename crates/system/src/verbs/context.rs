@@ -153,16 +153,16 @@ impl Context {
 
     /// Waits for the next asynchronous event, at most this long.
     pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             if let Some(event) = self.take_event() {
                 return Some(event);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return None;
             }
-            wait_readable(self.event_descriptor(), Some(left));
+            wait_readable(self.event_descriptor(), left);
         }
     }
 
@@ -311,6 +311,19 @@ fn event_in_engine(found: &ibv_async_event) -> engine::AsyncEvent {
         abi::IBV_EVENT_PORT_ERR => AsyncEvent::PortError,
         abi::IBV_EVENT_PORT_ACTIVE => AsyncEvent::PortActive,
         other => AsyncEvent::Other(other),
+    }
+}
+
+#[cfg(test)]
+impl Context {
+    /// A device of this library. It is at no address, so the library must not access it.
+    pub(super) fn of(functions: Functions) -> Arc<Self> {
+        Arc::new(Self {
+            raw: NonNull::dangling(),
+            functions: Box::leak(Box::new(functions)),
+            name: String::new(),
+            capabilities: 0,
+        })
     }
 }
 

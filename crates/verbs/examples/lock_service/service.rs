@@ -85,12 +85,12 @@ pub(crate) async fn add(job: Job, done: &AtomicU64, total: u64) -> Outcome {
         let value = counter.read().await?;
         counter.post_write(value + 1)?;
         if job.release == Release::AfterCompletion {
-            counter.completions.next().await.ok()?;
+            counter.completions.next().await.into_result()?;
         }
         lock.post_write(FREE)?;
-        lock.completions.next().await.ok()?;
+        lock.completions.next().await.into_result()?;
         if job.release == Release::AfterPost {
-            counter.completions.next().await.ok()?;
+            counter.completions.next().await.into_result()?;
         }
     }
     if done.fetch_add(job.rounds, Ordering::SeqCst) + job.rounds == total {
@@ -142,7 +142,7 @@ impl Word {
 
     async fn fetch(&self, request: Request) -> Outcome<u64> {
         self.connection.post_send(request)?;
-        self.completions.next().await.ok()?;
+        self.completions.next().await.into_result()?;
         let bytes = self.local.to_vec(..);
         Ok(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
     }

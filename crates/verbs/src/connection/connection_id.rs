@@ -122,6 +122,11 @@ impl ConnectionId {
         self.id.disconnect()
     }
 
+    /// Puts an event that was taken back into the channel.
+    pub(super) fn put_back(&self, event: EventKind) {
+        self.id.put_back(event);
+    }
+
     /// The next event, if there is one.
     pub(super) fn poll(&self) -> Option<Event> {
         self.channel.poll().map(Event::of)

@@ -1,5 +1,7 @@
 //! The client side of a connection.
 
+use std::fmt::Debug;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePairBuilder};
 use crate::rdma_cm::{EventKind, PeerParameters};
-use driver::clock::now;
+use driver::clock::deadline;
 
 /// How long resolving an address or a route may take. The kernel answers at once.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,6 +24,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A resolved route to a server.
 #[derive(Debug)]
+#[must_use = "it connects after `prepare` and `connect`"]
 pub struct Connector {
     id: ConnectionId,
     context: Context,
@@ -30,25 +33,30 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Resolves the route to a server, given by name or address.
-    pub fn resolve(peer: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        Resolution::start(None, None, resolve(peer)?)?.finish()
+    /// Resolves the route to a server, given by name or address: `"server:7174"`, `("server", 7174)`. If a name has several addresses, the
+    /// first one with a route is used.
+    pub fn resolve(peer: impl ToSocketAddrs + Debug) -> Result<Self, ConnectError> {
+        first_that_works(peer, |peer| Resolution::start(None, None, peer)?.finish())
     }
 
     /// As [`resolve`](Self::resolve), from a given local address.
     pub fn resolve_from(
         source: SocketAddr,
-        peer: impl ToSocketAddrs + ToString,
+        peer: impl ToSocketAddrs + Debug,
     ) -> Result<Self, ConnectError> {
-        Resolution::start(None, Some(source), resolve(peer)?)?.finish()
+        first_that_works(peer, |peer| {
+            Resolution::start(None, Some(source), peer)?.finish()
+        })
     }
 
     /// As [`resolve`](Self::resolve), over a given open device.
     pub fn resolve_on(
         context: &Context,
-        peer: impl ToSocketAddrs + ToString,
+        peer: impl ToSocketAddrs + Debug,
     ) -> Result<Self, ConnectError> {
-        Resolution::start(Some(context), None, resolve(peer)?)?.finish()
+        first_that_works(peer, |peer| {
+            Resolution::start(Some(context), None, peer)?.finish()
+        })
     }
 
     /// As [`resolve`](Self::resolve), for tasks. It takes an address, because looking up a name blocks: use the
@@ -85,7 +93,6 @@ impl Connector {
     }
 
     /// Sets how long the server may take to respond; ten seconds by default.
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -152,6 +159,7 @@ impl Resolution {
 
 /// A resolved route to a server, and the queue pair of the connection.
 #[derive(Debug)]
+#[must_use = "it connects after `connect`"]
 pub struct PreparedConnect {
     connector: Connector,
     prepared: PreparedQueuePair,
@@ -164,7 +172,7 @@ impl PreparedConnect {
         self.prepared.endpoint().queue_pair
     }
 
-    /// Posts a receive before the first message can arrive.
+    /// Posts a receive into one or several segments, before the first message can arrive.
     pub fn post_receive(
         &self,
         id: u64,
@@ -177,7 +185,7 @@ impl PreparedConnect {
     pub fn connect(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let deadline = self.ask(private_data)?;
         loop {
-            let Some(event) = self.connector.id.wait_until(Some(deadline)) else {
+            let Some(event) = self.connector.id.wait_until(deadline) else {
                 return Err(ConnectError::Unreachable(self.connector.peer));
             };
             if let Some(answer) = self.answer(event) {
@@ -192,7 +200,7 @@ impl PreparedConnect {
         let deadline = self.ask(private_data)?;
         loop {
             let Connector { id, context, .. } = &self.connector;
-            let Some(event) = id.next_until(context, Some(deadline)).await else {
+            let Some(event) = id.next_until(context, deadline).await else {
                 return Err(ConnectError::Unreachable(self.connector.peer));
             };
             if let Some(answer) = self.answer(event) {
@@ -202,9 +210,9 @@ impl PreparedConnect {
     }
 
     /// Sends the request. Returns until when to wait for the response.
-    fn ask(&self, private_data: &[u8]) -> Result<Instant, ConnectError> {
+    fn ask(&self, private_data: &[u8]) -> Result<Option<Instant>, ConnectError> {
         self.connector.id.connect(&self.prepared, private_data)?;
-        Ok(now() + self.connector.timeout)
+        Ok(deadline(self.connector.timeout))
     }
 
     fn answer(&self, event: Event) -> Option<Result<PeerParameters, ConnectError>> {
@@ -232,17 +240,21 @@ impl PreparedConnect {
     }
 }
 
-/// The first address of a name.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "names are given as to the standard library's sockets"
-)]
-pub(super) fn resolve(name: impl ToSocketAddrs + ToString) -> Result<SocketAddr, ConnectError> {
-    let none = || std::io::Error::other("it stands for no address");
-    let found = name.to_socket_addrs();
-    let first = found.and_then(|mut addresses| addresses.next().ok_or_else(none));
-    first.map_err(|source| ConnectError::Name {
-        name: name.to_string(),
+/// What works with one of the addresses of a name, in their order; otherwise the error of the last one.
+pub(super) fn first_that_works<T>(
+    name: impl ToSocketAddrs + Debug,
+    mut work: impl FnMut(SocketAddr) -> Result<T, ConnectError>,
+) -> Result<T, ConnectError> {
+    let failed = |source| ConnectError::Name {
+        name: format!("{name:?}"),
         source,
-    })
+    };
+    let mut last = None;
+    for address in name.to_socket_addrs().map_err(failed)? {
+        match work(address) {
+            Err(error) => last = Some(error),
+            done => return done,
+        }
+    }
+    Err(last.unwrap_or_else(|| failed(io::Error::other("it stands for no address"))))
 }

@@ -1,18 +1,19 @@
 //! The server side of a connection.
 
+use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use engine::{PostError, Segment};
 use wire::Qpn;
 
-use super::connector::resolve;
+use super::connector::first_that_works;
 use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
 use crate::rdma_cm::{CmError, CmId, EventKind, PeerParameters};
-use driver::clock::now;
+use driver::clock::deadline;
 
 /// How many requests may wait until the application accepts them.
 const BACKLOG: usize = 1024;
@@ -23,20 +24,25 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Accepts connection requests of clients.
 #[derive(Debug)]
+#[must_use = "dropping it ends the listening"]
 pub struct Listener {
     id: ConnectionId,
     local: SocketAddr,
 }
 
 impl Listener {
-    /// Listens at a local address, or at all of them if it is unspecified. Port 0 selects a free port.
-    pub fn bind(address: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        Self::bind_id(None, resolve(address)?)
+    /// Listens at a local address, or at all of them if it is unspecified. Port 0 selects a free port. If a name has several addresses,
+    /// the first one that can be used is.
+    pub fn bind(address: impl ToSocketAddrs + Debug) -> Result<Self, ConnectError> {
+        first_that_works(address, |address| Self::bind_id(None, address))
     }
 
     /// Listens at the addresses of one open device.
-    pub fn bind_on(context: &Context, address: SocketAddr) -> Result<Self, ConnectError> {
-        Self::bind_id(Some(context), address)
+    pub fn bind_on(
+        context: &Context,
+        address: impl ToSocketAddrs + Debug,
+    ) -> Result<Self, ConnectError> {
+        first_that_works(address, |address| Self::bind_id(Some(context), address))
     }
 
     fn bind_id(device: Option<&Context>, address: SocketAddr) -> Result<Self, ConnectError> {
@@ -59,7 +65,6 @@ impl Listener {
     }
 
     /// Waits for the next request.
-    #[must_use]
     pub fn wait(&self) -> ConnectionRequest {
         loop {
             if let Some(request) = ConnectionRequest::of(self.id.wait()) {
@@ -71,9 +76,9 @@ impl Listener {
     /// Waits for the next request, at most `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<ConnectionRequest> {
-        let deadline = now() + timeout;
+        let deadline = deadline(timeout);
         loop {
-            let event = self.id.wait_until(Some(deadline))?;
+            let event = self.id.wait_until(deadline)?;
             if let Some(request) = ConnectionRequest::of(event) {
                 return Some(request);
             }
@@ -104,6 +109,7 @@ impl Listener {
 
 /// A client's request for a connection. Dropping it rejects the request.
 #[derive(Debug)]
+#[must_use = "dropping it rejects the request"]
 pub struct ConnectionRequest {
     id: ConnectionId,
     context: Context,
@@ -160,6 +166,7 @@ impl ConnectionRequest {
 
 /// A request, and the queue pair of the connection.
 #[derive(Debug)]
+#[must_use = "dropping it rejects the request"]
 pub struct PreparedAccept {
     request: ConnectionRequest,
     prepared: PreparedQueuePair,
@@ -173,7 +180,7 @@ impl PreparedAccept {
         self.prepared.endpoint().queue_pair
     }
 
-    /// Posts a receive before the first message can arrive.
+    /// Posts a receive into one or several segments, before the first message can arrive.
     pub fn post_receive(
         &self,
         id: u64,
@@ -183,7 +190,6 @@ impl PreparedAccept {
     }
 
     /// Sets how long the client may take to confirm the connection; ten seconds by default.
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -195,7 +201,7 @@ impl PreparedAccept {
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
         let (request, queue_pair) = self.answer(private_data)?;
-        let deadline = now().checked_add(timeout);
+        let deadline = deadline(timeout);
         loop {
             let Some(event) = request.id.wait_until(deadline) else {
                 return Err(not_confirmed(&request, timeout));
@@ -211,7 +217,7 @@ impl PreparedAccept {
     pub async fn accept_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
         let (request, queue_pair) = self.answer(private_data)?;
-        let deadline = now().checked_add(timeout);
+        let deadline = deadline(timeout);
         loop {
             let next = request.id.next_until(&request.context, deadline);
             let Some(event) = next.await else {

@@ -25,6 +25,7 @@ use crate::protection_domain::ProtectionDomain;
 /// mine.lend(|bytes| bytes.fill(0));
 /// # }
 /// ```
+#[must_use = "dropping it deregisters the memory and drops it"]
 pub struct OwnedRegion<M> {
     region: MemoryRegion,
     memory: PhantomData<fn() -> M>,

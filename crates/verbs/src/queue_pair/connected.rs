@@ -1,13 +1,16 @@
 //! Connected queue pairs.
 
-use engine::{Attributes, ModifyError, PostError, Segment, State};
+use engine::{Attributes, ModifyError, PostError, Segment, State, SystemRefusal};
 use std::fmt;
 use wire::Qpn;
 
 use super::{Endpoint, Handle};
+#[cfg(feature = "async")]
+use crate::context::Context;
 use crate::request::Request;
 
 /// A connected queue pair.
+#[must_use = "dropping it destroys the queue pair"]
 pub struct QueuePair {
     pub(super) handle: Handle,
     pub(super) peer: Endpoint,
@@ -42,7 +45,7 @@ impl QueuePair {
         self.handle.post_send_many(requests)
     }
 
-    /// Posts a receive.
+    /// Posts a receive into a segment of registered memory, or into several, one after the other.
     pub fn post_receive(
         &self,
         id: u64,
@@ -55,6 +58,17 @@ impl QueuePair {
     #[must_use]
     pub fn state(&self) -> State {
         self.handle.state()
+    }
+
+    /// The state, and how many send requests are outstanding; in the error state, how many have failed.
+    pub(crate) fn unacknowledged_sends(&self) -> Result<(State, usize), SystemRefusal> {
+        self.handle.unacknowledged_sends()
+    }
+
+    /// The device.
+    #[cfg(feature = "async")]
+    pub(crate) fn context(&self) -> &Context {
+        self.handle.domain.context()
     }
 
     /// Modifies attributes that the other methods do not cover.

@@ -7,7 +7,7 @@ use driver::Driver;
 
 use engine::{
     Attributes, MAX_RESPONDER_RESOURCES, ModifyError, PostError, ReceiveRequest, Segment,
-    SendRequest, State,
+    SendRequest, State, SystemRefusal,
 };
 use smallvec::SmallVec;
 use system::verbs;
@@ -167,6 +167,22 @@ impl Handle {
             }
             Object::System(queue_pair) => queue_pair.state().unwrap_or(State::Error),
         }
+    }
+
+    /// The state, and how many send requests are outstanding; in the error state, how many have failed.
+    pub(crate) fn unacknowledged_sends(&self) -> Result<(State, usize), SystemRefusal> {
+        let Object::Software { driver, number } = &self.object else {
+            return Err(SystemRefusal::NotOffered("numbers of outstanding requests"));
+        };
+        let found = driver.call_without_transmit(|device| {
+            let queue_pair = device.queue_pair(*number)?;
+            Some(match queue_pair.state() {
+                State::Error => (State::Error, queue_pair.failed_sends()),
+                state => (state, queue_pair.outstanding_sends()),
+            })
+        });
+        // A forked child has none.
+        Ok(found.unwrap_or((State::Error, 0)))
     }
 
     /// The system's queue pair, if it belongs to a device of the system.

@@ -18,6 +18,7 @@ use crate::rdma_cm::{CmId, Parameters};
 /// # }
 /// ```
 #[derive(Debug)]
+#[must_use = "dropping it destroys the queue pair"]
 pub struct PreparedQueuePair {
     pub(super) handle: Handle,
     pub(super) kind: QueuePairType,
@@ -32,7 +33,7 @@ impl PreparedQueuePair {
         self.endpoint
     }
 
-    /// Posts a receive. If this is done before connecting, the first message of the peer need not be retried.
+    /// Posts a receive into one or several segments. If this is done before connecting, the first message of the peer need not be retried.
     pub fn post_receive(
         &self,
         id: u64,

@@ -9,7 +9,7 @@ use std::{
     task::{Context as TaskContext, Poll, Waker, ready},
 };
 
-use driver::clock::now;
+use driver::clock::{deadline, now};
 use driver::rdma_cm::{self as software, EventKind, PortSpace, ServiceType, Token};
 
 use super::cm_id::CmId;
@@ -80,7 +80,7 @@ impl EventChannel {
     /// The next event. Waits for it, but not longer than `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<Event> {
-        self.wait_until(Some(now() + timeout))
+        self.wait_until(deadline(timeout))
     }
 
     /// The next event. Waits for it.
@@ -158,6 +158,9 @@ impl EventChannel {
 
 impl AsFd for EventChannel {
     /// Readable while there is an event.
+    ///
+    /// # Panics
+    /// If the channel is [private](Self::private), which has no descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.software.as_fd()
     }

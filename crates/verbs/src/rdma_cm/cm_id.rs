@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use driver::Driver;
 use driver::rdma_cm::{
-    self as software, CmError, Failure, Parameters, PortSpace, RejectReason, ServiceType, State,
-    Token,
+    self as software, CmError, EventKind, Failure, Parameters, PortSpace, RejectReason,
+    ServiceType, State, Token,
 };
 use engine::{Attributes, State as QueuePairState, SystemRefusal};
 use system::rdma_cm::{IdOption, Service};
@@ -330,6 +330,11 @@ impl CmId {
             Some(id) => id.attributes(QueuePairState::ReadyToSend),
             None => self.0.software.send_attributes(),
         }
+    }
+
+    /// Puts an event of it back into the channel, behind others.
+    pub(crate) fn put_back(&self, event: EventKind) {
+        self.0.software.report(event);
     }
 
     /// Sets the traffic class (ToS) of everything that it sends.

@@ -236,10 +236,13 @@ pub(super) fn kind_of(
         Of::RouteError(number) => EventKind::RouteError(failure(number)),
         Of::Response(parameters) => EventKind::ConnectResponse(peer_parameters(parameters)),
         Of::ConnectError(number) => EventKind::ConnectError(failure(number)),
-        Of::Unreachable { service_status } => {
+        Of::Unreachable {
+            service_status,
+            private_data,
+        } => {
             let refused = |code| Unreachable::Rejected {
                 status: ServiceStatus::from_code(code),
-                private_data: Vec::new(),
+                private_data,
             };
             EventKind::Unreachable(service_status.map_or(Unreachable::TimedOut, refused))
         }
@@ -282,19 +285,25 @@ impl Devices {
         let Self::One(context) = self else {
             return None;
         };
-        let addresses = || context.device().gids.iter().map(|entry| entry.address);
+        let addresses = context.device().gids.iter().map(|entry| entry.address);
+        let addresses: Vec<_> = addresses.collect();
         let routed = source_towards(peer).ok();
-        if routed.is_some_and(|routed| addresses().any(|address| address == routed)) {
-            return None;
-        }
-        let is_link_local = |address: &IpAddr| match address {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
-        let kind = |address: &IpAddr| (address.is_ipv4(), is_link_local(address));
-        let found = addresses().find(|address| kind(address) == kind(&peer.ip()));
-        found.map(|address| (address, 0).into())
+        source_among(&addresses, routed, peer.ip()).map(|address| (address, 0).into())
     }
+}
+
+/// The first address of a device that a peer of its kind reaches; `None` if the route to the peer starts at one of them.
+fn source_among(addresses: &[IpAddr], routed: Option<IpAddr>, peer: IpAddr) -> Option<IpAddr> {
+    if routed.is_some_and(|routed| addresses.contains(&routed)) {
+        return None;
+    }
+    let is_link_local = |address: &IpAddr| match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    let kind = |address: &IpAddr| (address.is_ipv4(), is_link_local(address));
+    let mut addresses = addresses.iter().copied();
+    addresses.find(|address| kind(address) == kind(&peer))
 }
 
 /// The path of datagrams from a local address.
@@ -351,5 +360,31 @@ fn peer_parameters(found: rdma_cm::PeerParameters) -> PeerParameters {
         retry_count: found.retry_count,
         rnr_retry_count: found.rnr_retry_count,
         private_data: found.private_data,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_address_of_a_device_may_be_where_the_route_starts_or_reach_a_peer() {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let own = ["fe80::1", "10.0.0.1", "10.0.1.1", "2001:db8::1"].map(address);
+        let elsewhere = Some(address("192.0.2.1"));
+        for (peer, source) in [
+            ("10.0.1.9", Some(own[1])),
+            ("2001:db8::9", Some(own[3])),
+            ("fe80::9", Some(own[0])),
+            ("169.254.0.9", None),
+        ] {
+            let peer = address(peer);
+            for routed in [elsewhere, None] {
+                assert_eq!(source_among(&own, routed, peer), source, "{peer}");
+            }
+            for own_address in own {
+                assert_eq!(source_among(&own, Some(own_address), peer), None);
+            }
+        }
     }
 }

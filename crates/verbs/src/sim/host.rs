@@ -62,10 +62,10 @@ impl Host {
 
     /// Waits in simulated time. Other tasks and hosts go on.
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        let deadline = self.inner.world.now() + duration;
+        let deadline = self.inner.world.now().checked_add(duration);
         Sleep {
-            key: (deadline, self.inner.next_number()),
-            until: self.elapsed() + duration,
+            key: deadline.map(|at| (at, self.inner.next_number())),
+            until: self.elapsed().saturating_add(duration),
             inner: Rc::clone(&self.inner),
         }
     }
@@ -174,7 +174,8 @@ impl Control {
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Sleep {
     inner: Rc<Inner>,
-    key: (Instant, u64),
+    /// The key of its timer; `None` if it ends later than there are times.
+    key: Option<(Instant, u64)>,
     until: Duration,
 }
 
@@ -190,10 +191,12 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.key.0 <= self.inner.world.now() {
-            return Poll::Ready(());
+        if let Some(key) = self.key {
+            if key.0 <= self.inner.world.now() {
+                return Poll::Ready(());
+            }
+            self.inner.set_task_timer(key, context.waker());
         }
-        self.inner.set_task_timer(self.key, context.waker());
         note_wait(|| format!("the time {:?}", self.until));
         Poll::Pending
     }
@@ -201,7 +204,9 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.inner.cancel_task_timer(self.key);
+        if let Some(key) = self.key {
+            self.inner.cancel_task_timer(key);
+        }
     }
 }
 

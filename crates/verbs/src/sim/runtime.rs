@@ -335,9 +335,9 @@ impl Runtime {
 
     fn next_event(&self) -> Option<Instant> {
         let world = &self.inner.world;
-        let script = self.script.last().map(|(time, _)| {
+        let script = self.script.last().and_then(|(time, _)| {
             let ahead = time.saturating_sub(world.elapsed());
-            world.now() + ahead
+            world.now().checked_add(ahead)
         });
         [
             world.next_event(),

@@ -82,7 +82,7 @@ fn address_of(context: &Context) -> IpAddr {
 }
 
 fn listen(context: &Context) -> Listener {
-    Listener::bind_on(context, (address_of(context), 0).into()).expect("a free port")
+    Listener::bind_on(context, (address_of(context), 0)).expect("a free port")
 }
 
 /// A client and a server that are connected.
@@ -328,7 +328,7 @@ fn an_address_stands_for_a_device_of_the_kind_that_is_chosen() {
     let again = resolve().expect("a route");
     let (domain, completions, _memory) = resources(connector.context());
     let prepared = again.prepare(domain.queue_pair_builder(&completions));
-    prepared.expect("the same device");
+    drop(prepared.expect("the same device"));
 }
 
 /// Polls a future in this thread until it is ready.

@@ -136,25 +136,29 @@ fn a_refused_or_missing_service_is_unreachable() {
         let parameters = Mailbox::of(client).parameters(b"");
         client.connect(&parameters).expect("a route");
     };
-    let refused_with = |client: &CmId, expected: ServiceStatus| {
+    let refused_with = |client: &CmId, expected: ServiceStatus, data: &[u8]| {
         let event = next(&channel);
         assert_eq!(event.id, client.token());
         match event.kind {
-            EventKind::Unreachable(Unreachable::Rejected { status, .. }) => {
+            EventKind::Unreachable(Unreachable::Rejected {
+                status,
+                private_data,
+            }) => {
                 assert_eq!(status, expected);
+                assert!(private_data.starts_with(data), "{private_data:?}");
             }
             other => panic!("{other:?}"),
         }
     };
     ask(&client);
     let request = next(&channel).request.expect("a request");
-    let refused = request.reject(RejectReason::Consumer, b"");
+    let refused = request.reject(RejectReason::Consumer, b"no");
     refused.expect("a request");
-    refused_with(&client, ServiceStatus::Rejected);
+    refused_with(&client, ServiceStatus::Rejected, b"no");
     drop(service);
     let client = resolved(&context, &channel, address);
     ask(&client);
-    refused_with(&client, ServiceStatus::NotSupported);
+    refused_with(&client, ServiceStatus::NotSupported, b"");
 }
 
 #[test]

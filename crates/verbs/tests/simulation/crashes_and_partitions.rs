@@ -1,6 +1,7 @@
 //! Crashes, restarts and partitions.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -94,6 +95,49 @@ fn tasks_that_are_left_at_the_end_of_a_run_are_dropped() {
     assert_eq!(Rc::strong_count(&owned), 1);
 }
 
+/// Notes at which host its destructor runs.
+struct Owned(Rc<RefCell<Vec<IpAddr>>>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let devices = rocinante::devices().expect("a list");
+        let addresses = devices.iter().flat_map(|device| &device.gids);
+        self.0.borrow_mut().extend(addresses.map(|it| it.address));
+    }
+}
+
+/// A host ends by a crash, by a restart, by the end of its program, or with the run.
+#[test]
+fn what_tasks_own_is_dropped_at_their_host_however_it_ends() {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let never_ends = |owned: Owned| async move {
+        let _owned = owned;
+        std::future::pending::<()>().await;
+    };
+    let owns = || {
+        let seen = Rc::clone(&seen);
+        move |_: Host| never_ends(Owned(Rc::clone(&seen)))
+    };
+    let ends = {
+        let seen = Rc::clone(&seen);
+        move |host: Host| {
+            host.spawn(never_ends(Owned(Rc::clone(&seen))));
+            async move { host.sleep(5 * MILLISECOND).await }
+        }
+    };
+    Simulation::with_seed(2)
+        .service("crashes", owns())
+        .service("restarts", owns())
+        .host("ends", ends)
+        .service("stays", owns())
+        .at(MILLISECOND, |control| control.crash("crashes"))
+        .at(2 * MILLISECOND, |control| control.restart("restarts"))
+        .run();
+    // The second program of the host that restarts ends with the run.
+    let expected = [1, 2, 3, 2, 4].map(|last| IpAddr::from([10, 0, 0, last]));
+    assert_eq!(*seen.borrow(), expected);
+}
+
 /// The RTU is lost, and the client ends the connection before the server repeats its reply.
 #[test]
 fn accept_returns_a_connection_that_the_client_has_already_ended() {
@@ -101,7 +145,7 @@ fn accept_returns_a_connection_that_the_client_has_already_ended() {
         let listener = Listener::bind(host.address_of("server", PORT))?;
         let end = accept(&listener).await?;
         end.connection.disconnected().await;
-        assert_eq!(end.completions.next().await.ok()?.length, 5);
+        assert_eq!(end.completions.next().await.into_result()?.length, 5);
         Ok(())
     }
     let simulation = Simulation::with_seed(2).faults("drop:cm=RTU");

@@ -60,7 +60,7 @@ fn a_hang_says_who_waits_for_what() {
     }
     async fn waits(host: Host) -> Outcome {
         let end = connect(&host, "server").await?;
-        end.completions.next().await.ok()?;
+        end.completions.next().await.into_result()?;
         Ok(())
     }
     let simulation = Simulation::with_seed(1).service("server", silent);
@@ -102,7 +102,7 @@ fn a_run_that_does_not_end_is_stopped_at_its_limit() {
         let end = connect(&host, "server").await?;
         for _ in 0..2 {
             end.connection.post_send(Request::send().inline(b"x"))?;
-            end.completions.next().await.ok()?;
+            end.completions.next().await.into_result()?;
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ fn the_check_of_programs_fails_a_run() {
             .post_send(Request::send().data(end.memory.slice(100..164)).id(2))?;
         end.memory.write(100, b"changed");
         for _ in 0..2 {
-            end.completions.next().await.ok()?;
+            end.completions.next().await.into_result()?;
         }
         Ok(())
     }

@@ -95,6 +95,31 @@ fn every_message_comes_back_in_spite_of_faults(simulation: Simulation) {
     echo(simulation).run();
 }
 
+/// The client does not wait for a completion: it has none.
+#[rocinante::test(seeds = 200, faults = "loss=2%,dup=2%,reorder=5%")]
+fn a_shutdown_waits_until_the_last_message_has_arrived(simulation: Simulation) {
+    async fn server(host: Host) -> Outcome {
+        let listener = Listener::bind(host.address_of("server", PORT))?;
+        let end = accept(&listener).await?;
+        assert_eq!(end.completions.next().await.into_result()?.length, 14);
+        // It answers the client again if its answer was lost.
+        std::future::pending().await
+    }
+    async fn client(host: Host) -> Outcome {
+        let end = connect(&host, "server").await?;
+        let last = Request::send().inline(b"the last words").unsignaled();
+        end.connection.post_send(last)?;
+        end.connection
+            .shutdown_async(Duration::from_secs(30))
+            .await?;
+        // Long enough for the server to find out that its receive was flushed.
+        host.sleep(Duration::from_secs(1)).await;
+        Ok(())
+    }
+    let simulation = simulation.service("server", server);
+    simulation.host("client", client).run();
+}
+
 #[test]
 fn time_passes_only_while_all_tasks_wait() {
     let woken = Rc::new(Cell::new(Duration::ZERO));
@@ -112,6 +137,15 @@ fn time_passes_only_while_all_tasks_wait() {
     assert!(woken.get() >= Duration::from_secs(3600));
     assert!(report.elapsed < Duration::from_secs(3601), "{report:?}");
     assert_eq!(report.packets, 0);
+}
+
+#[test]
+fn the_longest_timeout_never_ends() {
+    let program = |host: Host| async move {
+        let ended = host.timeout(Duration::MAX, host.sleep(MILLISECOND)).await;
+        assert_eq!(ended, Some(()));
+    };
+    Simulation::with_seed(1).host("waits", program).run();
 }
 
 #[test]
@@ -180,7 +214,7 @@ fn several_contexts_share_the_address_of_a_host() {
         assert!(taken.is_err(), "another device has the port");
         drop(third);
         let end = accept(&listener).await?;
-        end.completions.next().await.ok()?;
+        end.completions.next().await.into_result()?;
         Ok(())
     }
     async fn client(host: Host) -> Outcome {
@@ -189,7 +223,7 @@ fn several_contexts_share_the_address_of_a_host() {
         host.sleep(10 * MILLISECOND).await;
         let end = connect(&host, "server").await?;
         end.connection.post_send(Request::send().inline(b"hello"))?;
-        end.completions.next().await.ok()?;
+        end.completions.next().await.into_result()?;
         Ok(())
     }
     for seed in 0..20 {
@@ -204,11 +238,15 @@ fn a_host_can_connect_to_itself() {
         let listener = Listener::bind(host.address_of("alone", PORT))?;
         let served = host.spawn(async move {
             let end = accept(&listener).await.expect("a client");
-            end.completions.next().await.ok().expect("a message");
+            end.completions
+                .next()
+                .await
+                .into_result()
+                .expect("a message");
         });
         let end = connect(&host, "alone").await?;
         end.connection.post_send(Request::send().inline(b"hello"))?;
-        end.completions.next().await.ok()?;
+        end.completions.next().await.into_result()?;
         served.await;
         Ok(())
     }
@@ -231,7 +269,7 @@ fn multicast_reaches_the_hosts_that_have_joined() {
             .create_datagram(KEY)?;
         queue_pair.post_receive(1, [memory.all()])?;
         queue_pair.join(group())?;
-        let received = completions.next().await.ok()?;
+        let received = completions.next().await.into_result()?;
         assert_eq!(received.length, 40 + 5);
         Ok(())
     }
@@ -245,7 +283,7 @@ fn multicast_reaches_the_hosts_that_have_joined() {
             .create_datagram(KEY)?;
         let all = AddressHandle::new(&context, group(), 0, Qpn::MULTICAST, KEY)?;
         queue_pair.post_send(&all, Request::send().inline(b"hello"))?;
-        completions.next().await.ok()?;
+        completions.next().await.into_result()?;
         Ok(())
     }
     let simulation = Simulation::with_seed(2)
@@ -314,10 +352,10 @@ fn lost_update(simulation: Simulation) {
             ];
             end.connection
                 .post_send(Request::send().inline(&told.concat()).id(2))?;
-            end.completions.next().await.ok()?;
+            end.completions.next().await.into_result()?;
         }
         for end in [&first, &second] {
-            end.completions.next().await.ok()?;
+            end.completions.next().await.into_result()?;
         }
         assert_eq!(first.memory.to_vec(..8), 2_u64.to_le_bytes());
         Ok(())

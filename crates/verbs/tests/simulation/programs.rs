@@ -69,13 +69,13 @@ pub(crate) async fn echo_server(host: Host) -> Outcome {
         let end = accept(&listener).await?;
         loop {
             let received = end.completions.next().await;
-            if received.ok().is_err() {
+            if received.into_result().is_err() {
                 break;
             }
             let room = end.memory.slice(..SIZE);
             let request = Request::send().data(room).id(2);
             end.connection.post_send(request)?;
-            if end.completions.next().await.ok().is_err() {
+            if end.completions.next().await.into_result().is_err() {
                 break;
             }
             end.connection.post_receive(1, [room])?;
@@ -91,7 +91,7 @@ pub(crate) async fn client(host: Host, rounds: u8) -> Outcome {
         end.connection
             .post_send(Request::send().inline(&message).id(2))?;
         for _ in 0..2 {
-            end.completions.next().await.ok()?;
+            end.completions.next().await.into_result()?;
         }
         assert_eq!(end.memory.to_vec(..SIZE), message);
         end.connection.post_receive(1, [end.memory.slice(..SIZE)])?;
@@ -102,7 +102,7 @@ pub(crate) async fn client(host: Host, rounds: u8) -> Outcome {
 /// Adds 1 to the counter whose place the server tells, with a READ and a WRITE.
 pub(crate) async fn add_one(host: &Host) -> Outcome {
     let end = connect(host, "server").await?;
-    end.completions.next().await.ok()?;
+    end.completions.next().await.into_result()?;
     let word = |at: usize| {
         let bytes = end.memory.to_vec(at..at + 8);
         u64::from_be_bytes(bytes.try_into().expect("eight bytes"))
@@ -114,15 +114,15 @@ pub(crate) async fn add_one(host: &Host) -> Outcome {
     let value = end.memory.slice(128..136);
     end.connection
         .post_send(Request::read(counter).data(value).id(2))?;
-    end.completions.next().await.ok()?;
+    end.completions.next().await.into_result()?;
     let read = end.memory.to_vec(128..136).try_into().expect("eight bytes");
     end.memory
         .write(128, &(u64::from_le_bytes(read) + 1).to_le_bytes());
     end.connection
         .post_send(Request::write(counter).data(value).id(2))?;
-    end.completions.next().await.ok()?;
+    end.completions.next().await.into_result()?;
     end.connection
         .post_send(Request::send().inline(b"done").id(2))?;
-    end.completions.next().await.ok()?;
+    end.completions.next().await.into_result()?;
     Ok(())
 }

@@ -115,10 +115,10 @@ fn machine_learning() -> Vec<Entry> {
             .checks("send, write with immediate data and read of 1 MiB each, every byte compared"),
         learning(&MOONCAKE, mooncake.options("rdma"))
             .large()
-            .checks("write and read of 4 MiB, every byte compared on both sides"),
+            .checks("PyPI's wheel `mooncake-transfer-engine-non-cuda`: write and read of 4 MiB, every byte compared on both sides"),
         learning(&MOONCAKE, bench.options("rdma"))
             .large()
-            .checks("its benchmark, for a second each of writes and reads; it compares no data"),
+            .checks("the same wheel: its benchmark, for a second each of writes and reads; it compares no data"),
         learning(&NIXL, nixl.options("UCX backend, rc_verbs").prints(DATA))
             .large()
             .checks("write and read of 1 MiB with notifications, every byte compared; the libibverbs in the wheel is replaced, too"),
@@ -155,7 +155,7 @@ fn key_value() -> Vec<Entry> {
     vec![
         Entry::new(Rpc, Origin::Python(&MOONCAKE), mooncake.options("rdma").prints(DATA))
             .large()
-            .checks("a master, a node and a client: eight values of 100 KB put and got, every byte compared"),
+            .checks("the same wheel: a master, a node and a client: eight values of 100 KB put and got, every byte compared"),
         Entry::new(
             Rpc,
             Origin::Python(&INFINISTORE),

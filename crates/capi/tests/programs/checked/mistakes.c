@@ -332,6 +332,15 @@ static void ignore_event(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+/* Such a request fails on every device. The program polls its completion, but no rule of the check is about it. */
+static void use_wrong_key(void)
+{
+	struct ibv_sge sge = part(&left, 0, 64);
+	sge.lkey ^= wrong ? 0x100 : 0;
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+	SAME(fate_of(&left, &wr), wrong ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS);
+}
+
 static void forget_objects(void)
 {
 	if (wrong)
@@ -363,6 +372,7 @@ static const struct {
 	{ "write_by_two_keys", write_by_two_keys },
 	{ "forget_completions", forget_completions },
 	{ "ignore_event", ignore_event },
+	{ "use_wrong_key", use_wrong_key },
 	{ "forget_objects", forget_objects },
 };
 

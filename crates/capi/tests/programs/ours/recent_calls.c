@@ -206,6 +206,20 @@ static void a_result_is_taken_before_the_next_lookup(void)
 	rdma_destroy_event_channel(channel);
 }
 
+#define ASK_ADMINISTRATOR 0x10
+#define ASK_DNS 0x20
+
+/* Ethernet has none. */
+static void no_subnet_administrator_answers(void)
+{
+	struct rdma_addrinfo hints = { .ai_flags = ASK_ADMINISTRATOR }, *found;
+	FAILS(rdma_getaddrinfo(NULL, "7171", &hints, &found), ENOENT);
+	FAILS(rdma_getaddrinfo(NULL, NULL, &hints, &found), EINVAL);
+	FAILS(rdma_getaddrinfo(own_address(), "7171", &hints, &found), EOPNOTSUPP);
+	hints.ai_flags |= ASK_DNS;
+	FAILS(rdma_getaddrinfo(NULL, "7171", &hints, &found), EOPNOTSUPP);
+}
+
 static void a_program_writes_events_of_its_own_only(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -236,6 +250,7 @@ static const struct test_case CASES[] = {
 	WITH_BUFFER(hints_are_not_for_memory_on_demand),
 	WITH_BUFFER(each_service_pages_what_it_has),
 	CASE(a_result_is_taken_before_the_next_lookup),
+	CASE(no_subnet_administrator_answers),
 	CASE(a_program_writes_events_of_its_own_only),
 };
 

@@ -105,6 +105,19 @@ static void an_unknown_direction_is_not_shut_down(void)
 	CHECK(rclose(socket) == 0);
 }
 
+static void a_datagram_option_has_its_whole_length(void)
+{
+	int socket = of_type(SOCK_DGRAM);
+	struct timeval time = { .tv_sec = 3, .tv_usec = 500000 };
+	socklen_t length = sizeof(time);
+	CHECK(rsetsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, length) == 0);
+	memset(&time, 0, sizeof(time));
+	CHECK(rgetsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, &length) == 0);
+	SAME(length, sizeof(time));
+	CHECK(time.tv_sec == 3 && time.tv_usec == 500000);
+	CHECK(rclose(socket) == 0);
+}
+
 static void a_congestion_algorithm_changes_nothing(void)
 {
 	int socket = of_type(SOCK_STREAM);
@@ -120,6 +133,7 @@ static const struct test_case CASES[] = {
 	CASE(a_type_of_service_is_a_number_or_a_byte),
 	CASE(reuse_can_be_set_at_any_time),
 	CASE(an_unknown_direction_is_not_shut_down),
+	CASE(a_datagram_option_has_its_whole_length),
 	CASE(a_congestion_algorithm_changes_nothing),
 };
 

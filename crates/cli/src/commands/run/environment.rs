@@ -80,8 +80,8 @@ pub(crate) struct Settings {
     /// Explain errors on stderr, as ROCI_EXPLAIN=1 does
     #[arg(long)]
     explain: bool,
-    /// Check the program for races, changed buffers, lost completions and other mistakes, as ROCI_CHECK=1 does. With
-    /// `--check=fail`, a program with errors exits with status 66
+    /// Check the program for races, changed buffers, lost completions and other mistakes, as ROCI_CHECK=1 does, and explain
+    /// errors. With `--check=fail`, a program with errors exits with status 66
     #[arg(long, value_name = "fail", require_equals = true, num_args = 0..=1,
           default_missing_value = "report")]
     check: Option<WhenFound>,
@@ -340,9 +340,12 @@ pub(crate) fn without_ours(
         KEPT_PRELOAD,
         RUN,
         PCAP,
+        PCAP_RING,
+        PCAP_SNAPLEN,
         EXPLAIN,
         CHECK,
         CHECK_JSON,
+        CHECK_PROCESSES,
         CHECK_PROFILE,
         CHECK_SUPPRESS,
         SHORTCUT,

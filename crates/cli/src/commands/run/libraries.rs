@@ -84,8 +84,8 @@ fn is_for(library: &Path, needed: CLibrary) -> bool {
     CLibrary::of_library(library).is_ok_and(|found| found == needed)
 }
 
-/// The files that `cargo xtask install` creates. Libraries for another C library than the usual one of this
-/// installation have a directory of their own.
+/// The files that `cargo xtask install` or a Python wheel puts there. Libraries for another C library than the usual
+/// one of this installation have a directory of their own.
 fn installed(here: &Path, needed: CLibrary) -> anyhow::Result<Libraries> {
     let usual = here.parent().unwrap_or(here).join("lib/rocinante");
     let own = usual.join(needed.name());
@@ -102,22 +102,23 @@ fn installed(here: &Path, needed: CLibrary) -> anyhow::Result<Libraries> {
             other.display()
         );
     }
-    let libraries = Libraries::in_directory(directory);
-    for path in &libraries.preloaded {
+    let [library, shim] = [NAMES[0], SHIM].map(|name| directory.join(name));
+    for path in [&library, &shim] {
         if !path.is_file() {
             bail!(
                 "the libraries of roci are neither in {} nor in {}; run `cargo build` there, or \
                  `cargo xtask install --prefix DIR`",
                 here.display(),
-                libraries.directory.display()
+                directory.display()
             );
         }
     }
-    if suits_loader(&libraries.directory) {
-        return Ok(libraries);
+    // A wheel can't hold links, so it has each library under one name only.
+    let has_all_names = NAMES.iter().all(|name| directory.join(name).is_file());
+    if has_all_names && suits_loader(&directory) {
+        return Ok(Libraries::in_directory(directory));
     }
-    let in_directory = |name| libraries.directory.join(name);
-    linked(&in_directory(NAMES[0]), &in_directory(SHIM))
+    linked(&library, &shim)
 }
 
 /// A directory of links to them.
@@ -145,5 +146,28 @@ mod tests {
         for path in ["/my programs/lib", "/a:b", "/a;b", "/$ORIGIN"] {
             assert!(!suits_loader(Path::new(path)), "{path}");
         }
+    }
+
+    /// Two files would be two devices in one process.
+    #[test]
+    fn libraries_of_a_wheel_are_one_file_under_every_name() {
+        let test = env::current_exe().expect("a test knows where it is");
+        let here = test.parent().expect("a program is in a directory");
+        let prefix = env::temp_dir().join(format!("roci-wheel-test-{}", std::process::id()));
+        let directory = prefix.join("lib/rocinante");
+        fs::create_dir_all(&directory).expect("a directory");
+        for (name, installed) in [(BUILT, NAMES[0]), (SHIM, SHIM)] {
+            let library = built(here, name).expect("built with this test");
+            fs::copy(library, directory.join(installed)).expect("copied");
+        }
+        let found = installed(&prefix.join("bin"), super::super::usual_c_library());
+        let found = found.expect("as pip leaves them").directory;
+        let library = fs::canonicalize(directory.join(NAMES[0])).expect("a file");
+        for name in NAMES {
+            let file = fs::canonicalize(found.join(name)).expect("a file");
+            assert_eq!(file, library, "{name}");
+        }
+        fs::remove_dir_all(&found).expect("removed");
+        fs::remove_dir_all(&prefix).expect("removed");
     }
 }

@@ -248,3 +248,25 @@ impl Services for DeviceHandle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::driver::connected_end::End;
+    use crate::{Driver, OpenOptions};
+
+    use super::*;
+
+    /// Its descriptor would never be readable, and the clock stands still while somebody looks for packets.
+    #[test]
+    fn packets_wake_no_program_at_a_descriptor() {
+        let world = World::new(1);
+        let host = world.add_host("only");
+        let _entered = world.enter(Some(host));
+        let driver = Driver::open("roci0", &OpenOptions::default()).expect("the host has it");
+        let channel = End::of(&driver).channel();
+        driver.promise_packet_wakeups(&channel, || true);
+        driver.offer_packet_wakeups(&channel);
+        assert!(!channel.has_packets());
+        assert!(!driver.lane().lock().packet_wakeups.are_used());
+    }
+}

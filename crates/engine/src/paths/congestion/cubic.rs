@@ -12,7 +12,7 @@ const GROWTH: f64 = 0.4;
 const REMAINDER: f64 = 0.7;
 
 /// The least window, in packets. It is less than one where many senders share a link: a packet is sent every few round trips.
-pub(super) const LEAST: f64 = 0.1;
+const LEAST: f64 = 0.1;
 
 /// The growth of the window since it was reduced last.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::super::delivery::Sample;
-use super::cubic::{BESIDE_TCP, CubicWindow, LEAST};
+use super::cubic::{BESIDE_TCP, CubicWindow};
 use super::notification::Notifications;
 use super::{Acknowledged, CongestionControl, INITIAL_PACKETS, MIN_PACKETS, PathLoss};
 
@@ -34,7 +34,7 @@ const SHORTEST_IS_VALID: Duration = Duration::from_secs(5);
 /// More losses than one packet in so many mean that a queue is full; fewer are those of the path.
 const TOLERATED: u64 = 20;
 
-/// Losses are judged when at least so many packets were delivered.
+/// Losses, if there are any, are judged when at least so many packets were delivered.
 const JUDGED: u64 = 100;
 
 /// What too many losses leave of the rate.
@@ -59,9 +59,16 @@ enum Phase {
     Empty { until: Instant },
 }
 
+const START: Phase = Phase::Startup {
+    rate: 0.0,
+    rounds: 0,
+};
+
 #[derive(Debug)]
 pub(in crate::paths) struct Model {
     phase: Phase,
+    /// The least window of the start.
+    initial: u32,
     round_end: u64,
     /// The highest rate of each of the last round trips, in packets per second.
     rates: VecDeque<f64>,
@@ -89,10 +96,8 @@ struct Losses {
 impl Default for Model {
     fn default() -> Self {
         Self {
-            phase: Phase::Startup {
-                rate: 0.0,
-                rounds: 0,
-            },
+            phase: START,
+            initial: INITIAL_PACKETS,
             round_end: 0,
             rates: VecDeque::from([0.0]),
             ceiling: None,
@@ -107,12 +112,19 @@ impl Default for Model {
 }
 
 impl Model {
-    /// The rate of the path, in packets per second. It is at least a packet in ten round trips, so that it can recover soon.
+    /// The rate of the path, in packets per second.
     fn rate(&self) -> f64 {
         let highest = self.rates.iter().copied().fold(0.0, f64::max);
         let rate = highest.min(self.ceiling.unwrap_or(f64::MAX));
-        let least = |(shortest, _): (Duration, Instant)| LEAST / shortest.as_secs_f64();
-        rate.max(self.shortest.map_or(0.0, least))
+        rate.max(self.least_rate())
+    }
+
+    /// The rate whose window is the least one, which is sent anyway. A lower rate would have no effect, except that it takes long to
+    /// recover.
+    fn least_rate(&self) -> f64 {
+        let packets = f64::from(MIN_PACKETS) / WINDOW_GAIN;
+        let rate = |(shortest, _)| packets / self.smoothed().max(shortest).as_secs_f64();
+        self.shortest.map_or(0.0, rate)
     }
 
     fn smooth(&mut self, round_trip: Duration) {
@@ -135,7 +147,8 @@ impl Model {
 
     /// Whether round trips have been longer lately than the path is.
     fn is_queued(&self) -> bool {
-        self.shortest_lately > self.shortest().mul_f64(QUEUED)
+        let is_measured = self.shortest_lately < Duration::MAX;
+        is_measured && self.shortest_lately > self.shortest().mul_f64(QUEUED)
     }
 
     fn note(&mut self, sample: &Sample, told: &Acknowledged) {
@@ -146,7 +159,10 @@ impl Model {
             self.judge_losses(told.delivered);
         }
         self.note_rate(sample, is_new_round);
-        self.note_round_trip(sample.round_trip, told.now);
+        // The acknowledgement may be that of the first copy or of the second one.
+        if !sample.is_sent_again {
+            self.note_round_trip(sample.round_trip, told.now);
+        }
         let outstanding = told.outstanding.saturating_sub(told.packets);
         self.advance(told.now, is_new_round && !sample.is_limited, outstanding);
     }
@@ -181,7 +197,7 @@ impl Model {
     /// A round trip is over: many losses lower the rate, few raise it.
     fn judge_losses(&mut self, total: u64) {
         let delivered = total - self.losses.delivered;
-        if delivered < JUDGED {
+        if self.losses.lost > 0 && delivered < JUDGED {
             return;
         }
         if self.losses.lost * TOLERATED > delivered {
@@ -206,10 +222,28 @@ impl Model {
         }
     }
 
-    /// The ceiling grows by a thirty-second part, until it is not needed.
+    /// Nothing was acknowledged for long. What a start has measured by then is far from the rate of the path. It begins again with
+    /// few packets, because a first window that was lost as a whole has met a full queue.
+    fn fall_silent(&mut self) {
+        if let Phase::Startup { .. } = self.phase {
+            self.phase = START;
+            self.initial = MIN_PACKETS;
+            self.rates = VecDeque::from([0.0]);
+        } else {
+            self.slow_down(0.5);
+        }
+    }
+
+    /// The ceiling grows by a thirty-second part, or by one packet per round trip, until it is not needed. All senders gain the same
+    /// packet, so those that have less come closer to those that have more.
     fn speed_up(&mut self) {
         let highest = self.rates.iter().copied().fold(0.0, f64::max);
-        let grown = self.ceiling.map(|ceiling| ceiling * (1.0 + 1.0 / 32.0));
+        let (least, packet) = (
+            self.least_rate(),
+            1.0 / self.shortest().max(MIN_ROUND_TRIP).as_secs_f64(),
+        );
+        let grow = |ceiling: f64| ceiling + packet.max(ceiling / 32.0);
+        let grown = self.ceiling.map(|ceiling| grow(ceiling.max(least)));
         self.ceiling = grown.filter(|ceiling| *ceiling < highest);
     }
 
@@ -280,7 +314,7 @@ impl Model {
     /// How many packets the model wants to be unacknowledged.
     fn wanted(&self) -> f64 {
         match self.phase {
-            Phase::Startup { .. } => (WINDOW_GAIN * self.path()).max(f64::from(INITIAL_PACKETS)),
+            Phase::Startup { .. } => (WINDOW_GAIN * self.path()).max(f64::from(self.initial)),
             Phase::Drain | Phase::Cruise { .. } => WINDOW_GAIN * self.path(),
             Phase::Empty { .. } => self.path() / 2.0,
         }
@@ -314,7 +348,7 @@ impl CongestionControl for Model {
         }
         match loss {
             PathLoss::Packets { again, .. } => self.losses.lost += u64::from(again),
-            PathLoss::Silence => self.slow_down(0.5),
+            PathLoss::Silence => self.fall_silent(),
         }
     }
 
@@ -337,7 +371,7 @@ impl CongestionControl for Model {
         let (shortest, _) = self.shortest?;
         let pace = match self.phase {
             Phase::Startup { .. } => {
-                let initial = f64::from(INITIAL_PACKETS) / shortest.as_secs_f64();
+                let initial = f64::from(self.initial) / shortest.as_secs_f64();
                 STARTUP_GAIN * self.rate().max(initial)
             }
             Phase::Drain => self.rate() / STARTUP_GAIN,
@@ -369,6 +403,8 @@ mod tests {
         now: Instant,
         sent: u32,
         acknowledged: u32,
+        /// The part of a packet that the pace allows in addition.
+        credit: f64,
         /// Packets per millisecond.
         rate: u32,
         /// What waits for the path.
@@ -388,6 +424,7 @@ mod tests {
                 now: start(),
                 sent: 0,
                 acknowledged: 0,
+                credit: 0.0,
                 rate,
                 queue: 0,
                 arrivals: VecDeque::from([0; 10]),
@@ -400,10 +437,11 @@ mod tests {
                 self.now += MILLISECOND;
                 let window = self.model.window().max(1);
                 let room = window.saturating_sub(self.sent - self.acknowledged);
-                let paced = self.model.pause().map_or(u32::MAX, |pause| {
-                    (MILLISECOND.as_nanos() / pause.as_nanos().max(1)) as u32
+                self.credit += self.model.pause().map_or(f64::MAX, |pause| {
+                    MILLISECOND.as_secs_f64() / pause.as_secs_f64()
                 });
-                let sent = room.min(paced.max(1));
+                let sent = room.min(self.credit as u32);
+                self.credit = (self.credit - f64::from(sent)).min(1.0);
                 if sent > 0 {
                     self.sent += sent;
                     self.marks_last();
@@ -501,9 +539,46 @@ mod tests {
             path.model.notifications.end_round();
             path.model.notified();
         }
-        let least = LEAST / path.model.shortest().as_secs_f64();
-        assert_eq!(path.model.rate(), least);
+        assert_eq!(path.model.rate(), path.model.least_rate());
         assert!(path.model.pause().is_some_and(|it| it.as_millis() <= 500));
+        // At most four packets are sent in each round trip of ten milliseconds, so few round trips show that none is lost.
+        path.passes(1000);
+        let grown = path.model.rate() / path.model.least_rate();
+        assert!(grown > 1.02, "{grown}");
+    }
+
+    #[test]
+    fn start_that_falls_silent_begins_again_with_few_packets() {
+        let mut path = Path::new(50);
+        path.passes(12);
+        path.model.lost(PathLoss::Silence);
+        assert_eq!(path.model.phase, START);
+        assert_eq!(path.model.window(), MIN_PACKETS);
+        path.passes(500);
+        let rate = path.model.rate();
+        assert!((45_000.0..56_000.0).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn low_rate_recovers_within_some_hundred_round_trips() {
+        let mut path = Path::new(50);
+        path.passes(500);
+        path.model.slow_down(1e-9);
+        path.passes(2000);
+        let rate = path.model.rate();
+        assert!(rate > 40_000.0, "{rate}");
+    }
+
+    #[test]
+    fn packet_that_was_sent_again_does_not_tell_how_long_the_path_is() {
+        let mut path = Path::new(50);
+        path.sent = 1;
+        path.marks_last();
+        path.marks.sent_again();
+        path.now += 400 * MILLISECOND;
+        path.acknowledges(1);
+        assert_eq!(path.model.shortest, None);
+        assert!(!path.model.is_queued(), "nothing was measured");
     }
 
     /// Otherwise nothing that is measured later would be used.

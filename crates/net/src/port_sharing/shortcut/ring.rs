@@ -359,9 +359,13 @@ impl Reader {
             self.head += CAPACITY - self.head % CAPACITY;
             length = self.next_length()?;
         }
+        // Before anything is computed with it: a second marker is the largest number.
+        if length > longest as u64 {
+            return Err(InvalidRing);
+        }
         let to_the_end = CAPACITY - self.head % CAPACITY;
         let end = self.head.checked_add(occupied(length)).ok_or(InvalidRing)?;
-        if length > longest as u64 || occupied(length) > to_the_end || end > self.tail {
+        if occupied(length) > to_the_end || end > self.tail {
             return Err(InvalidRing);
         }
         Ok(Some(length as usize))
@@ -657,6 +661,19 @@ mod tests {
         writer.ring.head().store(1 << 40, Ordering::Release);
         while writer.write(&[0; 60_000], &[]) {}
         assert_eq!(writer.state(), State::Closed);
+    }
+
+    #[test]
+    fn a_second_marker_at_the_start_of_the_ring_is_invalid() {
+        const NEAR_THE_END: u64 = CAPACITY - LINE;
+        let (mut writer, mut reader) = pair();
+        (reader.head, reader.tail) = (NEAR_THE_END, NEAR_THE_END);
+        for at in [NEAR_THE_END, CAPACITY] {
+            writer.tail = at;
+            writer.write_length(WRAP_MARKER);
+        }
+        (writer.ring.tail()).store(CAPACITY + LINE, Ordering::Release);
+        assert_eq!(reader.read(&mut [0; 1024]), Err(InvalidRing));
     }
 
     #[test]
