@@ -160,9 +160,10 @@ struct Messages<'e> {
 }
 
 impl<'e> Messages<'e> {
+    #[expect(deprecated, reason = "what replaces it is an unsafe function")]
     fn of(end: &'e End, executor: Executor) -> Self {
         let is_used = matches!(executor, Executor::TokioAtDescriptor);
-        let descriptor = || AsyncFd::register(end.channel.as_fd()).expect("a descriptor");
+        let descriptor = || AsyncFd::new(end.channel.as_fd()).expect("a descriptor");
         Self {
             end,
             descriptor: is_used.then(descriptor),
