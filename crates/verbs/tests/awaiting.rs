@@ -97,9 +97,10 @@ async fn await_other_thread() {
                 waker.wake();
             })
         });
-        match is_done.load(Ordering::Acquire) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if is_done.load(Ordering::Acquire) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     })
     .await;

@@ -119,7 +119,7 @@ impl Driver {
             lane.note_change_without_lock();
             lane.unanswered.note_taken(completion);
             #[cfg(feature = "tracing")]
-            completion.iter().for_each(crate::trace::completion);
+            crate::trace::completion(completion);
         }
         completion
     }
