@@ -78,7 +78,7 @@
 //! # Async
 //!
 //! With the feature `async`, completions, connection requests, connections and the events of [`rdma_cm`] can be awaited on any
-//! executor, such as tokio. A thread of the device wakes the tasks, except those that [`block_on`] runs: its thread sleeps on the
+//! executor, such as tokio. A thread of the device wakes the tasks, except those that `block_on` runs: its thread sleeps on the
 //! sockets, so that a packet wakes it directly. The functions that block there have an async form: `next` for
 //! [`CompletionQueue::wait`], `connect_async` for `connect`, `resolve_async` for [`Connector::resolve`]. The latter takes an address,
 //! because looking up a name blocks. Asynchronous events and completion channels have none: a task polls

@@ -9,7 +9,9 @@ use std::{
     task::{Context as TaskContext, Poll, Waker, ready},
 };
 
-use driver::clock::{deadline, now};
+use driver::clock::deadline;
+#[cfg(feature = "async")]
+use driver::clock::now;
 use driver::rdma_cm::{self as software, EventKind, PortSpace, ServiceType, Token};
 
 use super::cm_id::CmId;
