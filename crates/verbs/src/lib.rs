@@ -211,7 +211,7 @@
 //! | `ROCI_FAULT` | faults to inject, such as `loss=1%,seed=7` |
 //! | `ROCI_FAULT_LOG` | the file in which injected faults are recorded; processes can share it |
 //! | `ROCI_EXPLAIN` | `1`: failures are explained on stderr |
-//! | `ROCI_CHECK` | `1`: the program is checked for violations of the rules of the verbs; `fail`: and exits with status 66 if there are any |
+//! | `ROCI_CHECK` | `1`: the program is checked for violations of the rules of the verbs, and failures are explained; `fail`: and it exits with status 66 if there are any |
 //! | `ROCI_CHECK_JSON` | a file to which the findings are appended, one line of JSON each |
 //! | `ROCI_CHECK_PROCESSES` | `1`: requests of several processes, which wait for each other by RDMA alone, are compared, too |
 //! | `ROCI_CHECK_PROFILE` | a device whose limits the program must obey: `cx5`, `cx7`, `e810`, `efa`, `rxe` |

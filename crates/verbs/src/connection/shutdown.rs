@@ -39,7 +39,8 @@ impl Connection {
     /// until the peer has confirmed it. After `timeout` it disconnects in any case.
     ///
     /// Dropping the connection without this ends it at once, and the peer may miss the last messages. The completions of all requests are still
-    /// in their queue afterwards; receives are flushed. If the peer has disconnected before, there is nothing to wait for.
+    /// in their queue afterwards; receives are flushed. If the peer has disconnected before, there is nothing to wait for. If it never
+    /// answers, and the connection manager gives up before `timeout` has passed, the connection counts as ended in good order.
     ///
     /// # Errors
     /// If requests were outstanding when the connection ended, or the peer did not confirm the end; at devices of the system, which do not
