@@ -51,7 +51,7 @@ causes! {
          are 0 to 7, timeouts 0 to 31.";
     UNKNOWN_ATTRIBUTE:
         "The mask has a bit that this device does not support.",
-        "Remove it: this device supports neither rate limits nor resizing of queues.";
+        "Remove it: this device has no rate limits, no resizing of queues, and no alternate paths, which no RoCE device has.";
 }
 
 // Posting.
