@@ -13,7 +13,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use wire::cm::RejectReason;
@@ -39,8 +39,17 @@ pub struct Connection {
     id: ConnectionId,
     queue_pair: QueuePair,
     private_data: Vec<u8>,
-    /// Either side has disconnected, and a thread has seen the event.
-    has_ended: AtomicBool,
+    /// How it ended, once a thread has seen the event.
+    ended: OnceLock<Ended>,
+}
+
+/// How a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Either side has disconnected, and the other one knows it.
+    Agreed,
+    /// This side has disconnected, and the peer never answered; or the device was removed.
+    Unconfirmed,
 }
 
 impl Connection {
@@ -70,9 +79,9 @@ impl Connection {
     /// Waits until either side has disconnected, at most `timeout`. Returns whether it has. Any number of threads may wait for it.
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
         let deadline = driver::clock::deadline(timeout);
-        while !self.has_ended.load(Ordering::Relaxed) {
+        while self.ended.get().is_none() {
             let Some(event) = self.id.wait_until(deadline) else {
-                return self.has_ended.load(Ordering::Relaxed);
+                return self.ended.get().is_some();
             };
             self.note(event);
         }
@@ -82,20 +91,24 @@ impl Connection {
     /// Completes when either side has disconnected. Any number of tasks may wait for it.
     #[cfg(feature = "async")]
     pub async fn disconnected(&self) {
-        while !self.has_ended.load(Ordering::Relaxed) {
+        while self.ended.get().is_none() {
             self.note(self.id.next().await);
         }
     }
 
     /// Remembers the end of the connection, if this event is the end.
     fn note(&self, event: Event) {
-        if let Event::Other(end @ (EventKind::Disconnected { .. } | EventKind::DeviceRemoval)) =
-            event
-        {
-            self.has_ended.store(true, Ordering::Relaxed);
-            // Other threads and tasks may wait for it, too. It wakes them, and the next one puts it back again.
-            self.id.put_back(end);
-        }
+        let Event::Other(kind) = event else { return };
+        let ended = match kind {
+            EventKind::Disconnected { timed_out: false } => Ended::Agreed,
+            EventKind::Disconnected { timed_out: true } | EventKind::DeviceRemoval => {
+                Ended::Unconfirmed
+            }
+            _ => return,
+        };
+        self.ended.get_or_init(|| ended);
+        // Other threads and tasks may wait for it, too. It wakes them, and the next one puts it back again.
+        self.id.put_back(kind);
     }
 }
 
@@ -105,7 +118,7 @@ impl fmt::Debug for Connection {
             .field("local_address", &self.local_address())
             .field("peer_address", &self.peer_address())
             .field("queue_pair", &self.queue_pair)
-            .field("has_ended", &self.has_ended)
+            .field("ended", &self.ended.get())
             .finish_non_exhaustive()
     }
 }

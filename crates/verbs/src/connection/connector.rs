@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use engine::{PostError, Segment};
@@ -235,7 +236,7 @@ impl PreparedConnect {
             id: connector.id,
             queue_pair,
             private_data: peer_parameters.private_data,
-            has_ended: false.into(),
+            ended: OnceLock::new(),
         })
     }
 }

@@ -2,13 +2,14 @@
 
 use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use engine::{PostError, Segment};
 use wire::Qpn;
 
 use super::connector::first_that_works;
-use super::{Connection, ConnectionId, Event, failure, prepare};
+use super::{Connection, ConnectionId, Ended, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
@@ -278,6 +279,9 @@ fn connection(request: ConnectionRequest, queue_pair: QueuePair, progress: Progr
         id: request.id,
         queue_pair,
         private_data: request.peer_parameters.private_data,
-        has_ended: matches!(progress, Progress::Ended).into(),
+        ended: match progress {
+            Progress::Established => OnceLock::new(),
+            Progress::Ended => Ended::Agreed.into(),
+        },
     }
 }
