@@ -161,6 +161,20 @@ impl DeviceCheck {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Recorded(u64);
 
+/// Counts a problem of no device that was explained to the user, if the process is checked.
+pub(crate) fn note_explained(problem: Explained) {
+    if let Some(process) = of_this_process() {
+        process.note_explained(problem);
+    }
+}
+
+/// The checker of this process, if there is one.
+fn of_this_process() -> Option<Arc<ProcessCheck>> {
+    let current = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (created, process) = current.as_ref()?;
+    (*created == net::fork::generation()).then(|| Arc::clone(process))
+}
+
 /// Whether the observation is a call of the program whose stack a finding shows.
 fn is_call(observation: &Observation) -> bool {
     matches!(
@@ -206,12 +220,9 @@ fn open_log() -> Option<RecordLog> {
 
 /// Reports what is left when the program ends, and a summary.
 fn finish() {
-    let current = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = match &*current {
-        Some((created, process)) if *created == net::fork::generation() => Arc::clone(process),
-        _ => return,
+    let Some(process) = of_this_process() else {
+        return;
     };
-    drop(current);
     process.examine_open_devices();
     process.publish();
     // The last process empties the file.

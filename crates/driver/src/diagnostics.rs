@@ -27,6 +27,8 @@ use net::interface::{Device, GidEntry};
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
 
+use crate::fabric::here;
+
 pub(crate) use connection::{ConnectionFailure, UnansweredRequest, report_unresolved};
 pub use misuse::Misuse;
 pub(crate) use names::completed as work_name;
@@ -48,10 +50,11 @@ pub fn enable_explanations() {
     ENABLED.store(true, Ordering::Relaxed);
 }
 
-/// Whether the program or the environment has enabled explanations. The check of a program explains failures, too.
+/// Whether the program or the environment has enabled explanations. The check of a program explains failures, too. Neither
+/// changes what a simulated program says.
 pub(crate) fn is_enabled() -> bool {
     let by_default = || ENABLED.load(Ordering::Relaxed) || choice(CHECK_VARIABLE) == Some(true);
-    choice(VARIABLE).unwrap_or_else(by_default)
+    here(|machine| machine.run()).is_none() && choice(VARIABLE).unwrap_or_else(by_default)
 }
 
 /// Whether the environment disables explanations.
@@ -118,7 +121,8 @@ pub(crate) enum Problem {
 
 impl Problem {
     /// Whether the program is wrong, whatever its peers and the network do: its requests and receives cannot be executed, or it
-    /// left completions unpolled until they were lost. A call that is refused tells the program so, and may be an attempt.
+    /// left completions unpolled until they were lost. A call that is refused tells the program so, and may be an attempt. A receive
+    /// whose memory is there failed for another reason: a GPU did not copy.
     const fn is_mistake(&self) -> bool {
         let Self::Incident(incident, _) = self else {
             return false;
@@ -130,10 +134,10 @@ impl Problem {
             ),
             Incident::RequestRejected(rejected) => matches!(
                 rejected.fault,
-                RequestFault::Receive(ReceiveFault::Unusable { .. })
+                RequestFault::Receive(ReceiveFault::Unusable { fault: Some(_), .. })
             ),
             Incident::DatagramFailed { fault, .. } => {
-                matches!(fault, ReceiveFault::Unusable { .. })
+                matches!(fault, ReceiveFault::Unusable { fault: Some(_), .. })
             }
             Incident::CompletionsOverran { .. } => true,
             _ => false,
@@ -202,6 +206,15 @@ impl Diagnostic {
         self
     }
 
+    fn explained(self, is_mistake: bool) -> Explained {
+        Explained {
+            is_mistake,
+            about: self.about,
+            what: self.what,
+            cause: self.cause,
+        }
+    }
+
     fn code(mut self, topic: CodeKind, code: u32) -> Self {
         self.entry = errors::entry(topic, code);
         self
@@ -247,12 +260,7 @@ impl Reporter {
             if let Some(diagnostic) = self.diagnostic(problem)
                 && report_once::report(Some(&self.device.name), &diagnostic)
             {
-                explained.push(Explained {
-                    is_mistake,
-                    about: diagnostic.about,
-                    what: diagnostic.what,
-                    cause: diagnostic.cause,
-                });
+                explained.push(diagnostic.explained(is_mistake));
             }
         }
         explained
@@ -383,8 +391,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use cm::{EventKind, Unreachable};
-    use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
-    use engine::{Status, Work};
+    use engine::incident::{FailedSend, Peer, PeerResponses, SegmentFault, SendFault};
+    use engine::{AccessError, Segment, Status, Work};
 
     use super::*;
 
@@ -396,6 +404,34 @@ mod tests {
 
     fn new_reporter(device: &Device) -> Reporter {
         Reporter::new(device, Reported::Everything).expect("something to report")
+    }
+
+    /// Memory of a GPU can be there, and a copy to it fails.
+    #[test]
+    fn a_copy_that_fails_is_no_mistake_of_the_program() {
+        let sender = Peer {
+            address: [127, 54, 203, 1].into(),
+            queue_pair: Qpn::new(17),
+        };
+        let is_mistake = |fault| {
+            let failed = Incident::DatagramFailed {
+                queue_pair: Qpn::new(18),
+                sender,
+                fault: ReceiveFault::Unusable { id: 1, fault },
+            };
+            Problem::Incident(failed, PeerLookup::NotLocal).is_mistake()
+        };
+        let wrong = SegmentFault {
+            segment: Segment {
+                address: 0,
+                length: 8,
+                key: wire::Key::new(1),
+            },
+            error: AccessError::UnknownKey,
+            key_range: None,
+        };
+        assert!(is_mistake(Some(wrong)));
+        assert!(!is_mistake(None));
     }
 
     fn unanswered(queue_pair: Qpn, source: IpAddr, peer: IpAddr) -> Problem {

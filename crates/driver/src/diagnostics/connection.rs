@@ -9,7 +9,7 @@ use wire::ROCE_PORT;
 use wire::cm::RejectReason;
 
 use super::port_probe::PortState;
-use super::{Diagnostic, Reporter, is_enabled, report_once};
+use super::{Diagnostic, Explained, Reporter, is_enabled, report_once};
 
 /// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
@@ -186,18 +186,18 @@ fn reason(failure: Failure) -> String {
     }
 }
 
-/// Reports that no device leads to a peer. No device's reporter can do that.
+/// Reports that no device leads to a peer. No device's reporter can do that. Returns what it explained for the first time.
 pub(crate) fn report_unresolved(
     source: Option<SocketAddr>,
     peer: SocketAddr,
     (wrong, cause): (String, &'static Cause),
-) {
+) -> Option<Explained> {
     if !is_enabled() {
-        return;
+        return None;
     }
     let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
     let about = format!("The address {peer}");
     let what = format!("{about} can't be resolved{from}: {wrong}.");
     let diagnostic = Diagnostic::new(about, what, cause).code(CodeKind::Connection, 1);
-    report_once::report(None, &diagnostic);
+    report_once::report(None, &diagnostic).then(|| diagnostic.explained(false))
 }

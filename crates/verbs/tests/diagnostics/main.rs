@@ -31,10 +31,14 @@ fn scenario() {
 
 /// The lines that a scenario prints on stderr.
 fn printed(scenario: &str, explain: &str) -> Vec<String> {
+    printed_with(scenario, ("ROCI_EXPLAIN", explain))
+}
+
+fn printed_with(scenario: &str, (name, value): (&str, &str)) -> Vec<String> {
     let output = Command::new(std::env::current_exe().expect("this test"))
         .args(["scenario", "--exact", "--ignored", "--nocapture"])
         .env("SCENARIO", scenario)
-        .env("ROCI_EXPLAIN", explain)
+        .env(name, value)
         .output()
         .expect("a process");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -156,6 +160,15 @@ prints! {
         ["to 127.57.11.2:7199", "reason 28: refused by the application"];
     an_address_of_no_device: "no device"
         ["The address 127.57.12.1:7199 can't be resolved from 192.0.2.77: ", "no RDMA device"];
+}
+
+/// No device reports it, but the check is of the process.
+#[test]
+fn a_check_lists_an_address_that_no_device_resolves() {
+    let printed = printed_with("no device beside another", ("ROCI_CHECK", "1"));
+    let listed = "    explained: The address 127.57.12.1:7199: ";
+    let is_listed = printed.iter().any(|line| line.starts_with(listed));
+    assert!(is_listed, "{printed:#?}");
 }
 
 // Waiting.
