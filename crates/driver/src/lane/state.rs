@@ -467,8 +467,8 @@ impl LaneState {
                 }
             }
             self.transmit_messages(now);
-            // So do those for which there is no room. They are sent when packets that wait are.
-            if self.sockets.is_congested() {
+            // So do those for which there is no room, or no time. They are sent when packets that wait are.
+            if self.sockets.is_congested() || self.deliver_more_at.is_some() {
                 break;
             }
         }
