@@ -112,7 +112,10 @@ pub(crate) fn pcapng(frames: &[Frame], resolution: u8, points: &[(u32, u32)]) ->
         let interface = InterfaceDescriptionBlock {
             linktype: DataLink::ETHERNET,
             snaplen: 0,
-            options: vec![InterfaceDescriptionOption::IfTsResol(resolution)],
+            options: vec![
+                InterfaceDescriptionOption::IfTzone(0),
+                InterfaceDescriptionOption::IfTsResol(resolution),
+            ],
         };
         writer.write_pcapng_block(interface).expect("memory");
     }
