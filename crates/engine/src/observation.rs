@@ -21,7 +21,7 @@ use crate::work_request::Work;
 pub enum Observation {
     /// A protection domain was allocated.
     DomainAllocated(Id<ProtectionDomain>),
-    /// A protection domain was freed.
+    /// A protection domain was freed, or left to a library that keeps it.
     DomainFreed(Id<ProtectionDomain>),
     /// Memory was registered, or the region changed.
     Registered {

@@ -112,4 +112,5 @@ finds! {
     ignore_event: "event-not-fetched";
     use_wrong_key: "explained";
     forget_objects: "leak";
+    forget_domain: "leak";
 }

@@ -36,14 +36,12 @@ impl<S: Clone> Checker<S> {
 
 /// The objects that a device leaves behind.
 fn leak<S: Clone>(id: DeviceId, closed: &Device<S>) -> Option<Finding<S>> {
-    // The connection manager of librdmacm keeps a protection domain for each device.
-    let domains = closed.domains.saturating_sub(1);
     let counts = [
         (closed.queue_pairs.len(), "queue pair"),
         (closed.completion_queues.len(), "completion queue"),
         (closed.shared_receives.len(), "shared receive queue"),
         (closed.regions.len(), "memory region"),
-        (domains, "protection domain"),
+        (closed.domains, "protection domain"),
     ];
     let left = counts.iter().filter(|(count, _)| *count > 0);
     let left: Vec<_> = left

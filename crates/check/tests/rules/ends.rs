@@ -167,14 +167,20 @@ fn objects_that_are_left_are_found_once() {
     assert_eq!(program.close(), []);
 }
 
-/// The connection manager of librdmacm keeps a protection domain for each device.
 #[test]
-fn a_program_that_destroys_its_objects_leaves_nothing_although_one_domain_stays() {
-    let mut program = program();
-    for number in program.queue_pairs {
-        program.observe(destroyed(number, None));
+fn a_program_leaves_nothing_only_if_it_destroys_its_last_object() {
+    for frees_domain in [false, true] {
+        let mut program = program();
+        for number in program.queue_pairs {
+            program.observe(destroyed(number, None));
+        }
+        let queue = program.completions;
+        program.observe(Observation::CompletionQueueDestroyed(queue));
+        if frees_domain {
+            program.observe(Observation::DomainFreed(program.domain));
+            assert_eq!(program.close(), []);
+        } else {
+            assert_eq!(program.close(), [Rule::Leak]);
+        }
     }
-    let queue = program.completions;
-    program.observe(Observation::CompletionQueueDestroyed(queue));
-    assert_eq!(program.close(), []);
 }

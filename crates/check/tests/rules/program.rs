@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use check::{Checker, DeviceId, Finding, Rule};
 use engine::observation::{Peer, PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
 use engine::{
-    CompletedWork, Completion, CompletionQueue, Config, Device, Id, Observation, QueuePairInit,
-    QueuePairType, RemoteMemory, Segment, Segments, Status, Work,
+    CompletedWork, Completion, CompletionQueue, Config, Device, Id, Observation, ProtectionDomain,
+    QueuePairInit, QueuePairType, RemoteMemory, Segment, Segments, Status, Work,
 };
 use wire::{Key, Qpn};
 
@@ -21,6 +21,7 @@ pub(crate) const SEND_QUEUE: u32 = 8;
 /// A device with two queue pairs, and its checker.
 pub(crate) struct Program {
     pub(crate) checker: Checker<()>,
+    pub(crate) domain: Id<ProtectionDomain>,
     pub(crate) completions: Id<CompletionQueue>,
     pub(crate) queue_pairs: [Qpn; 2],
 }
@@ -46,6 +47,7 @@ impl Program {
         let queue_pairs = [create(), create()];
         let mut program = Self {
             checker: Checker::new(),
+            domain,
             completions,
             queue_pairs,
         };

@@ -2,6 +2,8 @@
  * program, the second `wrong` or `right`. */
 #include <sched.h>
 #include <sys/mman.h>
+#include <netinet/in.h>
+#include <rdma/rdma_cma.h>
 #include "../check.h"
 
 static int wrong;
@@ -347,6 +349,21 @@ static void forget_objects(void)
 		exit(0);
 }
 
+/* librdmacm has a domain for each device of an id. That one is not the program's. */
+static void forget_domain(void)
+{
+	struct rdma_cm_id *id;
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	memcpy(&address.sin_addr, right.gid.raw + 12, 4);
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000) == 0);
+	struct ibv_pd *domain = ibv_alloc_pd(id->verbs);
+	CHECK(id->pd != NULL && domain != NULL);
+	if (!wrong)
+		CHECK(ibv_dealloc_pd(domain) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -374,6 +391,7 @@ static const struct {
 	{ "ignore_event", ignore_event },
 	{ "use_wrong_key", use_wrong_key },
 	{ "forget_objects", forget_objects },
+	{ "forget_domain", forget_domain },
 };
 
 int main(int count, char **word)
