@@ -14,6 +14,7 @@ use crate::Driver;
 use crate::clock;
 use crate::diagnostics::{ConnectionFailure, Problem};
 use crate::fabric::Port;
+use crate::narrow_path::NarrowPath;
 use crate::neighbours::Neighbours;
 use crate::rdma_cm::event_queue::{EventQueue, QueuedEvent};
 use crate::times::LONG;
@@ -258,8 +259,19 @@ impl CmEvents {
                 let path = (source.ip(), destination);
                 self.neighbours.resolve(now, manager, id, path);
             }
-            Instruction::ResolveRoute { id, .. } => {
-                manager.route_resolved(id, Ok(cm::ResolvedRoute::new(self.mtu)));
+            Instruction::ResolveRoute {
+                id,
+                source,
+                destination,
+            } => {
+                let is_real = sockets.is_real();
+                let narrow = is_real.then(|| NarrowPath::find(source, destination, self.mtu));
+                let narrow = narrow.flatten();
+                let mtu = narrow.map_or(self.mtu, |path| path.mtu);
+                if let Some(problems) = &mut self.problems {
+                    problems.extend(narrow.map(Problem::NarrowPath));
+                }
+                manager.route_resolved(id, Ok(cm::ResolvedRoute::new(mtu)));
             }
             Instruction::JoinMulticast { id, group, .. } => {
                 let joined = sockets.join(Gid::from(group));

@@ -32,6 +32,8 @@ pub use misuse::Misuse;
 pub(crate) use names::completed as work_name;
 use port_probe::PortProbe;
 
+use crate::narrow_path::NarrowPath;
+
 const VARIABLE: &str = "ROCI_EXPLAIN";
 const CHECK_VARIABLE: &str = "ROCI_CHECK";
 
@@ -110,6 +112,8 @@ pub(crate) enum Problem {
     SilentPeer((SocketAddr, SocketAddr)),
     /// A connection request asked for a larger path MTU than one of the two ports allows.
     SmallerMtu(MtuLimit),
+    /// A connection uses a smaller path MTU than the port has, because its path is narrower.
+    NarrowPath(NarrowPath),
     /// A connection failed.
     ConnectionFailure(ConnectionFailure),
     /// The C libraries rejected a call.
@@ -280,6 +284,7 @@ impl Reporter {
             Problem::Unanswered(request) => connection::unanswered(self, &request)?,
             Problem::SilentPeer((local, peer)) => connection::silent(local.ip(), peer.ip()),
             Problem::SmallerMtu(limit) => connection::smaller_mtu(&self.device, &limit),
+            Problem::NarrowPath(path) => connection::narrow_path(&self.device, &path),
             Problem::ConnectionFailure(failure) => connection::describe(&self.device, &failure)?,
             Problem::Misuse(queue_pair, misuse) => {
                 rejected_call::misuse(&self.device, queue_pair, &misuse)
@@ -383,7 +388,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use cm::{EventKind, Unreachable};
-    use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
+    use engine::incident::{FailedSend, Path, Peer, PeerResponses, SendFault};
     use engine::{Status, Work};
 
     use super::*;
@@ -405,7 +410,11 @@ mod tests {
         };
         let failed = FailedSend {
             queue_pair,
-            path: Some((source, peer)),
+            path: Some(Path {
+                source,
+                peer,
+                mtu: wire::PathMtu::Mtu1024,
+            }),
             id: 1,
             work: Work::Send,
             length: 4,

@@ -39,6 +39,7 @@ mod exit_notices;
 mod fabric;
 mod lane;
 mod lanes;
+mod narrow_path;
 mod neighbours;
 mod options;
 mod probe_datagram;

@@ -41,6 +41,9 @@ causes! {
     MTUS_DIFFER:
         "The interfaces of the two sides have different MTUs.",
         "Set the same MTU at both (`ip link set dev NAME mtu 9000`): long messages need fewer packets with the larger one.";
+    NARROW_PATH:
+        "A router or tunnel on the path carries shorter packets than the interface.",
+        "Nothing needs to be done: connections use the smaller path MTU. A program that sets `path_mtu` itself must set one that fits.";
     MTU_ABOVE_PORT:
         "The path MTU is larger than the MTU of the interface allows.",
         "Set `path_mtu` to the smaller `active_mtu` of the two sides (`ibv_query_port`, `roci \

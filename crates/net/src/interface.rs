@@ -34,6 +34,7 @@ mod loopback_use;
 mod monitor;
 mod neighbour;
 mod netlink;
+mod path_mtu;
 mod select_devices;
 
 use std::io;
@@ -53,6 +54,7 @@ pub use link_file::Links;
 pub use loopback_use::{LoopbackUse, loopback_use};
 pub use monitor::Monitor;
 pub use neighbour::{Neighbour, neighbour};
+pub use path_mtu::path_mtu;
 pub use select_devices::{select, select_reachable};
 
 /// The environment variable that lists the devices.

@@ -9,7 +9,8 @@ use wire::ROCE_PORT;
 use wire::cm::RejectReason;
 
 use super::port_probe::PortState;
-use super::{Diagnostic, Reporter, is_enabled, report_once};
+use super::{Diagnostic, Reporter, is_enabled, names, report_once};
+use crate::narrow_path::NarrowPath;
 
 /// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
@@ -99,6 +100,22 @@ pub(super) fn smaller_mtu(device: &Device, limit: &MtuLimit) -> Diagnostic {
          rejected with that number; clients of this library repeat it with {allowed}, others may give up."
     );
     Diagnostic::new(about, what, &cause::MTUS_DIFFER)
+}
+
+/// A connection uses a smaller path MTU than its port has.
+pub(super) fn narrow_path(device: &Device, path: &NarrowPath) -> Diagnostic {
+    let what = format!(
+        "Connections to {} use a path MTU of {}, not {}: the path from {} carries packets of at most {}, the interface \
+         of {} bytes.",
+        path.peer,
+        path.mtu.bytes(),
+        device.active_mtu.bytes(),
+        path.source,
+        names::bytes(path.carries.into()),
+        device.mtu
+    );
+    let about = format!("the path to {}", path.peer);
+    Diagnostic::new(about, what, &cause::NARROW_PATH)
 }
 
 pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {

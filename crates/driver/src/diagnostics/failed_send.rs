@@ -4,6 +4,7 @@ use engine::incident::{FailedSend, SegmentFault, SendFault};
 use engine::{AccessError, Status};
 use errors::{Cause, CodeKind, cause};
 
+use super::no_response::Unanswered;
 use super::{Diagnostic, PeerLookup, Reporter, names, no_response};
 
 const REJECTED: &str = "the peer rejected it.";
@@ -23,7 +24,14 @@ pub(super) fn send(
             Some(cause) => (no_response::not_sent(failed), cause),
             None => {
                 let tried = no_response::tried(&failed.fault);
-                no_response::explain(reporter, failed.path, responses, &tried, lookup)
+                let request = Unanswered {
+                    path: failed.path,
+                    work: failed.work,
+                    length: failed.length,
+                    responses,
+                    lookup,
+                };
+                no_response::explain(reporter, &request, &tried)
             }
         },
         SendFault::NotReady { retries } => (
@@ -68,7 +76,7 @@ fn asked(failed: &FailedSend) -> String {
         None => String::new(),
     };
     let destination = match failed.path {
-        Some((_, peer)) => format!(" to {}", names::peer(peer)),
+        Some(path) => format!(" to {}", names::peer(path.peer)),
         None => String::new(),
     };
     let code = u32::from(failed.status as u8);

@@ -62,6 +62,12 @@ impl Device {
     /// The smallest MTU of an interface that can be a device.
     pub const SMALLEST_MTU: u32 = 256 + Self::LONGEST_HEADERS;
 
+    /// The largest payload of a packet if IP packets have at most `length` bytes; `None` if none fits.
+    pub fn mtu_within(length: u32) -> Option<PathMtu> {
+        let room = length.checked_sub(Self::LONGEST_HEADERS)?;
+        PathMtu::largest_within(room as usize)
+    }
+
     /// The entry at an index of the table; `None` if it is empty.
     pub fn gid(&self, index: usize) -> Option<&GidEntry> {
         self.gids.iter().find(|entry| entry.index == index)
@@ -92,7 +98,7 @@ impl Device {
             kind: DeviceKind::Software,
             interface: alone.then(|| InterfaceId::of(first)),
             mtu,
-            active_mtu: active_mtu(mtu)?,
+            active_mtu: Self::mtu_within(mtu)?,
             guid: made_up_guid(&name, &gids),
             state: state(interfaces()),
             name,
@@ -113,11 +119,6 @@ impl Device {
         self.guid = made_up_guid(&self.name, &self.gids);
         self
     }
-}
-
-fn active_mtu(mtu: u32) -> Option<PathMtu> {
-    let room = mtu.checked_sub(Device::LONGEST_HEADERS)?;
-    PathMtu::largest_within(room as usize)
 }
 
 fn state<'a>(mut interfaces: impl Iterator<Item = &'a Interface>) -> LinkState {
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_path_mtu_is_what_the_kernel_would_choose() {
-        let bytes = |mtu| active_mtu(mtu).map(PathMtu::bytes);
+        let bytes = |mtu| Device::mtu_within(mtu).map(PathMtu::bytes);
         assert_eq!(bytes(1500), Some(1024));
         assert_eq!(bytes(9000), Some(4096));
         assert_eq!(bytes(65_536), Some(4096));

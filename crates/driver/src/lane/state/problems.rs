@@ -1,6 +1,6 @@
 //! Collects problems under the lane's lock. They are reported after the lock is released.
 
-use engine::incident::{FailedSend, RetriedSend};
+use engine::incident::{FailedSend, Path, RetriedSend};
 use engine::{Incident, QueuePairType, Status, Transmit};
 use net::socket::SendError;
 use wire::Gid;
@@ -46,12 +46,12 @@ impl LaneState {
     /// What this device knows about a peer that did not respond. The peer may be a queue pair of this device.
     fn lookup_peer(&self, incident: &Incident) -> PeerLookup {
         let (Incident::SendFailed(FailedSend {
-            path: Some((_, peer)),
+            path: Some(Path { peer, .. }),
             status: Status::RetriesExhausted,
             ..
         })
         | Incident::StillRetrying(RetriedSend {
-            path: Some((_, peer)),
+            path: Some(Path { peer, .. }),
             ..
         })) = incident
         else {
