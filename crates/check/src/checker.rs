@@ -2,24 +2,29 @@
 
 mod lifetimes;
 mod processes;
+mod threads;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
 
 use engine::observation::{Peer, PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
-use engine::{CompletedWork, Completion, CompletionQueue, Id, Observation, Segment, Status, Work};
+use engine::{
+    Access, CompletedWork, Completion, CompletionQueue, Id, Observation, Segment, Status, Work,
+};
 use wire::{Key, Qpn};
 
 use crate::device_profile::Profile;
 use crate::finding::Finding;
 use crate::local_buffers::{LocalUse, LocalUses, Purpose, Space, UseKey};
-use crate::observed_objects::{Device, QueueCapacity, QueuePair, Receive, Send};
+use crate::observed_objects::{Device, QueueCapacity, QueuePair, Receive, Retired, Send};
 use crate::process_order::{Event, ProcessOrder};
 use crate::remote_accesses::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
 use crate::request_name::{DeviceId, QueuePairId, RequestName, bytes, common, operation, qp};
 use crate::rule::Rule;
+use crate::thread_order::Deed;
 use lifetimes::error_event;
+pub(crate) use threads::Outcome;
 
 /// Compares the observations of all devices of a process with the rules.
 ///
@@ -34,6 +39,8 @@ pub struct Checker<S> {
     profile: Option<Profile>,
     /// The order of requests of all processes, if they are compared.
     processes: Option<ProcessOrder>,
+    /// What the device did, if ThreadSanitizer is told.
+    deeds: Option<Vec<Deed<S>>>,
 }
 
 impl<S: Clone> Default for Checker<S> {
@@ -53,6 +60,7 @@ impl<S: Clone> Checker<S> {
             with_ended: BTreeSet::new(),
             profile: None,
             processes: None,
+            deeds: None,
         }
     }
 
@@ -97,10 +105,20 @@ impl<S: Clone> Step<'_, S> {
                 let domains = &mut self.device().domains;
                 *domains = domains.saturating_sub(1);
             }
-            Observation::Registered { region, memory, .. } => {
-                self.register(region, memory);
+            Observation::Registered {
+                region,
+                access,
+                memory,
+                accelerated,
+            } => {
+                let signals = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::WINDOW_BIND;
+                self.device().is_writable_by_peers |= access.intersects(signals);
+                self.register(region, memory, !accelerated);
             }
-            Observation::Deregistered { key, changed } => self.deregister(key, changed),
+            Observation::Deregistered { key, changed } => {
+                self.deregister(key, changed);
+                self.tell_deregistration();
+            }
             Observation::CompletionQueue(queue, capacity) => {
                 self.completion_queue(queue, capacity);
             }
@@ -111,6 +129,7 @@ impl<S: Clone> Step<'_, S> {
                 (self.device().shared_receives).insert(queue, VecDeque::new());
             }
             Observation::SharedReceiveQueueDestroyed(queue) => {
+                self.tell_deregistration();
                 let receives = self.device().shared_receives.remove(&queue);
                 self.forget_receives(receives.unwrap_or_default());
             }
@@ -128,13 +147,18 @@ impl<S: Clone> Step<'_, S> {
             Observation::ReadDepth(_, depth) => {
                 self.compare_with_profile(|profile| profile.reject_read_depth(depth));
             }
-            Observation::QueuePairFailed(number) => self.learn_of_ended((self.id, number)),
+            Observation::QueuePairFailed(number) => {
+                self.tell_stop(number, false);
+                self.learn_of_ended((self.id, number));
+            }
             Observation::QueuePairDestroyed(discarded) => {
                 self.discard(&discarded, "destroyed");
+                self.tell_stop(discarded.queue_pair, true);
                 self.device().queue_pairs.remove(&discarded.queue_pair);
             }
             Observation::QueuePairReset(discarded) => {
                 self.discard(&discarded, "reset");
+                self.tell_stop(discarded.queue_pair, false);
                 if let Some(it) = self.queue_pair(discarded.queue_pair) {
                     *it = QueuePair::new(it.sizes, it.call.clone());
                 }
@@ -155,6 +179,7 @@ impl<S: Clone> Step<'_, S> {
                 id,
                 segments,
             } => self.post_receive(queue, id, &segments),
+            Observation::ReceiveChanged { queue_pair, id } => self.receive_changed(queue_pair, id),
             Observation::MessageReceived {
                 queue_pair,
                 message,
@@ -240,18 +265,22 @@ impl<S: Clone> Step<'_, S> {
         }
         let uses = self.use_local(&request, purpose, &posted.segments);
         self.use_remote(posted, &request);
+        let outcome = self.tell_post(posted, &uses);
         let message = self.publish_post(posted, &uses);
         let ranges = posted.segments.iter().map(range_of).collect();
         let (signaled, call) = (posted.signaled, self.call.clone());
         let Some(queue_pair) = self.queue_pair(number) else {
             return;
         };
+        queue_pair.messages += u64::from(!posted.work.is_local());
         queue_pair.sends.push_back(Send {
             request,
             ranges,
             uses,
             signaled,
             message,
+            messages_through: queue_pair.messages,
+            outcome,
             completes: false,
             is_known: false,
             call,
@@ -499,7 +528,12 @@ impl<S: Clone> Step<'_, S> {
             queue_pair,
         };
         let uses = self.use_local(&request, Purpose::Receive, segments);
-        let receive = Receive { id, uses };
+        let receive = Receive {
+            id,
+            uses,
+            sync: self.tell_receive(),
+            call: self.call.clone(),
+        };
         match queue {
             ReceiveQueueId::Shared(queue) => {
                 let shared = &mut self.device().shared_receives;
@@ -516,6 +550,30 @@ impl<S: Clone> Step<'_, S> {
                 self.expect_completion(completions, true);
             }
         }
+    }
+
+    /// The memory of a receive differs from what was there when it was posted.
+    fn receive_changed(&mut self, number: Qpn, id: u64) {
+        let Some(queue_pair) = self.queue_pair(number) else {
+            return;
+        };
+        let receive = queue_pair.receives.front().filter(|it| it.id == id);
+        let Some((uses, call)) = receive.map(|it| (it.uses.clone(), it.call.clone())) else {
+            return;
+        };
+        let local = &self.checker.local;
+        if uses.is_empty() || !uses.iter().all(|key| local.is_untouched(key)) {
+            return;
+        }
+        let range = local.get(&uses[0]).map(|it| bytes(&it.range));
+        let what = format!(
+            "The memory of the receive (wr_id {id:#x}) of {}, {}, was changed after it was posted and before its message \
+             arrived.",
+            qp(number),
+            range.unwrap_or_default()
+        );
+        let calls = vec![("the post of the receive".to_owned(), call)];
+        self.find(Rule::ReceiveChanged, qp(number), what, calls);
     }
 
     /// Counts a completion that a queue may have to hold, and checks that it has room.
@@ -572,6 +630,9 @@ impl<S: Clone> Step<'_, S> {
         {
             self.check_received(completion, receive);
         }
+        if let Some(receive) = &ended {
+            self.tell_arrival(completion, receive);
+        }
         // The program knows nothing of it until it polls.
         if let Some(queue_pair) = self.queue_pair(completion.queue_pair) {
             queue_pair.received.extend(ended);
@@ -579,7 +640,7 @@ impl<S: Clone> Step<'_, S> {
     }
 
     /// Compares the memory of a message that has arrived with that of other outstanding requests.
-    fn check_received(&mut self, completion: &Completion, receive: &Receive) {
+    fn check_received(&mut self, completion: &Completion, receive: &Receive<S>) {
         let through = Some((self.id, completion.queue_pair));
         let local = &mut self.checker.local;
         let filled = filled(local, receive, completion.length);
@@ -613,7 +674,7 @@ impl<S: Clone> Step<'_, S> {
     }
 
     /// Checks that no peer had written the memory of a message between the post of its receive and its arrival.
-    fn check_written(&mut self, completion: &Completion, receive: &Receive) {
+    fn check_written(&mut self, completion: &Completion, receive: &Receive<S>) {
         let local = &self.checker.local;
         let mut left = u64::from(completion.length);
         let written = receive.uses.iter().find_map(|key| {
@@ -656,10 +717,13 @@ impl<S: Clone> Step<'_, S> {
         };
         let was_expected = *expected > 0;
         *expected = expected.saturating_sub(1);
-        let (ended, message) = if is_receive {
+        let retired = if is_receive {
             let received = queue_pair.received.pop_front();
-            let uses = received.map(|it| it.uses).unwrap_or_default();
-            (uses, None)
+            received.map_or_else(Retired::default, |it| Retired {
+                uses: it.uses,
+                sync: it.sync,
+                ..Retired::default()
+            })
         } else {
             queue_pair.retire()
         };
@@ -667,9 +731,10 @@ impl<S: Clone> Step<'_, S> {
         if was_expected {
             self.device().expect_fewer(queue, is_receive, 1);
         }
-        self.checker.local.remove(&ended);
+        self.tell_poll(&retired);
+        self.checker.local.remove(&retired.uses);
         if completion.status == Status::Success {
-            self.publish_poll(number, is_receive, message);
+            self.publish_poll(number, is_receive, retired.message);
         }
         if is_receive {
             self.learn_of_ended((self.id, number));
@@ -762,7 +827,9 @@ impl<S: Clone> Step<'_, S> {
         let device = self.checker.devices.get_mut(&device);
         let it = device.and_then(|device| device.queue_pairs.get_mut(&number));
         if let Some(it) = it {
+            let sync = it.outcome_of_ended().map(|it| it.sync.clone());
             self.checker.local.remove(&it.learn_of_ended());
+            self.tell_end(sync);
         }
     }
 
@@ -838,7 +905,7 @@ impl<S: Clone> Step<'_, S> {
 }
 
 /// The memory that a message of this length filled.
-fn filled<S>(local: &LocalUses<S>, receive: &Receive, length: u32) -> Vec<(Space, Range<u64>)> {
+fn filled<S>(local: &LocalUses<S>, receive: &Receive<S>, length: u32) -> Vec<(Space, Range<u64>)> {
     let mut left = u64::from(length);
     let filled = receive.uses.iter().filter_map(|key| {
         let used = local.get(key)?;

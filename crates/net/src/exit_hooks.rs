@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use crate::sys::exit;
+use crate::thread_sanitizer::Unobserved;
 
 type Hook = (Stage, fn());
 
@@ -31,6 +32,7 @@ pub fn at_exit(stage: Stage, hook: fn()) {
 }
 
 fn run() {
+    let _unobserved = Unobserved::begin();
     let mut hooks = mem::take(&mut *HOOKS.lock().unwrap_or_else(PoisonError::into_inner));
     hooks.sort_by_key(|(stage, _)| *stage);
     for (_, hook) in hooks {

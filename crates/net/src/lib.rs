@@ -11,6 +11,7 @@
 //! - [`signal`]: the signals of the library's own threads;
 //! - [`watcher`]: exit notices to peers when a process dies;
 //! - [`stderr`]: messages to the user of a program;
+//! - [`thread_sanitizer`]: what ThreadSanitizer is told, in a program that was built with it;
 //! - [`fault`]: packets lost, duplicated, corrupted or delayed on purpose.
 
 pub mod capture;
@@ -30,6 +31,7 @@ pub mod signal;
 pub mod socket;
 pub mod stderr;
 mod sync;
+pub mod thread_sanitizer;
 mod times;
 pub mod watcher;
 

@@ -73,7 +73,12 @@ fn leak<S: Clone>(id: DeviceId, closed: &Device<S>) -> Option<Finding<S>> {
 
 impl<S: Clone> Step<'_, S> {
     /// Memory was registered, or a region changed. A region that has another place has the same keys.
-    pub(crate) fn register(&mut self, region: Registration, memory: Option<u64>) {
+    pub(crate) fn register(
+        &mut self,
+        region: Registration,
+        memory: Option<u64>,
+        is_of_program: bool,
+    ) {
         let (id, call) = (self.id, self.call.clone());
         let before = self.device().regions.get(&region.local_key);
         let before = before.map(|it| it.registration);
@@ -83,7 +88,7 @@ impl<S: Clone> Step<'_, S> {
             self.check_unused(region.local_key, "moved");
             self.device().forget_place(&before, call.clone());
         }
-        self.device().register(id, region, memory, call);
+        (self.device()).register(id, region, memory, is_of_program, call);
     }
 
     /// Checks that no request uses a region, as far as the program knows.
@@ -252,7 +257,7 @@ impl<S: Clone> Step<'_, S> {
         self.checker.with_ended.remove(&(self.id, number));
     }
 
-    pub(crate) fn forget_receives(&mut self, receives: impl IntoIterator<Item = Receive>) {
+    pub(crate) fn forget_receives(&mut self, receives: impl IntoIterator<Item = Receive<S>>) {
         for receive in receives {
             self.checker.local.remove(&receive.uses);
         }

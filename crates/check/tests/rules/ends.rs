@@ -39,6 +39,7 @@ fn failed(queue_pair: Qpn) -> Completion {
 /// Memory that begins at zero, as the requests of these tests have it.
 fn registered() -> Observation {
     Observation::Registered {
+        accelerated: false,
         region: Registration {
             local_key: KEY,
             remote_key: KEY,

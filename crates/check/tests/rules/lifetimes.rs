@@ -64,6 +64,7 @@ fn a_destroyed_queue_pair_is_forgotten() {
 fn a_key_is_known_as_deregistered_until_it_is_used_again() {
     let mut program = program();
     let registered = |length| Observation::Registered {
+        accelerated: false,
         region: Registration {
             local_key: KEY,
             remote_key: KEY,

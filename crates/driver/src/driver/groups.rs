@@ -23,6 +23,7 @@ use std::thread::{Builder, sleep};
 
 use engine::{ObjectError, QueuePairInit};
 use net::port_sharing::NumberBlock;
+use net::thread_sanitizer::Unobserved;
 use parking_lot::Mutex;
 use wire::Qpn;
 
@@ -137,6 +138,7 @@ impl Relief for Mover {
             let mover = Builder::new().name("roci".to_owned());
             // Without threads, the lane stays as it is.
             let _ = mover.spawn(move || {
+                let _unobserved = Unobserved::begin();
                 if let Some(opened) = opened.upgrade() {
                     // If that fails, for example because the process may open no more files, the first lane continues to
                     // serve it.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
+use net::thread_sanitizer::Unobserved;
 
 use crate::clock::{earliest, now};
 use crate::fabric::Served;
@@ -32,6 +33,7 @@ impl Thread {
         let running = Arc::new(Barrier::new(2));
         let reached = Arc::clone(&running);
         let handle = Builder::new().name("roci".to_owned()).spawn(move || {
+            let _unobserved = Unobserved::begin();
             reached.wait();
             serve(&theirs);
         })?;

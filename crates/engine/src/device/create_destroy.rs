@@ -155,11 +155,12 @@ impl Device {
             return;
         }
         let registration = self.state.objects.memory().registration(key);
-        if let Some((region, access, memory)) = registration {
+        if let Some((region, access, memory, accelerated)) = registration {
             self.observe(Observation::Registered {
                 region,
                 access,
                 memory,
+                accelerated,
             });
         }
     }

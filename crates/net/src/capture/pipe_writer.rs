@@ -9,6 +9,7 @@ use std::thread::Builder;
 
 use crate::signal::unblock_faults;
 use crate::sys::signal::{Mask, restore};
+use crate::thread_sanitizer::Unobserved;
 use crate::times::GIVE_UP_AFTER;
 
 /// How many bytes wait for the reader at most. Captures of a few thousand large messages fit into it.
@@ -39,7 +40,10 @@ impl PipeWriter {
         let theirs = Arc::clone(&shared);
         Builder::new()
             .name("roci-capture".to_owned())
-            .spawn(move || theirs.write_to(file))?;
+            .spawn(move || {
+                let _unobserved = Unobserved::begin();
+                theirs.write_to(file);
+            })?;
         Ok(Self(shared))
     }
 

@@ -88,6 +88,19 @@ static void share_receives(void)
 	}
 }
 
+static void change_receive(void)
+{
+	struct ibv_sge from = part(&left, 0, 64), to = part(&right, 4096, 64);
+	if (!wrong)
+		memset(right.memory + 4096, 7, 64);
+	post_receive(right.qp, 0, &to);
+	if (wrong)
+		memset(right.memory + 4096, 7, 64);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &from);
+	SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
+	SAME(wait_for(right.cq).status, IBV_WC_SUCCESS);
+}
+
 /* Two requests through two queue pairs; the right program polls between them. */
 static void race(enum ibv_wr_opcode first, enum ibv_wr_opcode second)
 {
@@ -356,6 +369,7 @@ static const struct {
 	{ "reuse_message", reuse_message },
 	{ "read_into_message", read_into_message },
 	{ "share_receives", share_receives },
+	{ "change_receive", change_receive },
 	{ "write_twice", write_twice },
 	{ "write_and_add", write_and_add },
 	{ "read_then_write", read_then_write },
