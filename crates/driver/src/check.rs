@@ -166,6 +166,7 @@ impl DeviceCheck {
         state.devices.remove(&self.id);
         let mut findings = Vec::new();
         state.checker.close(self.id, &mut findings);
+        state.fibers.close(self.id);
         drop(state);
         self.process.report(findings);
     }
@@ -313,6 +314,7 @@ impl ProcessCheck {
             let mut state = self.lock();
             let mut findings = Vec::new();
             state.checker.close(id, &mut findings);
+            state.fibers.close(id);
             drop(state);
             self.report(findings);
         }

@@ -25,6 +25,7 @@ fn run(name: &str, kind: &str, checked: bool) -> Option<Output> {
         .args([name, kind])
         .env("LD_LIBRARY_PATH", &libraries)
         .env("ROCI_DEVICES", devices)
+        .env("LEFT_ADDRESS", format!("127.33.{subnet}.1"))
         .env_remove("TSAN_OPTIONS");
     if checked {
         command.env("ROCI_CHECK", "1");
@@ -80,6 +81,7 @@ macro_rules! finds {
 
 finds! {
     store_after_post
+    store_after_connection
     load_receive_early
     load_read_early
     load_write_target

@@ -164,6 +164,14 @@ impl Program {
         assert!(rules.is_empty());
     }
 
+    /// The device finds the memory of the oldest receive changed when its message arrives.
+    pub(crate) fn change_receive(&mut self, index: usize) -> Vec<Rule> {
+        self.observe(Observation::ReceiveChanged {
+            queue_pair: self.queue_pairs[index],
+            id: 1,
+        })
+    }
+
     /// The device finds the message of the first request changed when the program polls.
     pub(crate) fn change(&mut self, index: usize) -> Vec<Rule> {
         self.observe(Observation::MessageChanged {

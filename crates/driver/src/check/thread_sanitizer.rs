@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ::check::{Actor, Deed, MemoryAccess};
+use ::check::{Actor, Deed, DeviceId, MemoryAccess};
 use net::thread_sanitizer::{self, Fiber};
 
 use super::call::Call;
@@ -32,6 +32,24 @@ impl Fibers {
         }
         if deed.ends {
             self.of_actors.remove(&deed.actor);
+        }
+    }
+
+    /// A device ends. While there are fibers, ThreadSanitizer takes them for threads, and waits for a second at the end of
+    /// the program.
+    pub(super) fn close(&mut self, device: DeviceId) {
+        let calls = thread_sanitizer::calls_address();
+        let ended = self.of_actors.extract_if(|actor, _| match actor {
+            Actor::Requests(of, _) | Actor::Messages(of) => *of == device,
+            Actor::Thread => false,
+        });
+        for (_, mut fiber) in ended {
+            fiber.run(false, || thread_sanitizer::release(calls));
+        }
+        if self.of_actors.is_empty()
+            && let Some(mut shared) = self.shared.take()
+        {
+            shared.run(false, || thread_sanitizer::release(calls));
         }
     }
 

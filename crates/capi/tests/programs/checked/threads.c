@@ -2,7 +2,7 @@
  * the name of the program, the second `wrong` or `right`. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include "../check.h"
+#include "../connection.h"
 
 static int wrong;
 
@@ -44,6 +44,13 @@ static void await(int value)
 		sched_yield();
 }
 
+static void *poll_left(void *unused)
+{
+	succeed(left.cq);
+	reach(1);
+	return unused;
+}
+
 static void store_after_post(void)
 {
 	struct ibv_sge sge = part(&left, 0, 64);
@@ -52,6 +59,22 @@ static void store_after_post(void)
 		left.memory[5] = 1;
 	succeed(left.cq);
 	left.memory[5] = 2;
+}
+
+/* A connection starts another process. ThreadSanitizer takes processes for copies of this one, and this one must stay as it
+ * is. */
+static void store_after_connection(void)
+{
+	open_connection();
+	pthread_t other;
+	start(&other, poll_left);
+	struct ibv_sge sge = part(&left, 0, 64);
+	post_one(IBV_WR_RDMA_WRITE, &sge);
+	if (wrong)
+		left.memory[5] = 1;
+	join_thread(other);
+	left.memory[5] = 2;
+	close_all();
 }
 
 static void load_receive_early(void)
@@ -147,13 +170,6 @@ static void count_together(void)
 	post(left.qp, &wr);
 	succeed(left.cq);
 	join_thread(other);
-}
-
-static void *poll_left(void *unused)
-{
-	succeed(left.cq);
-	reach(1);
-	return unused;
 }
 
 /* Another thread polls the completion. */
@@ -354,6 +370,7 @@ static const struct {
 	void (*run)(void);
 } programs[] = {
 	PROGRAM(store_after_post),
+	PROGRAM(store_after_connection),
 	PROGRAM(load_receive_early),
 	PROGRAM(load_read_early),
 	PROGRAM(load_write_target),
