@@ -2,13 +2,14 @@
 
 mod lifetimes;
 mod processes;
+mod receives;
 mod threads;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
 
-use engine::observation::{Peer, PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
+use engine::observation::{Peer, PostedSend, RemoteAccess, RemoteAccessKind};
 use engine::{
     Access, CompletedWork, Completion, CompletionQueue, Id, Observation, Segment, Status, Work,
 };
@@ -17,12 +18,12 @@ use wire::{Key, Qpn};
 use crate::device_profile::Profile;
 use crate::finding::Finding;
 use crate::local_buffers::{LocalUse, LocalUses, Purpose, Space, UseKey};
-use crate::observed_objects::{Device, QueueCapacity, QueuePair, Receive, Retired, Send};
+use crate::observed_objects::{Device, QueueCapacity, QueuePair, Retired, Send};
 use crate::process_order::{Event, ProcessOrder};
 use crate::remote_accesses::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
 use crate::request_name::{DeviceId, QueuePairId, RequestName, bytes, common, operation, qp};
 use crate::rule::Rule;
-use crate::thread_order::Deed;
+use crate::thread_order::{Deed, SyncPoint};
 use lifetimes::error_event;
 pub(crate) use threads::Outcome;
 
@@ -263,9 +264,10 @@ impl<S: Clone> Step<'_, S> {
         if let Some(queue_pair) = self.queue_pair(number).filter(|_| posted.fenced) {
             queue_pair.fence = queue_pair.next_serial();
         }
-        let uses = self.use_local(&request, purpose, &posted.segments);
+        let sync = self.sync_point();
+        let uses = self.use_local(&request, purpose, &posted.segments, sync.as_ref());
         self.use_remote(posted, &request);
-        let outcome = self.tell_post(posted, &uses);
+        let outcome = sync.map(|sync| self.tell_post(posted, &uses, sync));
         let message = self.publish_post(posted, &uses);
         let ranges = posted.segments.iter().map(range_of).collect();
         let (signaled, call) = (posted.signaled, self.call.clone());
@@ -345,6 +347,7 @@ impl<S: Clone> Step<'_, S> {
         request: &RequestName,
         purpose: Purpose,
         segments: &[Segment],
+        sync: Option<&SyncPoint>,
     ) -> Vec<UseKey> {
         let queue_pair = request.queue_pair.and_then(|(_, it)| self.queue_pair(it));
         let (serial, fence) = queue_pair.map_or((0, 0), |it| (it.next_serial(), it.fence));
@@ -362,6 +365,7 @@ impl<S: Clone> Step<'_, S> {
                     call: self.call.clone(),
                     serial,
                     ended: false,
+                    sync: sync.cloned(),
                     overwritten_by: None,
                     written_through: None,
                 }
@@ -516,66 +520,6 @@ impl<S: Clone> Step<'_, S> {
         self.find(Rule::BufferChanged, qp(number), what, calls);
     }
 
-    fn post_receive(&mut self, queue: ReceiveQueueId, id: u64, segments: &[Segment]) {
-        let queue_pair = match queue {
-            ReceiveQueueId::Own(number) if self.queue_pair(number).is_none() => return,
-            ReceiveQueueId::Own(number) => Some((self.id, number)),
-            ReceiveQueueId::Shared(_) => None,
-        };
-        let request = RequestName {
-            operation: "receive",
-            id,
-            queue_pair,
-        };
-        let uses = self.use_local(&request, Purpose::Receive, segments);
-        let receive = Receive {
-            id,
-            uses,
-            sync: self.tell_receive(),
-            call: self.call.clone(),
-        };
-        match queue {
-            ReceiveQueueId::Shared(queue) => {
-                let shared = &mut self.device().shared_receives;
-                shared.entry(queue).or_default().push_back(receive);
-            }
-            ReceiveQueueId::Own(number) => {
-                let Some(queue_pair) = self.queue_pair(number) else {
-                    return;
-                };
-                queue_pair.receives.push_back(receive);
-                queue_pair.has_posted_receive = true;
-                queue_pair.expected_receives += 1;
-                let completions = queue_pair.sizes.receive_completions;
-                self.expect_completion(completions, true);
-            }
-        }
-    }
-
-    /// The memory of a receive differs from what was there when it was posted.
-    fn receive_changed(&mut self, number: Qpn, id: u64) {
-        let Some(queue_pair) = self.queue_pair(number) else {
-            return;
-        };
-        let receive = queue_pair.receives.front().filter(|it| it.id == id);
-        let Some((uses, call)) = receive.map(|it| (it.uses.clone(), it.call.clone())) else {
-            return;
-        };
-        let local = &self.checker.local;
-        if uses.is_empty() || !uses.iter().all(|key| local.is_untouched(key)) {
-            return;
-        }
-        let range = local.get(&uses[0]).map(|it| bytes(&it.range));
-        let what = format!(
-            "The memory of the receive (wr_id {id:#x}) of {}, {}, was changed after it was posted and before its message \
-             arrived.",
-            qp(number),
-            range.unwrap_or_default()
-        );
-        let calls = vec![("the post of the receive".to_owned(), call)];
-        self.find(Rule::ReceiveChanged, qp(number), what, calls);
-    }
-
     /// Counts a completion that a queue may have to hold, and checks that it has room.
     fn expect_completion(&mut self, queue: Id<CompletionQueue>, is_receive: bool) {
         let Some(watched) = self.device().completion_queues.get_mut(&queue) else {
@@ -637,67 +581,6 @@ impl<S: Clone> Step<'_, S> {
         if let Some(queue_pair) = self.queue_pair(completion.queue_pair) {
             queue_pair.received.extend(ended);
         }
-    }
-
-    /// Compares the memory of a message that has arrived with that of other outstanding requests.
-    fn check_received(&mut self, completion: &Completion, receive: &Receive<S>) {
-        let through = Some((self.id, completion.queue_pair));
-        let local = &mut self.checker.local;
-        let filled = filled(local, receive, completion.length);
-        for (space, range) in &filled {
-            local.note_received(*space, range, through, receive.id);
-        }
-        let conflict = filled.iter().find_map(|(space, range)| {
-            let mut overlapping = local.overlapping(*space, range);
-            // A message of the same peer can be the reply to the request.
-            let other = overlapping.find(|(other, _)| {
-                other.purpose != Purpose::Receive
-                    && other.request.queue_pair != through
-                    && !other.ended
-            });
-            other.map(|(other, common)| (other.request.clone(), other.call.clone(), common))
-        });
-        self.check_written(completion, receive);
-        let Some((request, call, common)) = conflict else {
-            return;
-        };
-        let what = format!(
-            "A message for the receive (wr_id {:#x}) of {} was stored into {} while {request} was outstanding and used \
-             them.",
-            receive.id,
-            qp(completion.queue_pair),
-            bytes(&common),
-        );
-        let about = qp(completion.queue_pair);
-        let calls = vec![(format!("the request: {request}"), call)];
-        self.find(Rule::OverlappingRequests, about, what, calls);
-    }
-
-    /// Checks that no peer had written the memory of a message between the post of its receive and its arrival.
-    fn check_written(&mut self, completion: &Completion, receive: &Receive<S>) {
-        let local = &self.checker.local;
-        let mut left = u64::from(completion.length);
-        let written = receive.uses.iter().find_map(|key| {
-            let used = local.get(key)?;
-            let end = used.range.end.min(used.range.start.saturating_add(left));
-            left -= end - used.range.start;
-            let (through, written) = used.written_through.as_ref()?;
-            let common = common(written, &(used.range.start..end))?;
-            Some((*through, common, used.call.clone()))
-        });
-        let Some((through, common, call)) = written else {
-            return;
-        };
-        let about = qp(completion.queue_pair);
-        let what = format!(
-            "A message for the receive (wr_id {:#x}) of {about} was stored into {}, which an RDMA WRITE through {} had \
-             written after the receive was posted.",
-            receive.id,
-            bytes(&common),
-            qp(through)
-        );
-        let calls = vec![("the post of the receive".to_owned(), call)];
-        self.find(Rule::SharedTarget, about, what, calls);
     }
 
     fn poll(&mut self, queue: Id<CompletionQueue>, completion: &Completion) {
@@ -902,19 +785,6 @@ impl<S: Clone> Step<'_, S> {
         let about = qp(access.queue_pair);
         self.find(Rule::RemoteAccessToBuffer, about, what, calls);
     }
-}
-
-/// The memory that a message of this length filled.
-fn filled<S>(local: &LocalUses<S>, receive: &Receive<S>, length: u32) -> Vec<(Space, Range<u64>)> {
-    let mut left = u64::from(length);
-    let filled = receive.uses.iter().filter_map(|key| {
-        let used = local.get(key)?;
-        let start = used.range.start;
-        let length = left.min(used.range.end - start);
-        left -= length;
-        Some((used.space, start..start + length))
-    });
-    filled.collect()
 }
 
 fn range_of(segment: &Segment) -> Range<u64> {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use wire::{Key, Qpn};
 
 use crate::request_name::{QueuePairId, RequestName, common};
+use crate::thread_order::SyncPoint;
 
 /// An address space: the memory of the process, or a region without memory.
 pub(crate) type Space = u64;
@@ -54,6 +55,8 @@ pub(crate) struct LocalUse<S> {
     pub(crate) overwritten_by: Option<u64>,
     /// The queue pair through which a peer last wrote into it while it waited for a message, and where.
     pub(crate) written_through: Option<(Qpn, Range<u64>)>,
+    /// What the request leaves for the poll, if the order of threads is told.
+    pub(crate) sync: Option<SyncPoint>,
     /// Whether the device stored other data into it, so that a change says nothing about the program.
     pub(crate) overwritten: bool,
 }

@@ -39,6 +39,8 @@ pub(crate) struct Device<S> {
     pub(crate) events: Vec<AsyncEvent>,
     /// Accesses of peers that are not answered.
     arrivals: VecDeque<RemoteAccess>,
+    /// What the messages leave that have arrived, if the order of threads is told.
+    pub(crate) arrival_sync: SyncPoint,
     /// Whether peers could write some of its memory, now or before.
     pub(crate) is_writable_by_peers: bool,
 }
@@ -174,6 +176,7 @@ impl<S> Device<S> {
             former: VecDeque::new(),
             events: Vec::new(),
             arrivals: VecDeque::new(),
+            arrival_sync: SyncPoint::default(),
             is_writable_by_peers: false,
         }
     }

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use crate::sys::exit;
-use crate::thread_sanitizer::Unobserved;
+use crate::thread_sanitizer::{self, Unobserved};
 
 type Hook = (Stage, fn());
 
@@ -44,5 +44,7 @@ fn run() {
 /// Ends the process with this status, in the last hook of [`at_exit`]. Output of the C library that is still buffered is
 /// written first.
 pub fn exit_now(status: i32) -> ! {
+    // ThreadSanitizer demands that the last thread is looked at when it ends.
+    thread_sanitizer::end_unobserved();
     exit::flush_and_exit(status)
 }

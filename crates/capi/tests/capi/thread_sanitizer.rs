@@ -28,7 +28,7 @@ fn run(name: &str, kind: &str, checked: bool) -> Option<Output> {
         .env("LEFT_ADDRESS", format!("127.33.{subnet}.1"))
         .env_remove("TSAN_OPTIONS");
     if checked {
-        command.env("ROCI_CHECK", "1");
+        command.env("ROCI_CHECK", "fail");
     }
     let output = command.output().expect("timeout is everywhere");
     if said(&output).contains("unexpected memory mapping") {
@@ -53,6 +53,7 @@ fn finds(name: &str) {
     };
     let report = said(&wrong);
     assert!(report.contains(RACE), "{report}");
+    assert!(!report.contains("ignores enabled"), "{report}");
     assert!(
         report.contains(&format!(" {name} ")) && report.contains("'roci: "),
         "the report names the program's function and the device: {report}"
@@ -97,4 +98,7 @@ finds! {
     load_before_immediate
     fill_under_a_lock
     play_with_one_buffer
+    store_in_one_of_two_processes
+    load_in_one_of_two_processes
+    play_in_two_processes
 }

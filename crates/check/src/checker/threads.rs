@@ -1,13 +1,15 @@
 //! What ThreadSanitizer is told, if the program was built with it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use engine::observation::{PostedSend, RemoteAccessKind};
 use engine::{CompletedWork, Completion, Status};
 use wire::{Key, Qpn};
 
-use super::{Checker, Step, filled};
-use crate::local_buffers::{LocalUse, Purpose, Space, UseKey};
+use super::receives::filled;
+use super::{Checker, Step};
+use crate::local_buffers::{Purpose, Space, UseKey};
 use crate::observed_objects::{Receive, Retired};
 use crate::remote_accesses::remote_of;
 use crate::thread_order::{Actor, Deed, MemoryAccess, SyncPoint, is_word};
@@ -41,32 +43,48 @@ impl<S: Clone> Checker<S> {
         }
     }
 
-    /// What the request that uses memory leaves when it is executed.
-    fn sync_of_use(&self, it: &LocalUse<S>) -> Option<SyncPoint> {
-        let (device, number) = it.request.queue_pair?;
-        let queue_pair = self.devices.get(&device)?.queue_pairs.get(&number)?;
-        let index = it.serial.checked_sub(queue_pair.first_serial)?;
-        let send = queue_pair.sends.get(index as usize)?;
-        Some(send.outcome.as_ref()?.sync.clone())
-    }
-
-    /// The requests, other than receives, that use memory.
+    /// What the requests leave that use memory for these purposes, of each queue pair the newest. Such requests are compared
+    /// with each other by rules of their own: benchmarks use the same memory for all.
     fn syncs_of_users(
         &self,
         range: &Range<u64>,
         matches: impl Fn(Purpose) -> bool,
     ) -> Vec<SyncPoint> {
-        let overlapping = self.local.overlapping(0, range);
-        let users = overlapping.filter(|(it, _)| it.purpose != Purpose::Receive);
+        let users = self.local.overlapping(0, range);
         let users = users.filter(|(it, _)| matches(it.purpose));
-        users.filter_map(|(it, _)| self.sync_of_use(it)).collect()
+        let mut newest = BTreeMap::new();
+        for (it, _) in users {
+            let (serial, sync) = newest
+                .entry(it.request.queue_pair)
+                .or_insert((it.serial, &it.sync));
+            if *serial < it.serial {
+                (*serial, *sync) = (it.serial, &it.sync);
+            }
+        }
+        let newest = newest.into_values().filter_map(|(_, sync)| sync.clone());
+        newest.collect()
+    }
+
+    fn is_used_by(&self, range: &Range<u64>, purpose: Purpose) -> bool {
+        let mut users = self.local.overlapping(0, range);
+        self.local.has(purpose) && users.any(|(it, _)| it.purpose == purpose)
     }
 }
 
 impl<S: Clone> Step<'_, S> {
+    /// Where a new request leaves what it knows, if the order of threads is told.
+    pub(super) fn sync_point(&self) -> Option<SyncPoint> {
+        let is_told = self.checker.deeds.is_some();
+        is_told.then(SyncPoint::default)
+    }
+
     /// The device may execute a request from now on.
-    pub(super) fn tell_post(&mut self, posted: &PostedSend, uses: &[UseKey]) -> Option<Outcome> {
-        self.checker.deeds.as_ref()?;
+    pub(super) fn tell_post(
+        &mut self,
+        posted: &PostedSend,
+        uses: &[UseKey],
+        sync: SyncPoint,
+    ) -> Outcome {
         let number = posted.queue_pair;
         let mut deed = Deed::of(Actor::Requests(self.id, number));
         for key in uses {
@@ -80,16 +98,12 @@ impl<S: Clone> Step<'_, S> {
         deed.accesses.extend(remote);
         deed.is_asked = true;
         deed.call = Some(self.call.clone());
-        let outcome = Outcome {
-            sync: SyncPoint::default(),
-            word,
-        };
-        deed.tells.push(outcome.sync.clone());
+        deed.tells.push(sync.clone());
         let mut caller = Deed::of(Actor::Thread);
         caller.tells_calls = true;
         self.checker.note_deed(caller);
         self.checker.note_deed(deed);
-        Some(outcome)
+        Outcome { sync, word }
     }
 
     fn add_local_access(&mut self, deed: &mut Deed<S>, key: &UseKey, number: Qpn) {
@@ -100,12 +114,26 @@ impl<S: Clone> Step<'_, S> {
         if !self.is_program_memory(used.space, local_key, &range) {
             return;
         }
+        if purpose != Purpose::Result && self.may_learn_from_memory(number) {
+            return;
+        }
+        let checker = &self.checker;
+        if checker.is_used_by(&range, Purpose::Receive) {
+            let arrivals = checker
+                .devices
+                .get(&self.id)
+                .map(|it| it.arrival_sync.clone());
+            deed.learns.extend(arrivals);
+        }
         if purpose == Purpose::Result {
-            // Programs that do not read the data, such as benchmarks, let several READs use the same memory.
-            let others = self.checker.syncs_of_users(&range, |it| it == purpose);
+            let others = checker.syncs_of_users(&range, |it| it != Purpose::Receive);
             deed.learns.extend(others);
             deed.accesses.push(MemoryAccess::Write(range));
-        } else if !self.may_learn_from_memory(number) {
+        } else {
+            if checker.is_used_by(&range, Purpose::Result) {
+                let others = checker.syncs_of_users(&range, |it| it == Purpose::Result);
+                deed.learns.extend(others);
+            }
             deed.accesses.push(MemoryAccess::Read(range));
         }
     }
@@ -144,13 +172,10 @@ impl<S: Clone> Step<'_, S> {
     }
 
     /// A receive may be filled from now on, but only after what the program did before.
-    pub(super) fn tell_receive(&mut self) -> Option<SyncPoint> {
-        self.checker.deeds.as_ref()?;
-        let sync = SyncPoint::default();
+    pub(super) fn tell_receive(&mut self, sync: Option<&SyncPoint>) {
         let mut deed = Deed::of(Actor::Thread);
-        deed.tells.push(sync.clone());
+        deed.tells.extend(sync.cloned());
         self.checker.note_deed(deed);
-        Some(sync)
     }
 
     /// A message was stored.
@@ -180,6 +205,7 @@ impl<S: Clone> Step<'_, S> {
     }
 
     fn add_message(&mut self, deed: &mut Deed<S>, completion: &Completion, receive: &Receive<S>) {
+        deed.tells.push(self.device().arrival_sync.clone());
         let filled = filled(&self.checker.local, receive, completion.length);
         let keys = receive
             .uses
@@ -190,9 +216,9 @@ impl<S: Clone> Step<'_, S> {
             if range.is_empty() || !self.is_program_memory(space, key, &range) {
                 continue;
             }
-            // Requests that use the same memory are compared by rules of their own.
+            let users = |it| it != Purpose::Receive;
             deed.learns
-                .extend(self.checker.syncs_of_users(&range, |_| true));
+                .extend(self.checker.syncs_of_users(&range, users));
             deed.accesses.push(MemoryAccess::Write(range));
         }
     }
@@ -226,8 +252,9 @@ impl<S: Clone> Step<'_, S> {
         self.tell_thread(deed);
     }
 
-    fn tell_thread(&mut self, deed: Deed<S>) {
+    fn tell_thread(&mut self, mut deed: Deed<S>) {
         if !deed.learns.is_empty() || !deed.learns_of_words.is_empty() {
+            deed.tells_calls = true;
             self.checker.note_deed(deed);
         }
     }

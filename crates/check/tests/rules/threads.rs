@@ -88,7 +88,12 @@ fn words_of_this_process_are_atomic_and_longer_ranges_are_not() {
     };
     // Each is about 8 bytes.
     let [aligned, shifted] = [0x1010, 0x1014].map(remote);
-    for work in [add, Work::Write(aligned), Work::Read(aligned), Work::Write(shifted)] {
+    for work in [
+        add,
+        Work::Write(aligned),
+        Work::Read(aligned),
+        Work::Write(shifted),
+    ] {
         program.post(0, work, true, false);
     }
     let told = deeds_of(&mut program, requests);

@@ -2,6 +2,8 @@
  * the name of the program, the second `wrong` or `right`. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include "../connection.h"
 
 static int wrong;
@@ -363,11 +365,123 @@ static void play_with_one_buffer(void)
 	}
 }
 
-#define PROGRAM(name) { #name, name }
+/* What a process tells the other one. */
+struct place {
+	uint32_t qp;
+	union ibv_gid gid;
+};
+
+/* The other process. */
+static int other_process;
+static pid_t child;
+
+static void await_other(void)
+{
+	char byte = 0;
+	CHECK(write(other_process, &byte, 1) == 1);
+	CHECK(read(other_process, &byte, 1) == 1);
+}
+
+/* Continues in two processes, each with one end. Peers may only send messages. Returns this process's end. */
+static struct end *split(void)
+{
+	int sockets[2];
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	alarm(CASE_TIMEOUT_SECONDS);
+	other_process = sockets[child == 0];
+	struct end *own = child ? &left : &right;
+	open_end_with(own, child ? "left" : "right", IBV_ACCESS_LOCAL_WRITE);
+	own->qp = make_qp(own, IBV_QPT_RC);
+	struct place here = { own->qp->qp_num, own->gid }, there;
+	CHECK(write(other_process, &here, sizeof(here)) == sizeof(here));
+	CHECK(read(other_process, &there, sizeof(there)) == sizeof(there));
+	to_init(own->qp);
+	to_rts(own->qp, there.qp, there.gid);
+	return own;
+}
+
+static void end_process(struct end *own)
+{
+	await_other();
+	close_end(own);
+	if (child == 0)
+		exit(0);
+	CHECK(waitpid(child, NULL, 0) == child);
+}
+
+static void store_in_one_of_two_processes(void)
+{
+	struct end *own = split();
+	struct ibv_sge sge = part(own, 0, 64);
+	if (own == &right)
+		post_receive(own->qp, 0, &sge);
+	await_other();
+	if (own == &left) {
+		struct ibv_send_wr wr = request(IBV_WR_SEND, &sge);
+		post(own->qp, &wr);
+		if (wrong)
+			own->memory[7] = 1;
+	}
+	succeed(own->cq);
+	own->memory[7] = 2;
+	end_process(own);
+}
+
+static void load_in_one_of_two_processes(void)
+{
+	struct end *own = split();
+	struct ibv_sge sge = part(own, 0, 64);
+	if (own == &right)
+		post_receive(own->qp, 0, &sge);
+	await_other();
+	if (own == &left) {
+		struct ibv_send_wr wr = request(IBV_WR_SEND, &sge);
+		post(own->qp, &wr);
+		succeed(own->cq);
+	}
+	/* The message has arrived, and only the first process knows it. */
+	await_other();
+	if (own == &right) {
+		if (wrong)
+			seen = own->memory[9];
+		succeed(own->cq);
+	}
+	seen = own->memory[9];
+	end_process(own);
+}
+
+/* One buffer for all messages, and for both directions. The reply tells that the message was received. */
+static void play_in_two_processes(void)
+{
+	struct end *own = split();
+	struct ibv_sge sge = part(own, 0, 64);
+	for (int i = 0; i < 4; i++)
+		post_receive(own->qp, i, &sge);
+	await_other();
+	for (int i = 0; i < 4; i++) {
+		struct ibv_send_wr wr = request(IBV_WR_SEND, &sge);
+		if (own == &right)
+			succeed(own->cq);
+		own->memory[0] = i;
+		post(own->qp, &wr);
+		if (wrong && own == &left && i == 0)
+			own->memory[0] = 9;
+		succeed(own->cq);
+		if (own == &left)
+			succeed(own->cq);
+	}
+	end_process(own);
+}
+
+#define PROGRAM(name) { #name, name, 1 }
+#define PROGRAM_OF_TWO_PROCESSES(name) { #name, name, 0 }
 
 static const struct {
 	const char *name;
 	void (*run)(void);
+	int has_both_ends;
 } programs[] = {
 	PROGRAM(store_after_post),
 	PROGRAM(store_after_connection),
@@ -386,6 +500,9 @@ static const struct {
 	PROGRAM(load_before_immediate),
 	PROGRAM(fill_under_a_lock),
 	PROGRAM(play_with_one_buffer),
+	PROGRAM_OF_TWO_PROCESSES(store_in_one_of_two_processes),
+	PROGRAM_OF_TWO_PROCESSES(load_in_one_of_two_processes),
+	PROGRAM_OF_TWO_PROCESSES(play_in_two_processes),
 };
 
 int main(int words, char **word)
@@ -398,9 +515,11 @@ int main(int words, char **word)
 	for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
 		if (strcmp(programs[i].name, word[1]) != 0)
 			continue;
-		open_and_join();
+		if (programs[i].has_both_ends)
+			open_and_join();
 		programs[i].run();
-		close_both();
+		if (programs[i].has_both_ends)
+			close_both();
 		return 0;
 	}
 	COMPLAIN("there is no program `%s`", word[1]);
