@@ -7,6 +7,8 @@ mod poll_and_sleep;
 #[cfg(feature = "async")]
 pub(crate) mod poll_for_tasks;
 mod post_shared_receive;
+#[cfg(feature = "async")]
+mod task_timer;
 mod wait_situations;
 
 use std::borrow::Cow;
@@ -44,16 +46,16 @@ use crate::options::{OpenError, OpenOptions};
 use crate::turn::{Looks, Turn, Yielding};
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::AtReadable;
-#[cfg(feature = "async")]
-use crate::waiting::task_timers::TimerKey;
 use crate::waiting::wait_set::WaitSet;
 
 use groups::Groups;
 
 pub use poll_and_sleep::PolledQueue;
 #[cfg(feature = "async")]
-pub use poll_for_tasks::TaskWakeups;
+pub use poll_for_tasks::{TaskPoll, TaskWakeups};
 pub use post_shared_receive::PostedQueue;
+#[cfg(feature = "async")]
+pub use task_timer::TaskTimer;
 
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);
@@ -388,39 +390,6 @@ impl Driver {
         });
         lane.wake_thread_before(next);
         Some(result)
-    }
-
-    /// Sets a timer that wakes a task at `deadline`, or changes the task of a timer. Returns its key.
-    #[cfg(feature = "async")]
-    pub(crate) fn set_task_timer(
-        &self,
-        key: Option<TimerKey>,
-        deadline: Instant,
-        task: &std::task::Waker,
-    ) -> Option<TimerKey> {
-        if self.is_inherited() {
-            return None;
-        }
-        // Clone and drop wakers without the lock: they run code of the executor, which may need it.
-        let task = task.clone();
-        let (key, former, next) = self.opened.lane.step(|state| {
-            let task_timers = state.task_timers();
-            let key = key.unwrap_or_else(|| task_timers.new_key(deadline));
-            let former = task_timers.set(key, task);
-            (key, former, state.next_deadline())
-        });
-        drop(former);
-        self.opened.lane.wake_thread_before(next);
-        Some(key)
-    }
-
-    /// Cancels a timer.
-    #[cfg(feature = "async")]
-    pub(crate) fn cancel_task_timer(&self, key: TimerKey) {
-        if !self.is_inherited() {
-            let former = (self.opened.lane).step(|state| state.task_timers().cancel(key));
-            drop(former);
-        }
     }
 
     /// Sets or removes the subscriber to the events of an id.
@@ -825,9 +794,8 @@ mod tests {
         end.takes_wake_up();
         let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
-        end.driver
-            .set_task_timer(None, deadline, waker)
-            .expect("a key");
+        let mut timer = TaskTimer::new(&end.driver);
+        timer.wake_at(deadline, waker);
         assert!(end.takes_wake_up(), "a timer");
         end.driver.call(|_| ());
         assert!(end.takes_wake_up(), "a call of the engine");
@@ -873,15 +841,13 @@ mod tests {
         let end = End::without_thread("127.58.94.5");
         let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
-        let key = end
-            .driver
-            .set_task_timer(None, deadline, waker)
-            .expect("a key");
+        let mut timer = TaskTimer::new(&end.driver);
+        timer.wake_at(deadline, waker);
         assert_eq!(
             end.driver.lane().lock().task_timers().next(),
             Some(deadline)
         );
-        end.driver.cancel_task_timer(key);
+        drop(timer);
         assert_eq!(end.driver.lane().lock().task_timers().next(), None);
     }
 }

@@ -58,7 +58,7 @@ pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices, is_simulated};
 pub use diagnostics::{Misuse, enable_explanations};
 #[cfg(feature = "async")]
-pub use driver::TaskWakeups;
+pub use driver::{TaskPoll, TaskTimer, TaskWakeups};
 pub use driver::{Driver, PolledQueue, PostedQueue};
 #[cfg(feature = "sim")]
 pub use fabric::simulation;

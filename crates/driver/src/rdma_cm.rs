@@ -20,7 +20,7 @@ use net::port_sharing::ServiceError;
 
 pub use channel::{Event, EventChannel, Token};
 #[cfg(feature = "async")]
-pub use channel::{EventUntil, NextEvent};
+pub use channel::NextEvent;
 pub use cm::{
     BindError, CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Parameters, PathAttributes,
     PeerParameters, Request, ServiceFound, ServiceType, State, TooManyIds, Unreachable,

@@ -6,6 +6,7 @@
 
 mod connection_id;
 mod connector;
+mod ends;
 mod listener;
 mod shutdown;
 
@@ -24,26 +25,27 @@ pub use shutdown::ShutdownError;
 
 use crate::context::Context;
 use crate::error::ConnectError;
-use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
+use crate::queue_pair::QueuePair;
 use crate::rdma_cm::{CmError, EventKind, Failure};
 use connection_id::{ConnectionId, Event};
+use ends::{EndBuilder, PreparedEnd};
 
-/// A connection with its queue pair, ready to post.
+/// A connection with its queue pair, ready to post. With [`Requests`](crate::Requests) instead of a [`QueuePair`], there is a future for each request.
 ///
 /// When the peer disconnects, the queue pair enters the error state and outstanding requests are flushed, so
 /// a thread that waits for a completion gets one. Dropping it disconnects at once, and the peer may miss messages that it has not acknowledged:
 /// wait for their completions before, or call [`shutdown`](Self::shutdown).
 #[must_use = "dropping it disconnects"]
-pub struct Connection {
+pub struct Connection<E = QueuePair> {
     // Dropped first: the peer gets the disconnect before the queue pair stops responding.
     id: ConnectionId,
-    queue_pair: QueuePair,
+    end: E,
     private_data: Vec<u8>,
     /// Either side has disconnected, and a thread has seen the event.
     has_ended: AtomicBool,
 }
 
-impl Connection {
+impl<E> Connection<E> {
     /// The peer's private data of its request or reply, padded with zeros.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
@@ -99,32 +101,29 @@ impl Connection {
     }
 }
 
-impl fmt::Debug for Connection {
+impl<E: fmt::Debug> fmt::Debug for Connection<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("local_address", &self.local_address())
             .field("peer_address", &self.peer_address())
-            .field("queue_pair", &self.queue_pair)
+            .field("end", &self.end)
             .field("has_ended", &self.has_ended)
             .finish_non_exhaustive()
     }
 }
 
-impl Deref for Connection {
-    type Target = QueuePair;
+impl<E> Deref for Connection<E> {
+    type Target = E;
 
-    fn deref(&self) -> &QueuePair {
-        &self.queue_pair
+    fn deref(&self) -> &E {
+        &self.end
     }
 }
 
 /// Prepares a queue pair for a connection over this device.
-fn prepare(
-    context: &Context,
-    queue_pair: QueuePairBuilder,
-) -> Result<PreparedQueuePair, ConnectError> {
-    let prepared = queue_pair.create_reliable()?;
-    if prepared.is_at(context) {
+fn prepare<B: EndBuilder>(context: &Context, queue_pair: B) -> Result<B::Prepared, ConnectError> {
+    let prepared = queue_pair.create()?;
+    if prepared.queue_pair().is_at(context) {
         Ok(prepared)
     } else {
         Err(ConnectError::OtherDevice)

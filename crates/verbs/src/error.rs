@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use driver::rdma_cm::CmError;
-use engine::{ModifyError, ObjectError};
+use engine::{MemoryError, ModifyError, ObjectError};
 use wire::cm::RejectReason;
 
 /// Why a queue pair could not be set up.
@@ -18,6 +18,9 @@ pub enum SetupError {
     /// An attribute was rejected.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// Memory for it could not be registered.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The completion queue may overrun.
     #[error(
         "a completion queue for {capacity} completions is too small for the {needed} requests that its queue pairs may have \

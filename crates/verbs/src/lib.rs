@@ -261,10 +261,14 @@ mod protection_domain;
 mod queue_pair;
 pub mod rdma_cm;
 mod request;
+#[cfg(feature = "async")]
+mod requests;
 mod shared_receive_queue;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod system_device;
+#[cfg(feature = "async")]
+mod task_timer;
 mod xrc;
 mod xrc_domain;
 
@@ -288,6 +292,10 @@ pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, PreparedQueuePair, QueuePair, QueuePairBuilder,
 };
 pub use request::{Incoming, Outgoing, Request};
+#[cfg(feature = "async")]
+pub use requests::{
+    Message, Outstanding, PreparedRequests, Received, RequestError, Requests, RequestsBuilder,
+};
 pub use shared_receive_queue::{ReceiveQueueToken, SharedReceiveQueue};
 pub use xrc::{PreparedXrcInitiator, PreparedXrcTarget, XrcInitiator, XrcReceiveQueue, XrcTarget};
 pub use xrc_domain::XrcDomain;

@@ -7,8 +7,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use driver::TaskPoll;
 use engine::Completion;
 
+use crate::completion_channel::reported;
 use crate::completion_queue::CompletionQueue;
 
 impl CompletionQueue {
@@ -29,9 +31,17 @@ impl Future for NextCompletion<'_> {
     type Output = Completion;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
-        match self.queue.poll_task(context.waker()) {
-            Some(completion) => Poll::Ready(completion),
-            None => Poll::Pending,
+        let found = match reported(self.queue.poll_for_task()) {
+            TaskPoll::Found(completion) => Some(completion),
+            TaskPoll::Yield => {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            TaskPoll::Wait => reported(self.queue.watch(context.waker())),
+        };
+        if found.is_none() {
+            self.queue.note_wait("a completion");
         }
+        found.map_or(Poll::Pending, Poll::Ready)
     }
 }

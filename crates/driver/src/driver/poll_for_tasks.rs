@@ -25,22 +25,25 @@ pub enum TaskWakeups {
     LaneThread,
 }
 
+/// What a task finds that polls a queue.
+#[derive(Debug)]
+pub enum TaskPoll {
+    /// The oldest completion.
+    Found(Completion),
+    /// Nothing. It has found much before, so it lets other tasks run, and polls again.
+    Yield,
+    /// Nothing. It waits.
+    Wait,
+}
+
 impl Driver {
-    /// The oldest completion, for a task. If there is none, receives packets first. If there is still none, `task` is woken when there
-    /// is one, or when it may poll again.
-    pub fn poll_for_task(
-        &self,
-        queue: &PolledQueue,
-        waiting: &WaitSet,
-        task: &Waker,
-        wakeups: TaskWakeups,
-    ) -> Option<Completion> {
+    /// Polls for a task. If there is no completion, receives packets first, also those that arrive within a short look.
+    pub fn poll_for_task(&self, queue: &PolledQueue) -> TaskPoll {
         if self.is_inherited() {
-            return None;
+            return TaskPoll::Wait;
         }
-        let found = self.take_directly(queue);
-        if found.is_some() {
-            return found;
+        if let Some(found) = self.take_directly(queue) {
+            return TaskPoll::Found(found);
         }
         let begin = now();
         let (lane, polled) = self.step(|lane, state| {
@@ -62,24 +65,24 @@ impl Driver {
             Err(false) => None,
             Err(true) => match lane.looks.tasks.next() {
                 AfterVainPoll::Look => lane.look_for_task(queue),
-                AfterVainPoll::Yield => {
-                    task.wake_by_ref();
-                    return None;
-                }
+                AfterVainPoll::Yield => return TaskPoll::Yield,
                 AfterVainPoll::Wait => None,
             },
         };
-        found.or_else(|| self.watch_for_task(queue, waiting, task, wakeups))
+        found.map_or(TaskPoll::Wait, TaskPoll::Found)
     }
 
-    /// Lets the next completion wake the task, if there is none now.
-    fn watch_for_task(
+    /// Lets the next completion wake a task. If there is one now, returns it instead.
+    pub fn watch_for_task(
         &self,
         queue: &PolledQueue,
         waiting: &WaitSet,
         task: &Waker,
         wakeups: TaskWakeups,
     ) -> Option<Completion> {
+        if self.is_inherited() {
+            return None;
+        }
         // Before the check, so that no completion is missed between them.
         waiting.add_task(task);
         let (lane, found, next) = self.step(|lane, state| {

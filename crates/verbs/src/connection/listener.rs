@@ -8,11 +8,14 @@ use engine::{PostError, Segment};
 use wire::Qpn;
 
 use super::connector::first_that_works;
+use super::ends::{EndBuilder, PreparedEnd};
 use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
-use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
+use crate::queue_pair::PreparedQueuePair;
 use crate::rdma_cm::{CmError, CmId, EventKind, PeerParameters};
+#[cfg(feature = "async")]
+use crate::requests::{Outstanding, PreparedRequests, Received};
 use driver::clock::deadline;
 
 /// How many requests may wait until the application accepts them.
@@ -153,8 +156,12 @@ impl ConnectionRequest {
         self.id.reject(private_data)
     }
 
-    /// Creates the queue pair of the connection.
-    pub fn prepare(self, queue_pair: QueuePairBuilder) -> Result<PreparedAccept, ConnectError> {
+    /// Creates the queue pair of the connection, of a [`QueuePairBuilder`](crate::QueuePairBuilder) or a
+    /// [`RequestsBuilder`](crate::Requests).
+    pub fn prepare<B: EndBuilder>(
+        self,
+        queue_pair: B,
+    ) -> Result<PreparedAccept<B::Prepared>, ConnectError> {
         let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedAccept {
             request: self,
@@ -167,19 +174,13 @@ impl ConnectionRequest {
 /// A request, and the queue pair of the connection.
 #[derive(Debug)]
 #[must_use = "dropping it rejects the request"]
-pub struct PreparedAccept {
+pub struct PreparedAccept<P = PreparedQueuePair> {
     request: ConnectionRequest,
-    prepared: PreparedQueuePair,
+    prepared: P,
     timeout: Duration,
 }
 
 impl PreparedAccept {
-    /// The number of the queue pair, which the connected one keeps.
-    #[must_use]
-    pub fn number(&self) -> Qpn {
-        self.prepared.endpoint().queue_pair
-    }
-
     /// Posts a receive into one or several segments, before the first message can arrive.
     pub fn post_receive(
         &self,
@@ -187,6 +188,22 @@ impl PreparedAccept {
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
         self.prepared.post_receive(id, segments)
+    }
+}
+
+#[cfg(feature = "async")]
+impl PreparedAccept<PreparedRequests> {
+    /// Receives into one or several segments, before the first message can arrive.
+    pub fn receive(&self, into: impl IntoIterator<Item = Segment>) -> Outstanding<Received> {
+        self.prepared.receive(into)
+    }
+}
+
+impl<P: PreparedEnd> PreparedAccept<P> {
+    /// The number of the queue pair, which the connected one keeps.
+    #[must_use]
+    pub fn number(&self) -> Qpn {
+        self.prepared.queue_pair().endpoint().queue_pair
     }
 
     /// Sets how long the client may take to confirm the connection; ten seconds by default.
@@ -198,25 +215,28 @@ impl PreparedAccept {
     /// Accepts, and waits until the client confirms the connection. A client that does not confirm in time
     /// is rejected, and this returns [`ConnectError::NotConfirmed`]. Continue with the next client then. A client
     /// that has already disconnected was connected: its messages are received as usual.
-    pub fn accept(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+    pub fn accept(self, private_data: &[u8]) -> Result<Connection<P::Connected>, ConnectError> {
         let timeout = self.timeout;
-        let (request, queue_pair) = self.answer(private_data)?;
+        let (request, end) = self.answer(private_data)?;
         let deadline = deadline(timeout);
         loop {
             let Some(event) = request.id.wait_until(deadline) else {
                 return Err(not_confirmed(&request, timeout));
             };
             if let Some(ended) = outcome(request.peer, event) {
-                return ended.map(|progress| connection(request, queue_pair, progress));
+                return ended.map(|progress| connection(request, end, progress));
             }
         }
     }
 
     /// As [`accept`](Self::accept), for tasks.
     #[cfg(feature = "async")]
-    pub async fn accept_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+    pub async fn accept_async(
+        self,
+        private_data: &[u8],
+    ) -> Result<Connection<P::Connected>, ConnectError> {
         let timeout = self.timeout;
-        let (request, queue_pair) = self.answer(private_data)?;
+        let (request, end) = self.answer(private_data)?;
         let deadline = deadline(timeout);
         loop {
             let next = request.id.next_until(&request.context, deadline);
@@ -224,16 +244,19 @@ impl PreparedAccept {
                 return Err(not_confirmed(&request, timeout));
             };
             if let Some(ended) = outcome(request.peer, event) {
-                return ended.map(|progress| connection(request, queue_pair, progress));
+                return ended.map(|progress| connection(request, end, progress));
             }
         }
     }
 
-    fn answer(self, private_data: &[u8]) -> Result<(ConnectionRequest, QueuePair), ConnectError> {
+    fn answer(
+        self,
+        private_data: &[u8],
+    ) -> Result<(ConnectionRequest, P::Connected), ConnectError> {
         let Self {
             request, prepared, ..
         } = self;
-        let mut parameters = prepared.parameters(private_data);
+        let mut parameters = prepared.queue_pair().parameters(private_data);
         // At most what the client supports.
         let peer_parameters = &request.peer_parameters;
         parameters.responder_resources = parameters
@@ -242,9 +265,9 @@ impl PreparedAccept {
         parameters.initiator_depth = parameters
             .initiator_depth
             .min(peer_parameters.initiator_depth);
-        let queue_pair = request.id.make_ready(prepared)?;
+        let end = prepared.connect_by(|prepared| request.id.make_ready(prepared))?;
         request.id.accept(&parameters)?;
-        Ok((request, queue_pair))
+        Ok((request, end))
     }
 }
 
@@ -273,10 +296,10 @@ fn outcome(peer: SocketAddr, event: Event) -> Option<Result<Progress, ConnectErr
     }
 }
 
-fn connection(request: ConnectionRequest, queue_pair: QueuePair, progress: Progress) -> Connection {
+fn connection<E>(request: ConnectionRequest, end: E, progress: Progress) -> Connection<E> {
     Connection {
         id: request.id,
-        queue_pair,
+        end,
         private_data: request.peer_parameters.private_data,
         has_ended: matches!(progress, Progress::Ended).into(),
     }

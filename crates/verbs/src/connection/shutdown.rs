@@ -8,6 +8,7 @@ use driver::clock::{deadline, now};
 use engine::State;
 
 use super::Connection;
+use super::ends::ConnectedEnd;
 use crate::rdma_cm::CmError;
 
 /// How often a thread or task that ends a connection looks whether its requests are acknowledged. Nothing tells it: an unsignaled
@@ -34,7 +35,7 @@ pub enum ShutdownError {
     Cm(#[from] CmError),
 }
 
-impl Connection {
+impl<E: ConnectedEnd> Connection<E> {
     /// Ends the connection in good order: waits until the peer has acknowledged all requests that were posted, disconnects, and waits
     /// until the peer has confirmed it. After `timeout` it disconnects in any case.
     ///
@@ -67,7 +68,7 @@ impl Connection {
             match shutdown.next_wait()? {
                 ControlFlow::Break(()) => return Ok(()),
                 ControlFlow::Continue(until) => {
-                    let context = self.queue_pair.context();
+                    let context = self.end.queue_pair().context();
                     if let Some(event) = self.id.next_until(context, until).await {
                         self.note(event);
                     }
@@ -78,15 +79,15 @@ impl Connection {
 }
 
 /// The end of a connection.
-struct Shutdown<'c> {
-    connection: &'c Connection,
+struct Shutdown<'c, E> {
+    connection: &'c Connection<E>,
     deadline: Option<Instant>,
     /// Whether this side has disconnected.
     is_said: bool,
 }
 
-impl<'c> Shutdown<'c> {
-    fn begin(connection: &'c Connection, timeout: Duration) -> Self {
+impl<'c, E: ConnectedEnd> Shutdown<'c, E> {
+    fn begin(connection: &'c Connection<E>, timeout: Duration) -> Self {
         Self {
             connection,
             deadline: deadline(timeout),
@@ -124,7 +125,7 @@ impl<'c> Shutdown<'c> {
 
     /// The state of the queue pair, and how many requests are not acknowledged.
     fn unacknowledged(&self) -> Result<(State, usize), ShutdownError> {
-        let found = self.connection.queue_pair.unacknowledged_sends();
+        let found = self.connection.end.queue_pair().unacknowledged_sends();
         Ok(found.map_err(CmError::from)?)
     }
 }
