@@ -8,6 +8,8 @@ mod poll_and_sleep;
 pub(crate) mod poll_for_tasks;
 mod post_shared_receive;
 #[cfg(feature = "async")]
+mod task_descriptor;
+#[cfg(feature = "async")]
 mod task_timer;
 mod wait_situations;
 
@@ -55,7 +57,7 @@ pub use poll_and_sleep::PolledQueue;
 pub use poll_for_tasks::{TaskPoll, TaskWakeups};
 pub use post_shared_receive::PostedQueue;
 #[cfg(feature = "async")]
-pub use task_timer::TaskTimer;
+pub use {task_descriptor::TaskDescriptor, task_timer::TaskTimer};
 
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);

@@ -563,7 +563,7 @@ impl<'a> Awaited<'a> {
 }
 
 /// For a program that polls an empty queue and waits at a descriptor next.
-fn prepare_descriptor(state: &mut LaneState, queue: &CompletionQueue) -> Found {
+pub(crate) fn prepare_descriptor(state: &mut LaneState, queue: &CompletionQueue) -> Found {
     if !state.has_shortcuts() {
         return Found::Nothing;
     }

@@ -57,9 +57,9 @@ pub use blocked_calls::{BlockedCall, Situation};
 pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices, is_simulated};
 pub use diagnostics::{Misuse, enable_explanations};
-#[cfg(feature = "async")]
-pub use driver::{TaskPoll, TaskTimer, TaskWakeups};
 pub use driver::{Driver, PolledQueue, PostedQueue};
+#[cfg(feature = "async")]
+pub use driver::{TaskDescriptor, TaskPoll, TaskTimer, TaskWakeups};
 #[cfg(feature = "sim")]
 pub use fabric::simulation;
 pub use lane::Awaited;

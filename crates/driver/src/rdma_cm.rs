@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use net::port_sharing::ServiceError;
 
-pub use channel::{Event, EventChannel, Token};
 #[cfg(feature = "async")]
 pub use channel::NextEvent;
+pub use channel::{Event, EventChannel, Token};
 pub use cm::{
     BindError, CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Parameters, PathAttributes,
     PeerParameters, Request, ServiceFound, ServiceType, State, TooManyIds, Unreachable,

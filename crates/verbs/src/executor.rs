@@ -39,9 +39,12 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
 }
 
 /// Who receives the packets of a task that waits for completions of this device on this thread.
-pub(crate) fn wakeups_of(driver: &Arc<Driver>) -> TaskWakeups {
+pub(crate) fn wakeups_of(driver: &Arc<Driver>) -> TaskWakeups<'static> {
     SLEEPS_AT.with_borrow_mut(|sleeps_at| {
         let Some(at) = sleeps_at else {
+            #[cfg(feature = "tokio")]
+            return crate::tokio_reactor::wakeups();
+            #[cfg(not(feature = "tokio"))]
             return TaskWakeups::LaneThread;
         };
         let is_here = match at.upgrade() {

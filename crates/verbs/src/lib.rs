@@ -269,6 +269,8 @@ pub mod sim;
 mod system_device;
 #[cfg(feature = "async")]
 mod task_timer;
+#[cfg(feature = "tokio")]
+mod tokio_reactor;
 mod xrc;
 mod xrc_domain;
 

@@ -19,6 +19,6 @@ pub use connected::QueuePair;
 pub use endpoint::{Endpoint, EndpointParseError};
 pub use prepared::PreparedQueuePair;
 
+pub(crate) use handle::Handle;
 #[cfg(feature = "async")]
 pub(crate) use {builder::Depth, handle::Object};
-pub(crate) use handle::Handle;

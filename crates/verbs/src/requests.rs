@@ -11,9 +11,7 @@ mod slots;
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{
-    Completion, ModifyError, ReceiveRequest, RemoteMemory, Segment, State,
-};
+use engine::{Completion, ModifyError, ReceiveRequest, RemoteMemory, Segment, State};
 use smallvec::SmallVec;
 use wire::Qpn;
 
@@ -180,11 +178,7 @@ impl Requests {
         self.begin(Work::Send(request), |finished| finished.completion)
     }
 
-    fn begin<T>(
-        &self,
-        work: Work,
-        result: fn(&outstanding::Finished) -> T,
-    ) -> Outstanding<T> {
+    fn begin<T>(&self, work: Work, result: fn(&outstanding::Finished) -> T) -> Outstanding<T> {
         Outstanding::new(&self.open.0, work, result)
     }
 

@@ -8,19 +8,21 @@ use std::task::Waker;
 
 use engine::Completion;
 
-use super::{Driver, PolledQueue};
+use super::{Driver, PolledQueue, TaskDescriptor};
 use crate::clock::now;
-use crate::lane::Lane;
-use crate::lane::state::Intent;
+use crate::lane::state::{Found, Intent, MANY};
+use crate::lane::{Lane, prepare_descriptor};
 use crate::times::LOOK;
 use crate::turn::AfterVainPoll;
 use crate::waiting::wait_set::WaitSet;
 
 /// Who receives the packets of a task that waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskWakeups {
+#[derive(Clone, Copy)]
+pub enum TaskWakeups<'e> {
     /// The thread that runs it, which sleeps in [`Driver::sleep`] next.
     OwnThread,
+    /// The executor, which waits for a [`TaskDescriptor`] from the time on that it is given one.
+    Executor(&'e dyn Fn(TaskDescriptor)),
     /// The thread of the lane.
     LaneThread,
 }
@@ -78,29 +80,44 @@ impl Driver {
         queue: &PolledQueue,
         waiting: &WaitSet,
         task: &Waker,
-        wakeups: TaskWakeups,
+        wakeups: TaskWakeups<'_>,
     ) -> Option<Completion> {
         if self.is_inherited() {
             return None;
         }
         // Before the check, so that no completion is missed between them.
         waiting.add_task(task);
-        let (lane, found, next) = self.step(|lane, state| {
-            let found = loop {
+        let (lane, found, next, is_served) = self.step(|lane, state| {
+            let mut found = loop {
                 let found = state.poll_completion(&queue.queue);
                 // A queue pair of another lane may add one at any time.
                 if found.is_some() || state.device_mut().watch_completions(queue.id()) {
                     break found;
                 }
             };
+            let is_served = match wakeups {
+                TaskWakeups::OwnThread => true,
+                TaskWakeups::Executor(_) => state.packets_wake_tasks(),
+                TaskWakeups::LaneThread => false,
+            };
             if found.is_none() {
                 state.send_waiting(now());
+                if is_served && matches!(wakeups, TaskWakeups::Executor(_)) {
+                    // From now on packets through shared memory wake it, too.
+                    found = prepare_descriptor(state, &queue.queue).completion();
+                }
             }
-            (lane, found, state.next_deadline())
+            (lane, found, state.next_deadline(), is_served)
         });
         lane.wake_thread_before(next);
-        if found.is_none() && wakeups == TaskWakeups::LaneThread {
-            lane.end_standby(now());
+        if found.is_none() && !is_served {
+            let descriptor = match wakeups {
+                TaskWakeups::Executor(give) => lane.task_descriptor().map(give),
+                TaskWakeups::OwnThread | TaskWakeups::LaneThread => None,
+            };
+            if descriptor.is_none() {
+                lane.end_standby(now());
+            }
         }
         found
     }
@@ -112,6 +129,29 @@ impl Driver {
 }
 
 impl Lane {
+    /// A descriptor for an executor that has none yet; `None` if another one has it, or in a simulation.
+    fn task_descriptor(self: &Arc<Self>) -> Option<TaskDescriptor> {
+        self.step(|state| {
+            let packets = state.offer_packets_to_executor()?;
+            Some(TaskDescriptor::new(self, packets.signal()))
+        })
+    }
+
+    /// Receives packets for an executor that they have woken. Returns whether there may be more.
+    pub(crate) fn receive_for_tasks(&self) -> bool {
+        let begin = now();
+        self.turn.note_poll(begin);
+        self.step(|state| {
+            let outcome = state.step(begin, Intent::ForTasks);
+            let has_many = outcome.arrived >= MANY;
+            if !has_many && outcome.found == Found::Nothing {
+                state.prepare_descriptor(begin, Intent::ForTasks);
+            }
+            self.schedule_unsent(state, begin);
+            has_many
+        })
+    }
+
     /// Looks for a completion for a task, because a reply on the same machine often arrives before another thread is awake. The lock is
     /// free between the attempts.
     fn look_for_task(&self, queue: &PolledQueue) -> Option<Completion> {

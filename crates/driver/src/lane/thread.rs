@@ -274,7 +274,7 @@ fn spin_on_rings<'s>(lane: &'s Lane, progress: &mut Progress<'s>, begin: Instant
         let looked = lane.try_step(|state| {
             let now = now();
             // A program that packets wake receives them itself.
-            let left_to_program = state.packet_wakeups.are_used();
+            let left_to_program = state.leaves_packets();
             if left_to_program
                 || !state.has_shortcuts()
                 || now > last_arrival + LOOK

@@ -13,9 +13,9 @@ use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::PreparedQueuePair;
+use crate::rdma_cm::{EventKind, PeerParameters};
 #[cfg(feature = "async")]
 use crate::requests::{Outstanding, PreparedRequests, Received};
-use crate::rdma_cm::{EventKind, PeerParameters};
 use driver::clock::deadline;
 
 /// How long resolving an address or a route may take. The kernel answers at once.

@@ -81,7 +81,9 @@ impl RequestsBuilder {
         let context = domain.context();
         let completions = context.create_completion_queue(sends.saturating_add(receives).max(1))?;
         let builder = domain.queue_pair_builder(&completions);
-        let prepared = settings.apply(builder.depth(sends, receives)).create_reliable()?;
+        let prepared = settings
+            .apply(builder.depth(sends, receives))
+            .create_reliable()?;
         let words = domain.allocate_memory(WORD * sends as usize, Access::LOCAL_WRITE)?;
         let object = prepared.object().clone();
         let core = Core::new(context.clone(), completions, object, words, depth);

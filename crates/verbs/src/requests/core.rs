@@ -70,16 +70,10 @@ impl Core {
         let slot = self.slots().add(work);
         self.post_waiting(side);
         if self.slots().is_waiting(side) {
-            // Requests that nobody awaits may be complete.
-            self.take_what_is_there();
+            // Perhaps nobody awaits those before it.
+            self.drive(None);
         }
         slot
-    }
-
-    fn take_what_is_there(&self) {
-        while let Ok(Some(completion)) = self.completions.take() {
-            self.complete(completion);
-        }
     }
 
     /// Takes the result of a request.
@@ -89,18 +83,14 @@ impl Core {
 
     /// As [`take`](Self::take), also if the device has completed it meanwhile.
     pub(super) fn take_soon(&self, slot: usize) -> Option<Result<Finished, RequestError>> {
-        self.take(slot).or_else(|| {
-            self.take_what_is_there();
-            self.take(slot)
-        })
+        while let Ok(Some(completion)) = self.completions.take() {
+            self.complete(completion);
+        }
+        self.take(slot)
     }
 
     /// As [`take`](Self::take), for a task, which is woken when there is a result. Takes completions of the device for that.
-    pub(super) fn poll(
-        &self,
-        slot: usize,
-        task: &Waker,
-    ) -> Option<Result<Finished, RequestError>> {
+    pub(super) fn poll(&self, slot: usize, task: &Waker) -> Option<Result<Finished, RequestError>> {
         let done = self.take(slot);
         if done.is_some() {
             return done;
