@@ -30,7 +30,7 @@ use crate::rdma_cm::{CmError, EventKind, Failure};
 use connection_id::{ConnectionId, Event};
 use ends::{EndBuilder, PreparedEnd};
 
-/// A connection with its queue pair, ready to post. With [`Requests`](crate::Requests) instead of a [`QueuePair`], there is a future for each request.
+/// A connection with its queue pair, ready to post. With `Requests` instead of a [`QueuePair`], there is a future for each request.
 ///
 /// When the peer disconnects, the queue pair enters the error state and outstanding requests are flushed, so
 /// a thread that waits for a completion gets one. Dropping it disconnects at once, and the peer may miss messages that it has not acknowledged:

@@ -85,6 +85,9 @@ impl Driver {
         if self.is_inherited() {
             return None;
         }
+        if let Some(found) = self.take_directly(queue) {
+            return Some(found);
+        }
         // Before the check, so that no completion is missed between them.
         waiting.add_task(task);
         let (lane, found, next, is_served) = self.step(|lane, state| {
@@ -173,5 +176,81 @@ impl Lane {
                 return found;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::ops::ControlFlow;
+    use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use net::poll::{Interest, wait};
+
+    use super::*;
+    use crate::driver::connected_end::End;
+
+    #[derive(Default)]
+    struct Task(AtomicU32);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_readable(descriptor: &TaskDescriptor, timeout: Duration) -> bool {
+        let ready = wait(&[Interest::readable(descriptor.as_fd())], Some(timeout));
+        !ready.expect("a descriptor").is_empty()
+    }
+
+    /// A message arrives at a device that no thread serves, but an executor whose task waits for it.
+    fn an_executor_receives((here, there): (End, End)) {
+        let queue = there.driver.polled_queue(there.completions);
+        let queue = queue.expect("it exists");
+        let waiting = Arc::<WaitSet>::default();
+        there.driver.set_wait_set(there.completions, &waiting);
+        let task = Arc::<Task>::default();
+        let given = RefCell::new(None);
+        let give = |descriptor| *given.borrow_mut() = Some(descriptor);
+        let watch = || {
+            let task = Waker::from(Arc::clone(&task));
+            let wakeups = TaskWakeups::Executor(&give);
+            (there.driver).watch_for_task(&queue, &waiting, &task, wakeups)
+        };
+        while watch().is_some() {}
+        drop(given.take().expect("a descriptor"));
+        assert!(watch().is_none());
+        let descriptor = given.take().expect("nobody waits for the first any more");
+        for round in 0..3 {
+            while watch().is_some() {}
+            assert!(given.borrow().is_none(), "the executor has one");
+            let before = task.0.load(Ordering::Relaxed);
+            here.send_to(&there);
+            while task.0.load(Ordering::Relaxed) == before {
+                assert!(is_readable(&descriptor, Duration::from_secs(20)), "{round}");
+                assert!(descriptor.receive().is_continue());
+            }
+            let unsent = there.driver.lane().lock().has_unsent();
+            assert!(unsent, "the acknowledgement leaves with the reply");
+            let found = there.driver.poll_for_task(&queue);
+            assert!(matches!(found, TaskPoll::Found(it) if it.work.is_receive()));
+        }
+        drop((queue, there));
+        assert!(is_readable(&descriptor, Duration::from_secs(20)));
+        assert_eq!(descriptor.receive(), ControlFlow::Break(()));
+    }
+
+    #[test]
+    fn packets_wake_an_executor_that_receives_them_for_its_tasks() {
+        an_executor_receives(End::pair_without_rings(["127.58.89.1", "127.58.89.2"]));
+    }
+
+    #[test]
+    fn packets_through_memory_wake_an_executor_that_receives_them_for_its_tasks() {
+        an_executor_receives(End::pair_with_rings(["127.58.89.3", "127.58.89.4"]));
     }
 }

@@ -157,7 +157,7 @@ impl ConnectionRequest {
     }
 
     /// Creates the queue pair of the connection, of a [`QueuePairBuilder`](crate::QueuePairBuilder) or a
-    /// [`RequestsBuilder`](crate::Requests).
+    /// `RequestsBuilder`, which gives each request a future.
     pub fn prepare<B: EndBuilder>(
         self,
         queue_pair: B,
