@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{self, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use anyhow::ensure;
@@ -112,7 +112,7 @@ async fn both<A, B>(left: impl Future<Output = A>, right: impl Future<Output = B
 /// Runs a future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
+    let mut context = task::Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut context) {
