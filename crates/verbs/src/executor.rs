@@ -16,7 +16,7 @@ thread_local! {
 /// Runs a future on this thread, and sleeps while it waits.
 ///
 /// The thread sleeps on the sockets of the first device whose completions the future awaits, so a packet wakes it directly. On
-/// other executors a thread of the device receives the packet, and wakes the executor.
+/// other executors a thread of the device receives the packet, and wakes the executor, unless it is tokio and the feature `tokio` is enabled.
 ///
 /// # Panics
 /// In a simulated host, whose own executor runs its tasks.

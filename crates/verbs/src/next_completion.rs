@@ -1,7 +1,8 @@
 //! Awaiting completions, on any executor.
 //!
 //! A task that is polled receives its own packets. While it waits, a thread that runs it in [`block_on`](crate::block_on) sleeps on the
-//! sockets. On other executors a thread of the device receives the packets, and wakes the tasks that wait for a completion queue.
+//! sockets. With the feature `tokio`, its reactor waits for them. On other executors a thread of the device receives the packets, and wakes the
+//! tasks that wait for a completion queue.
 
 use std::future::Future;
 use std::pin::Pin;
