@@ -32,7 +32,6 @@ impl TaskDescriptor {
 
     /// Receives packets, and wakes the tasks whose completions they bring. Continues with whether there may be more; breaks when the device
     /// is closed.
-    #[must_use]
     pub fn receive(&self) -> ControlFlow<(), bool> {
         match self.lane.upgrade().filter(|lane| !lane.is_inherited()) {
             Some(lane) => ControlFlow::Continue(lane.receive_for_tasks()),
