@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use explain::terminal::{View, render};
-use explain::{Analysis, AnomalyKind, Marks, Outcome, Role};
+use explain::{Analysis, Anomaly, AnomalyKind, Marks, Outcome, Role};
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -139,9 +139,9 @@ fn capture_that_ends_while_the_sender_tries_is_not_called_exhausted() {
     assert!(kinds.contains(&AnomalyKind::NotReadyForEver), "{kinds:?}");
 }
 
-#[test]
-fn failed_completion_shows_that_the_sender_gave_up() {
-    let mut frames = never_ready(2);
+/// The anomalies of a sender whose receiver is not ready, and whose request completes with this status.
+fn never_ready_until_completed(naks: usize, status: &str) -> Vec<Anomaly> {
+    let mut frames = never_ready(naks);
     let number = analysis("gold-rnr");
     let number = number.number_at(number.packets[0].connection, explain::Side::Left);
     let number = number.expect("the connection manager named it").value();
@@ -153,16 +153,64 @@ fn failed_completion_shows_that_the_sender_gave_up() {
     let last = frames.pop().expect("a frame").time;
     capture.note(
         last + Duration::from_millis(1),
-        &format!("ROCI_EVENT=completion\nROCI_QP={number:#x}\nROCI_WR_ID=7\nROCI_WORK=SEND\nROCI_STATUS=IBV_WC_RNR_RETRY_EXC_ERR"),
+        &format!("ROCI_EVENT=completion\nROCI_QP={number:#x}\nROCI_WR_ID=7\nROCI_WORK=SEND\nROCI_STATUS={status}"),
     );
     let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
-    let kinds: Vec<AnomalyKind> = analysis.anomalies.iter().map(|it| it.kind).collect();
-    assert_eq!(
-        kinds,
-        [AnomalyKind::NotReadyForEver],
-        "{:?}",
-        analysis.anomalies
+    analysis.anomalies
+}
+
+#[test]
+fn failed_completion_shows_that_the_sender_gave_up() {
+    let anomalies = never_ready_until_completed(2, "IBV_WC_RNR_RETRY_EXC_ERR");
+    let [anomaly] = anomalies.as_slice() else {
+        panic!("{anomalies:?}");
+    };
+    assert_eq!(anomaly.kind, AnomalyKind::NotReadyForEver);
+    let sentence = &anomaly.sentence;
+    assert!(
+        sentence.ends_with("each time; that was the last attempt."),
+        "{sentence}"
     );
+}
+
+#[test]
+fn a_request_that_was_flushed_has_not_exhausted_its_retries() {
+    let anomalies = never_ready_until_completed(2, "IBV_WC_WR_FLUSH_ERR");
+    let [anomaly] = anomalies.as_slice() else {
+        panic!("{anomalies:?}");
+    };
+    assert_eq!(anomaly.kind, AnomalyKind::StillTrying);
+    let sentence = &anomaly.sentence;
+    assert!(
+        sentence.ends_with("; the capture ends with that."),
+        "{sentence}"
+    );
+}
+
+/// The largest number of retries is 6, and 7 means forever.
+#[test]
+fn a_sender_that_retries_more_than_six_times_never_gives_up() {
+    let first = never_ready(1);
+    let round = &first[first.len() - 2..];
+    for (attempts, kind) in [
+        (7, AnomalyKind::NotReadyForEver),
+        (8, AnomalyKind::StillTrying),
+    ] {
+        let mut all = never_ready(1);
+        for number in 1..attempts {
+            let again = round.iter().map(|frame| Frame {
+                time: frame.time + number * Duration::from_millis(1),
+                ethernet: frame.ethernet.clone(),
+            });
+            all.extend(again);
+        }
+        // The connection manager closes the connection.
+        let end = frames("gold-rnr");
+        all.extend(end.into_iter().rev().take(2).rev());
+        let analysis = plain(&all);
+        let kinds: Vec<AnomalyKind> = analysis.anomalies.iter().map(|it| it.kind).collect();
+        assert_eq!(kinds, [kind], "{:?}", analysis.anomalies);
+    }
 }
 
 #[test]
