@@ -28,7 +28,8 @@ pub(crate) fn print() {
         let name = capture_name();
         name.and_then(|name| capture_report(&net::capture::parts_of_ended_run(&name)))
     } else if is_asked {
-        Loaded::now().report(is_the_program())
+        // An explanation has said why no device was opened.
+        Loaded::now().report(is_the_program() && !driver::has_explained())
     } else {
         None
     };

@@ -28,7 +28,7 @@ use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
 
 pub(crate) use connection::{ConnectionFailure, UnansweredRequest, report_unresolved};
-pub use misuse::Misuse;
+pub use misuse::{DeviceMemoryMistake, Misuse};
 pub(crate) use names::completed as work_name;
 use port_probe::PortProbe;
 
@@ -52,6 +52,11 @@ pub fn enable_explanations() {
 pub(crate) fn is_enabled() -> bool {
     let by_default = || ENABLED.load(Ordering::Relaxed) || choice(CHECK_VARIABLE) == Some(true);
     choice(VARIABLE).unwrap_or_else(by_default)
+}
+
+/// Whether this process has explained a failure.
+pub fn has_explained() -> bool {
+    report_once::is_any_reported()
 }
 
 /// Whether the environment disables explanations.
@@ -150,6 +155,8 @@ pub(crate) enum PeerLookup {
     Missing,
     /// The peer is a queue pair of this device, in this state.
     Found(State),
+    /// The peer is a queue pair of this device that is connected to another number.
+    ConnectedTo(Qpn),
 }
 
 /// Reports the problems of one device.
@@ -280,7 +287,7 @@ impl Reporter {
             Problem::Unanswered(request) => connection::unanswered(self, &request)?,
             Problem::SilentPeer((local, peer)) => connection::silent(local.ip(), peer.ip()),
             Problem::SmallerMtu(limit) => connection::smaller_mtu(&self.device, &limit),
-            Problem::ConnectionFailure(failure) => connection::describe(&self.device, &failure)?,
+            Problem::ConnectionFailure(failure) => connection::describe(self, &failure)?,
             Problem::Misuse(queue_pair, misuse) => {
                 rejected_call::misuse(&self.device, queue_pair, &misuse)
             }

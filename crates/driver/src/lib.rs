@@ -56,7 +56,7 @@ mod waiting;
 pub use blocked_calls::{BlockedCall, Situation};
 pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices, is_simulated};
-pub use diagnostics::{Misuse, enable_explanations};
+pub use diagnostics::{DeviceMemoryMistake, Misuse, enable_explanations, has_explained};
 #[cfg(feature = "async")]
 pub use driver::TaskWakeups;
 pub use driver::{Driver, PolledQueue, PostedQueue};

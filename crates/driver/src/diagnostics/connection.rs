@@ -101,7 +101,8 @@ pub(super) fn smaller_mtu(device: &Device, limit: &MtuLimit) -> Diagnostic {
     Diagnostic::new(about, what, &cause::MTUS_DIFFER)
 }
 
-pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {
+pub(super) fn describe(reporter: &Reporter, failure: &ConnectionFailure) -> Option<Diagnostic> {
+    let device = &reporter.device;
     let (number, wrong, cause) = match &failure.kind {
         EventKind::AddressError(Failure::TimedOut) => (
             1,
@@ -134,10 +135,21 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         }
         EventKind::Rejected { reason, .. } => {
             let code = u32::from(reason.code());
-            let wrong = format!("it was rejected, with reason {code}: {reason}.");
-            return Some(
-                diagnostic(device, failure, &wrong, of_reason(code)?).code(CodeKind::Reject, code),
-            );
+            let (wrong, cause) = match unserved_address(reporter, failure, *reason) {
+                Some(address) => (
+                    format!(
+                        "no process serves UDP port {ROCE_PORT} at {address}. The program is told so by a rejection \
+                         with reason {code}: {reason}."
+                    ),
+                    &cause::NO_PROCESS_AT_ADDRESS,
+                ),
+                None => (
+                    format!("it was rejected, with reason {code}: {reason}."),
+                    of_reason(code)?,
+                ),
+            };
+            let diagnostic = diagnostic(device, failure, &wrong, cause);
+            return Some(diagnostic.code(CodeKind::Reject, code));
         }
         EventKind::MulticastError { group, failure } => {
             let wrong = format!("joining {group} failed: {}", reason(*failure));
@@ -146,6 +158,21 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         _ => return None,
     };
     Some(diagnostic(device, failure, &wrong, cause).code(CodeKind::Connection, number))
+}
+
+/// The address of a peer where nobody can have rejected the request: no process serves its port, and the device itself told the program
+/// that there is no listener.
+fn unserved_address(
+    reporter: &Reporter,
+    failure: &ConnectionFailure,
+    reason: RejectReason,
+) -> Option<IpAddr> {
+    if failure.is_child || reason != RejectReason::InvalidServiceId {
+        return None;
+    }
+    let (local, peer) = (failure.local?.ip(), failure.peer?.ip());
+    let state = reporter.probe.port_state(local, peer);
+    (state == Some(PortState::Closed)).then_some(peer)
 }
 
 fn of_reason(code: u32) -> Option<&'static Cause> {

@@ -1,7 +1,7 @@
 //! Send requests that completed with an error.
 
 use engine::incident::{FailedSend, SegmentFault, SendFault};
-use engine::{AccessError, Status};
+use engine::{AccessError, CompletedWork, Status};
 use errors::{Cause, CodeKind, cause};
 
 use super::{Diagnostic, PeerLookup, Reporter, names, no_response};
@@ -37,7 +37,7 @@ pub(super) fn send(
         ),
         SendFault::Other => match failed.status {
             Status::RemoteAccess => (REJECTED.to_owned(), &cause::ASK_ABOUT_MEMORY),
-            Status::RemoteInvalidRequest => (REJECTED.to_owned(), &cause::ASK_ABOUT_REQUEST),
+            Status::RemoteInvalidRequest => (REJECTED.to_owned(), ask_about(failed.work.kind())),
             Status::RemoteOperation => (REJECTED.to_owned(), &cause::ASK_ABOUT_RECEIVE),
             Status::BadResponse => (
                 "the peer's response does not match the request.".to_owned(),
@@ -54,6 +54,17 @@ pub(super) fn send(
     Some(
         Diagnostic::new(about, format!("{asked}: {wrong}"), cause).code(CodeKind::Completion, code),
     )
+}
+
+/// What makes a responder reject a request of this kind as invalid, which only the responder knows.
+const fn ask_about(work: CompletedWork) -> &'static Cause {
+    match work {
+        CompletedWork::Read => &cause::ASK_ABOUT_READ,
+        CompletedWork::CompareSwap | CompletedWork::FetchAdd | CompletedWork::AtomicWrite => {
+            &cause::ASK_ABOUT_ATOMIC
+        }
+        _ => &cause::ASK_ABOUT_REQUEST,
+    }
 }
 
 /// The request, its destination and its status.

@@ -39,6 +39,14 @@ pub(super) fn explain(
             format!("{tried}: {} is in the error state.", names::peer(peer)),
             &cause::PEER_BROKEN,
         ),
+        (PeerLookup::ConnectedTo(other), _) => (
+            format!(
+                "{tried}: {} is connected to {}, not to this one.",
+                names::peer(peer),
+                names::queue_pair(other)
+            ),
+            &cause::WRONG_PEER,
+        ),
         (_, PeerResponses::WrongPsn { expected, started }) => (
             format!(
                 "{tried}: the peer expects PSN {:#x}, but this side started with {:#x}.",

@@ -37,16 +37,19 @@ pub(super) fn retried(
             Diagnostic::new(about, what, cause)
         }
         RetryReason::NotReady { naks, endless } => {
-            let limit = if endless {
-                " It is retried without a limit (rnr_retry is 7)."
+            let (limit, cause) = if endless {
+                (
+                    " It is retried without a limit (rnr_retry is 7).",
+                    &cause::NO_RECEIVE_YET,
+                )
             } else {
-                ""
+                ("", &cause::NO_RECEIVE)
             };
             let what = format!(
                 "{asked} waits for a receive: the peer has had none posted for {waited:.1?} ({naks} RNR \
                  NAKs).{limit}"
             );
-            Diagnostic::new(about, what, &cause::NO_RECEIVE)
+            Diagnostic::new(about, what, cause)
         }
     }
 }

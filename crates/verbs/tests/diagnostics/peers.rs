@@ -113,6 +113,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let _elsewhere = there.connect(friend).expect("an address");
         send_times_out(&left, left.prepare(short_timeouts()), taken);
     }),
+    ("crossed numbers", || {
+        let end = end("127.57.8.4");
+        let [ours, theirs, third] = [(); 3].map(|()| end.prepare(short_timeouts()));
+        let (taken, third) = (theirs.endpoint(), third.endpoint());
+        let _elsewhere = theirs.connect(third).expect("an address");
+        send_times_out(&end, ours, taken);
+    }),
     ("wrong queue key", wrong_queue_key),
     ("long datagram", || {
         let end = end("127.57.9.3");
