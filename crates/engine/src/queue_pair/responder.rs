@@ -202,7 +202,9 @@ impl QueuePair {
         let awaits_retry = matches!(self.responder.nak_sent, Some(Syndrome::ReceiverNotReady(_)));
         if !awaits_retry {
             let (span, expected) = (self.span_of(packet), self.responder.expected);
-            self.responder.kept.keep(packet, span, expected);
+            let total = &device.kept;
+            let kept = self.responder.kept.keep(packet, span, expected, total);
+            device.kept_is_full |= kept.is_err();
         }
         let is_reported = self.responder.nak_sent.is_some();
         if packet.acknowledge && is_reported && !awaits_retry {
