@@ -20,6 +20,7 @@ pub mod fatal_signals;
 pub mod fault;
 pub mod fork;
 pub mod interface;
+pub mod named_file;
 pub mod poll;
 pub mod port_sharing;
 mod private_file;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ::check::{Profile, Rule, UnknownProfile};
+use net::named_file;
 
 use super::Finding;
 use super::summary::EXPLAINED;
@@ -59,7 +60,7 @@ impl Suppressions {
         let Some(path) = path else {
             return Self::default();
         };
-        match std::fs::read_to_string(path) {
+        match named_file::read_text(path) {
             Ok(text) => Self::parse(&text),
             Err(error) => {
                 let path = path.display();

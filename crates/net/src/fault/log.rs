@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,8 +23,8 @@ use wire::{Opcode, Packet};
 
 use super::packet_name::PacketName;
 use super::spec::{Rule, Seen};
-use crate::Direction;
 use crate::sys::file_size;
+use crate::{Direction, named_file};
 
 /// The environment variable that names the log.
 pub const FAULT_LOG_VARIABLE: &str = "ROCI_FAULT_LOG";
@@ -48,12 +48,10 @@ impl FaultLog {
     /// whichever process has opened that one.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).append(true).create(true).open(path)?;
+        let options = options.read(true).append(true).create(true);
+        let mut file = named_file::open_regular(options, path)?;
         file.lock()?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        let earlier = text.lines().filter(|line| line.starts_with("context "));
-        let context = earlier.count() as u64 + 1;
+        let context = contexts_in(&file)? + 1;
         let line = format!(
             "context {context} process {} {}\n",
             std::process::id(),
@@ -128,6 +126,14 @@ impl FaultLog {
     fn write(&mut self, line: &str) {
         let _ = file_size::without_signal(|| self.file.write_all(line.as_bytes()));
     }
+}
+
+/// How many contexts a log has. It may be long.
+fn contexts_in(file: &File) -> io::Result<u64> {
+    let mut lines = BufReader::new(file).split(b'\n');
+    lines.try_fold(0, |count, line| {
+        Ok(count + u64::from(line?.starts_with(b"context ")))
+    })
 }
 
 /// The command line of this process, in one line.

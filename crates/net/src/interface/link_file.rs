@@ -8,7 +8,7 @@ use super::Interface;
 use super::error::DeviceError;
 use super::link::Link;
 use super::select_devices::{build, select};
-use crate::private_file;
+use crate::{named_file, private_file};
 
 /// The links of a user: a text file with one line per link, which may also be edited by hand. Empty
 /// lines and lines that begin with `#` are ignored.
@@ -43,7 +43,7 @@ impl Links {
 
     /// All links, in the order of the file. Without a file there are none.
     pub fn list(&self) -> Result<Vec<Link>, DeviceError> {
-        let text = match fs::read_to_string(&self.path) {
+        let text = match named_file::read_text(&self.path) {
             Ok(text) => text,
             Err(error) if is_absent(&error) => return Ok(Vec::new()),
             Err(error) => return Err(self.failed(error)),
