@@ -34,6 +34,8 @@ use port_probe::PortProbe;
 
 const VARIABLE: &str = "ROCI_EXPLAIN";
 const CHECK_VARIABLE: &str = "ROCI_CHECK";
+/// Also a value of it.
+pub(crate) const CHECK_FAILS: &str = "fail";
 
 /// Whether the program has enabled explanations.
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -61,8 +63,11 @@ pub(crate) fn is_disabled() -> bool {
 
 /// What a variable says, if it says anything.
 fn choice(variable: &str) -> Option<bool> {
-    let value = std::env::var(variable).ok();
-    value.filter(|it| !it.is_empty()).map(|it| it != "0")
+    match std::env::var(variable).ok()?.as_str() {
+        "0" => Some(false),
+        "1" | CHECK_FAILS => Some(true),
+        _ => None,
+    }
 }
 
 /// Set by `roci run` for its program.

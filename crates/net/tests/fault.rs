@@ -386,6 +386,10 @@ fn an_error_names_the_position_and_the_correction() {
             "column 8: `seed` is given twice; keep one of them",
         ),
         (
+            "loss=1%,loss=2%",
+            "column 9: `loss` is given twice; keep one of them",
+        ),
+        (
             "drop:psn=1,psn=2",
             "column 12: `psn` is given twice; keep one of them",
         ),

@@ -12,6 +12,7 @@ use super::spec::{Action, FaultSpec, REORDER_HOLD, Rate, Rule, UNITS, When};
 use crate::Direction;
 use crate::times::DAY;
 
+const CHANCE_NAMES: [&str; 5] = ["loss", "dup", "corrupt", "reorder", "delay"];
 const CHANCES: &str = "loss, dup, corrupt, reorder, delay and seed";
 const ACTIONS: &str = "drop, dup, corrupt, reorder, delay, rnr, late, down, stop and kill";
 const CONDITIONS: &str = "context, cm, opcode, qp, psn, nth, every, rate, times and by";
@@ -141,6 +142,7 @@ fn chances(
     rules: &mut Vec<Rule>,
     seed: &mut Option<u64>,
 ) -> Result<(), FaultError> {
+    let mut given = Vec::new();
     for entry in list.split(',') {
         if let Some((action, _)) = entry.split_action() {
             let action = action.text().to_owned();
@@ -151,7 +153,13 @@ fn chances(
             let number = Value::new("seed", "7", name, value)?.number(u64::MAX)?;
             once(seed, number, "seed", name)?;
         } else {
-            rules.push(chance(direction, name, value)?);
+            let rule = chance(direction, name, value)?;
+            let known = CHANCE_NAMES.into_iter().find(|it| *it == name.text());
+            if let Some(known) = known.filter(|it| given.contains(it)) {
+                return Err(name.wrong(FaultProblem::Twice { name: known }));
+            }
+            given.extend(known);
+            rules.push(rule);
         }
     }
     Ok(())
