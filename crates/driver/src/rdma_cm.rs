@@ -44,6 +44,12 @@ pub enum CmError {
          says what there should be"
     )]
     NoDevice(IpAddr),
+    /// There may be a route, but it begins at no device.
+    #[error(
+        "no RDMA device that this program uses has a route to {0}: begin at an address that one of them has, which `roci gids` \
+         shows, or change ROCI_DEVICES"
+    )]
+    NoDeviceTowards(IpAddr),
     /// The kernel has no route to the peer.
     #[error("there is no route to {peer}: {source}")]
     NoRoute {

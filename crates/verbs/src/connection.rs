@@ -156,7 +156,7 @@ fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
             let source = match failure {
                 Failure::TimedOut => ErrorKind::TimedOut.into(),
                 Failure::QueueKeyMismatch => ErrorKind::InvalidInput.into(),
-                Failure::NoDevice => ErrorKind::AddrNotAvailable.into(),
+                Failure::NoDevice => return Some(CmError::NoDeviceTowards(peer.ip()).into()),
                 Failure::Os(number) => io::Error::from_raw_os_error(number),
             };
             let peer = peer.ip();
