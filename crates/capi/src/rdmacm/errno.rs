@@ -16,7 +16,7 @@ impl From<CmError> for Errno {
             CmError::Bind(error) => Self::from(error),
             CmError::Call(error) => Self::from(error),
             CmError::TooManyIds(_) => Self::NO_MEMORY,
-            CmError::Inherited => Self::INHERITED,
+            CmError::Inherited => Self::inherited(),
             // The id is already bound, or not bound yet.
             _ => Self::INVALID,
         }

@@ -66,7 +66,7 @@ impl ChannelState {
         if self.generation == net::fork::generation() {
             Ok(())
         } else {
-            Err(Errno::INHERITED)
+            Err(Errno::inherited())
         }
     }
 }

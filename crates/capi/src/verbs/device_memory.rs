@@ -43,7 +43,7 @@ entry! {
         let shared = Arc::new(DeviceBuffer { buffer });
         let handle = context.handle();
         // The child of a fork may allocate device memory, but can't register it.
-        if context.check_not_inherited().is_ok() {
+        if !context.driver.is_inherited() {
             context.objects().device_memories.insert(handle, Arc::clone(&shared));
         }
         Ok(new_handle(context, handle, shared, false))
@@ -54,7 +54,7 @@ entry! {
         if is_registered {
             return Err(Errno::BUSY);
         }
-        if memory.open.check_not_inherited().is_ok() {
+        if !memory.open.driver.is_inherited() {
             memory.open.objects().device_memories.remove(&memory.read().handle);
         }
         memory.destroy();

@@ -65,7 +65,7 @@ pub(crate) fn adopt<'a>(driver: Arc<Driver>) -> Result<&'a Context, Errno> {
 }
 
 fn make<'a>(driver: Arc<Driver>, device: &'static Device) -> Result<&'a Context, Errno> {
-    let event_notifier = driver.event_notifier().ok_or(Errno::INHERITED)?;
+    let event_notifier = driver.event_notifier().ok_or_else(Errno::inherited)?;
     let open = Arc::new(OpenDevice {
         driver,
         device,

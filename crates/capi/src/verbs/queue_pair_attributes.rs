@@ -52,7 +52,7 @@ entry! {
             let found = device.queue_pair(queue_pair.number)?;
             Some((present_attributes(found), found.outstanding_sends()))
         });
-        let (known, outstanding) = known.ok_or(Errno::INHERITED)?;
+        let (known, outstanding) = known.ok_or_else(Errno::inherited)?;
         let current = abi::ibv_qp_attr {
             cap: queue_pair.init.cap,
             ..qp_attr_of(&known, outstanding)

@@ -33,7 +33,7 @@ programs! { OURS in "programs/ours":
 }
 
 /// Programs with a test of their own below.
-const OTHERS: &[&str] = &["invalid_arguments", "calls_at_exit", "gpu_memory"];
+const OTHERS: &[&str] = &["invalid_arguments", "calls_at_exit", "gpu_memory", "fork_after_listen"];
 
 const EXPLAIN: (&str, &str) = ("ROCI_EXPLAIN", "1");
 
@@ -108,6 +108,17 @@ fn invalid_arguments() {
         full.ends_with("posts until the queue is full."),
         "advice: {full}"
     );
+}
+
+/// Not with explanations: its user does not know yet that there is something to explain.
+#[test]
+fn a_child_of_a_listener_learns_why_it_gets_no_events() {
+    let Some(said) = output("programs/ours", "fork_after_listen", &[]) else {
+        return;
+    };
+    let cases = 2;
+    let words = "roci: this process was forked after its RDMA device was opened.";
+    assert_eq!(said.matches(words).count(), cases, "once in each child: {said}");
 }
 
 /// A capture and a check read messages again, and report at exit.
