@@ -33,6 +33,10 @@ pub struct Listener {
 impl Listener {
     /// Listens at a local address, or at all of them if it is unspecified. Port 0 selects a free port. If a name has several addresses,
     /// the first one that can be used is.
+    ///
+    /// The queue pairs of its connections must be at the device that it listens at. A server that makes its objects before the first
+    /// request makes them from [`context`](Self::context), or opens a [`Context`] first and listens with [`bind_on`](Self::bind_on):
+    /// a context that is opened later is another device.
     pub fn bind(address: impl ToSocketAddrs + Debug) -> Result<Self, ConnectError> {
         first_that_works(address, |address| Self::bind_id(None, address))
     }
@@ -50,6 +54,54 @@ impl Listener {
         let local = id.bind(address)?;
         id.listen(BACKLOG)?;
         Ok(Self { id, local })
+    }
+
+    /// The device that it listens at. `None` if it listens at all of them: then each request has its [own](ConnectionRequest::context).
+    ///
+    /// A server with many clients makes one completion queue and one shared receive queue for all of them:
+    ///
+    /// ```
+    /// use rocinante::{Access, Connector, Listener, Request};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let listener = Listener::bind("127.0.0.1:0")?;
+    /// let address = listener.local_address();
+    /// let clients = std::thread::spawn(move || (0..2).try_for_each(|_| send_to(address).map_err(|error| error.to_string())));
+    ///
+    /// let context = listener.context().expect("it listens at one address");
+    /// let domain = context.allocate_protection_domain()?;
+    /// let completions = context.create_completion_queue(64)?;
+    /// let receives = domain.create_shared_receive_queue(32)?;
+    /// let memory = domain.allocate_memory(32 * 64, Access::LOCAL_WRITE)?;
+    /// for id in 0..32 {
+    ///     receives.post_receive(id as u64, memory.slice(id * 64..(id + 1) * 64))?;
+    /// }
+    /// let mut connections = Vec::new();
+    /// for request in listener.incoming().take(2) {
+    ///     let builder = domain.queue_pair_builder(&completions).depth(4, 0).shared_receive_queue(&receives);
+    ///     connections.push(request.prepare(builder)?.accept(b"")?);
+    /// }
+    /// for _ in &connections {
+    ///     let received = completions.wait().into_result()?;
+    ///     assert!(connections.iter().any(|client| client.number() == received.queue_pair));
+    /// }
+    /// # clients.join().expect("no panic")?;
+    /// # Ok(())
+    /// # }
+    /// # fn send_to(address: std::net::SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let connector = Connector::resolve(address)?;
+    /// #     let context = connector.context().clone();
+    /// #     let domain = context.allocate_protection_domain()?;
+    /// #     let completions = context.create_completion_queue(16)?;
+    /// #     let connection = connector.prepare(domain.queue_pair_builder(&completions).depth(4, 4))?.connect(b"")?;
+    /// #     connection.post_send(Request::send().inline(b"hello"))?;
+    /// #     completions.wait().into_result()?;
+    /// #     Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn context(&self) -> Option<Context> {
+        self.id.context().ok()
     }
 
     /// The address and port that clients connect to.
@@ -175,6 +227,9 @@ pub struct PreparedAccept {
 
 impl PreparedAccept {
     /// The number of the queue pair, which the connected one keeps.
+    ///
+    /// The client may send before [`accept`](Self::accept) has returned the connection. A server whose connections share a completion
+    /// queue enters the number into its table before it accepts, and keeps what arrives until the connection is there.
     #[must_use]
     pub fn number(&self) -> Qpn {
         self.prepared.endpoint().queue_pair
