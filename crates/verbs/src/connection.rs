@@ -33,6 +33,10 @@ use connection_id::{ConnectionId, Event};
 /// When the peer disconnects, the queue pair enters the error state and outstanding requests are flushed, so
 /// a thread that waits for a completion gets one. Dropping it disconnects at once, and the peer may miss messages that it has not acknowledged:
 /// wait for their completions before, or call [`shutdown`](Self::shutdown).
+///
+/// A shared receive queue keeps its receives when one of its connections ends, so no completion says so. A server with a pool of connections
+/// asks each of them from time to time ([`wait_disconnected`](Self::wait_disconnected) with a timeout of zero), or has a task for each that
+/// awaits `disconnected`. A send that fails says it, too.
 #[must_use = "dropping it disconnects"]
 pub struct Connection {
     // Dropped first: the peer gets the disconnect before the queue pair stops responding.
