@@ -138,6 +138,13 @@ impl CmId {
         self.query_manager(Manager::state)
     }
 
+    /// Whether its peer has disconnected, and the application has not taken the event.
+    #[must_use]
+    pub fn has_unnoticed_end(&self) -> bool {
+        let is_end = |kind: &EventKind| matches!(kind, EventKind::Disconnected { .. });
+        self.inner().channel.queue().holds(self.token, is_end)
+    }
+
     /// Adds an event of the application to its channel.
     pub fn write_event(&self, code: u32, status: i32, argument: u64) {
         self.report(EventKind::Application {
