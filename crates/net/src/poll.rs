@@ -306,7 +306,10 @@ mod tests {
         let mut said = [0; 2];
         ours.read_exact(&mut said).unwrap();
         process::end(child);
-        assert_eq!(libc::c_short::from_ne_bytes(said), libc::POLLIN | libc::POLLHUP);
+        assert_eq!(
+            libc::c_short::from_ne_bytes(said),
+            libc::POLLIN | libc::POLLHUP
+        );
         assert_eq!(events_of(signal.as_fd(), libc::POLLIN), libc::POLLIN);
     }
 

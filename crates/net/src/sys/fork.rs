@@ -27,7 +27,11 @@ impl Substitute {
     }
 
     fn from_entry(entry: i32) -> (RawFd, Self) {
-        let substitute = if entry & 1 == 1 { Self::End } else { Self::Null };
+        let substitute = if entry & 1 == 1 {
+            Self::End
+        } else {
+            Self::Null
+        };
         (entry >> 1, substitute)
     }
 }
