@@ -15,6 +15,7 @@ mod rejected_request;
 mod report_once;
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cm::MtuLimit;
 use engine::incident::{ReceiveFault, RequestFault, SendFault};
 use engine::{Incident, State};
-use errors::{Cause, CodeKind, Entry};
+use errors::{Cause, CodeKind, Entry, cause};
 use net::interface::{Device, GidEntry};
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
@@ -159,6 +160,8 @@ pub(crate) struct Reporter {
     probe: PortProbe,
     /// Why packets of queue pairs were not sent. That explains a missing response.
     unsent: Mutex<HashMap<Qpn, &'static Cause>>,
+    /// The faults that the user injects into this device.
+    faults: Option<String>,
 }
 
 /// A problem that was explained to the user.
@@ -225,12 +228,13 @@ impl Diagnostic {
 
 impl Reporter {
     /// `None` if there is nothing to report.
-    pub(crate) fn new(device: &Device, reported: Reported) -> Option<Self> {
+    pub(crate) fn new(device: &Device, reported: Reported, faults: Option<&str>) -> Option<Self> {
         (reported != Reported::Nothing).then(|| Self {
             device: device.clone(),
             reported,
             probe: PortProbe::default(),
             unsent: Mutex::default(),
+            faults: faults.map(str::to_owned),
         })
     }
 
@@ -258,7 +262,24 @@ impl Reporter {
         explained
     }
 
+    /// Names the injected faults where they may be the reason: silence is what they make.
+    fn with_faults(&self, mut diagnostic: Diagnostic) -> Diagnostic {
+        let silence = [&cause::PEER_SILENT, &cause::CLIENT_SILENT, &cause::SILENCE];
+        let is_silence = silence.iter().any(|it| std::ptr::eq(*it, diagnostic.cause));
+        if let Some(faults) = self.faults.as_ref().filter(|_| is_silence) {
+            let _ = write!(
+                diagnostic.what,
+                " Faults are injected here (ROCI_FAULT={faults:.60}) and may be the reason."
+            );
+        }
+        diagnostic
+    }
+
     fn diagnostic(&self, problem: Problem) -> Option<Diagnostic> {
+        self.explanation(problem).map(|it| self.with_faults(it))
+    }
+
+    fn explanation(&self, problem: Problem) -> Option<Diagnostic> {
         Some(match problem {
             Problem::Unsent {
                 queue_pair,
@@ -395,7 +416,24 @@ mod tests {
     }
 
     fn new_reporter(device: &Device) -> Reporter {
-        Reporter::new(device, Reported::Everything).expect("something to report")
+        Reporter::new(device, Reported::Everything, None).expect("something to report")
+    }
+
+    #[test]
+    fn silence_is_explained_with_the_faults_that_are_injected() {
+        let silent = UdpSocket::bind(("127.54.203.6", ROCE_PORT)).expect("a free address");
+        let request = || UnansweredRequest {
+            local: Some(([127, 54, 203, 5], 0).into()),
+            peer: Some((silent.local_addr().expect("it is bound").ip(), 7174).into()),
+        };
+        let device = device("127.54.203.5");
+        for faults in [None, Some("loss=2%")] {
+            let reporter = Reporter::new(&device, Reported::Everything, faults);
+            let reporter = reporter.expect("something to report");
+            let diagnostic = reporter.diagnostic(Problem::Unanswered(request()));
+            let text = diagnostic.expect("nobody answers").what;
+            assert_eq!(text.contains("(ROCI_FAULT=loss=2%)"), faults.is_some());
+        }
     }
 
     fn unanswered(queue_pair: Qpn, source: IpAddr, peer: IpAddr) -> Problem {

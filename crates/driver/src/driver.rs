@@ -171,7 +171,11 @@ impl Driver {
             common: Arc::clone(&common),
             objects: Arc::clone(state.device_mut().objects()),
             changed_without_lock: state.changed_without_lock(),
-            reporter: Reporter::new(device, Reported::new(options.explain)),
+            reporter: Reporter::new(
+                device,
+                Reported::new(options.explain),
+                options.faults.as_deref(),
+            ),
             check,
             services: Mutex::new(services),
             state: Mutex::new(state),
