@@ -253,6 +253,7 @@ impl<S: Clone> Step<'_, S> {
             signaled,
             message,
             completes: false,
+            has_failed: false,
             is_known: false,
             call,
         });
@@ -448,7 +449,8 @@ impl<S: Clone> Step<'_, S> {
         let Some(send) = queue_pair.sends.get_mut(queue_pair.ended) else {
             return;
         };
-        send.completes = send.signaled || status != Status::Success;
+        send.has_failed = status != Status::Success;
+        send.completes = send.signaled || send.has_failed;
         let uses = send.uses.clone();
         queue_pair.ended += 1;
         self.checker.local.end(&uses);

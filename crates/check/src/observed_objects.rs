@@ -119,6 +119,8 @@ pub(crate) struct Send<S> {
     pub(crate) message: Option<u64>,
     /// Whether it has a completion. Known when it has ended.
     pub(crate) completes: bool,
+    /// Whether it has ended without success. Its data did not arrive, or nobody knows.
+    pub(crate) has_failed: bool,
     /// Whether a message from the peer implied its end before a completion was polled.
     pub(crate) is_known: bool,
     pub(crate) call: S,
@@ -381,10 +383,11 @@ impl<S> QueuePair<S> {
         uses
     }
 
-    /// The oldest request that has ended without the program's knowledge, and how many there are.
-    pub(crate) fn unknown_ended(&self) -> Option<(&Send<S>, usize)> {
+    /// The oldest request that was executed without the program's knowledge, and how many there are. Failures have rules of their
+    /// own, and a request that was flushed says no more than the failure of its queue pair.
+    pub(crate) fn unknown_executed(&self) -> Option<(&Send<S>, usize)> {
         let ended = self.sends.iter().take(self.ended);
-        let mut unknown = ended.filter(|send| !send.is_known);
+        let mut unknown = ended.filter(|send| !send.is_known && !send.has_failed);
         let first = unknown.next()?;
         Some((first, unknown.count() + 1))
     }

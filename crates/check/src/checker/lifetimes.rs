@@ -274,13 +274,13 @@ fn not_polled<S>(number: Qpn, failure: &Completion) -> Finding<S> {
     }
 }
 
-/// Requests have ended, but the program has polled no completion that covers them.
+/// Requests were executed, but the program has polled no completion that covers them.
 fn never_polled<S: Clone>(
     number: Qpn,
     queue_pair: &QueuePair<S>,
     when: &str,
 ) -> Option<Finding<S>> {
-    let (first, count) = queue_pair.unknown_ended()?;
+    let (first, count) = queue_pair.unknown_executed()?;
     let queue = queue_pair.sizes.send_completions.index();
     let others = match count {
         1 => String::new(),

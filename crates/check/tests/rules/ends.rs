@@ -97,6 +97,22 @@ fn an_end_that_no_poll_has_told_is_found_when_its_queue_pair_or_the_program_ends
     }
 }
 
+/// A server whose client was killed destroys the queue pair. There is no completion that it should have waited for.
+#[test]
+fn a_request_that_was_flushed_is_no_end_that_the_program_must_poll() {
+    let mut program = program();
+    let number = program.queue_pairs[0];
+    program.write(0, true);
+    program.observe(Observation::QueuePairFailed(number));
+    let flushed = Observation::SendEnded {
+        queue_pair: number,
+        status: Status::Flushed,
+        changed_at: None,
+    };
+    program.observe(flushed);
+    assert_eq!(program.observe(destroyed(number, None)), []);
+}
+
 #[test]
 fn an_event_about_an_error_must_be_fetched_unless_a_completion_tells_the_error() {
     let mut program = program();
