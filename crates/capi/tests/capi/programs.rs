@@ -33,7 +33,12 @@ programs! { OURS in "programs/ours":
 }
 
 /// Programs with a test of their own below.
-const OTHERS: &[&str] = &["invalid_arguments", "calls_at_exit", "gpu_memory", "fork_after_listen"];
+const OTHERS: &[&str] = &[
+    "invalid_arguments",
+    "calls_at_exit",
+    "gpu_memory",
+    "fork_after_listen",
+];
 
 const EXPLAIN: (&str, &str) = ("ROCI_EXPLAIN", "1");
 
@@ -118,7 +123,11 @@ fn a_child_of_a_listener_learns_why_it_gets_no_events() {
     };
     let cases = 2;
     let words = "roci: this process was forked after its RDMA device was opened.";
-    assert_eq!(said.matches(words).count(), cases, "once in each child: {said}");
+    assert_eq!(
+        said.matches(words).count(),
+        cases,
+        "once in each child: {said}"
+    );
 }
 
 /// A capture and a check read messages again, and report at exit.

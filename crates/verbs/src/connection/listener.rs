@@ -71,7 +71,7 @@ impl Listener {
     /// let context = listener.context().expect("it listens at one address");
     /// let domain = context.allocate_protection_domain()?;
     /// let completions = context.create_completion_queue(64)?;
-    /// let receives = domain.create_shared_receive_queue(32)?;
+    /// let receives = domain.create_shared_receive_queue(32, 1)?;
     /// let memory = domain.allocate_memory(32 * 64, Access::LOCAL_WRITE)?;
     /// for id in 0..32 {
     ///     receives.post_receive(id as u64, memory.slice(id * 64..(id + 1) * 64))?;
