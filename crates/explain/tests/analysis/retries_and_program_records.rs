@@ -16,14 +16,14 @@ use pcap_file::pcapng::blocks::systemd_journal_export::SystemdJournalExportBlock
 
 use crate::kernel_captures::{Frame, analysis, frames};
 
-const OUTBOUND: u32 = 2;
+pub(crate) const OUTBOUND: u32 = 2;
 const INBOUND: u32 = 1;
 
 /// A capture of our own, as a process writes it.
-struct OwnCapture(PcapNgWriter<Vec<u8>>);
+pub(crate) struct OwnCapture(PcapNgWriter<Vec<u8>>);
 
 impl OwnCapture {
-    fn of(process: &str) -> Self {
+    pub(crate) fn of(process: &str) -> Self {
         let application = format!("Rocinante 0.1.0 in {process}");
         let section = SectionHeaderBlock {
             options: vec![SectionHeaderOption::UserApplication(application.into())],
@@ -39,7 +39,12 @@ impl OwnCapture {
         OwnCapture(writer)
     }
 
-    fn packet(&mut self, frame: &Frame, flags: Option<u32>, comment: Option<&str>) -> &mut Self {
+    pub(crate) fn packet(
+        &mut self,
+        frame: &Frame,
+        flags: Option<u32>,
+        comment: Option<&str>,
+    ) -> &mut Self {
         self.packet_of(frame, frame.ethernet.len(), flags, comment)
     }
 
@@ -76,7 +81,7 @@ impl OwnCapture {
         self
     }
 
-    fn bytes(self) -> Vec<u8> {
+    pub(crate) fn bytes(self) -> Vec<u8> {
         self.0.into_inner()
     }
 }
@@ -102,7 +107,7 @@ fn plain(frames: &[Frame]) -> Analysis {
     Analysis::read(capture.bytes().as_slice()).expect("a capture")
 }
 
-fn text(analysis: &Analysis, view: &View) -> String {
+pub(crate) fn text(analysis: &Analysis, view: &View) -> String {
     anstream::adapter::strip_str(&render(analysis, view)).to_string()
 }
 
@@ -204,9 +209,8 @@ fn comment_names_the_sender_without_a_direction() {
     assert_eq!(number, Some(wire::Qpn::new(0xabc)));
 }
 
-/// A capture of the kernel's device as its two ends would have captured it. That of the server begins after so many
-/// frames.
-fn at_both_ends(name: &str, server_begin: usize) -> [Vec<u8>; 2] {
+/// A capture of the kernel's device as its two ends would have captured it. That of the server lacks some frames.
+fn at_both_ends(name: &str, server_lacks: impl Fn(usize) -> bool) -> [Vec<u8>; 2] {
     let one = analysis(name);
     let client = one[one[one.packets[0].connection].ends[0].endpoint].address;
     let std::net::IpAddr::V4(client) = client else {
@@ -225,7 +229,7 @@ fn at_both_ends(name: &str, server_begin: usize) -> [Vec<u8>; 2] {
             ((&later, INBOUND), (frame, OUTBOUND))
         };
         left.packet(here.0, Some(here.1), None);
-        if place >= server_begin {
+        if !server_lacks(place) {
             right.packet(there.0, Some(there.1), None);
         }
     }
@@ -236,7 +240,8 @@ fn at_both_ends(name: &str, server_begin: usize) -> [Vec<u8>; 2] {
 fn packets_before_the_capture_of_the_other_end_begins_are_not_lost() {
     let whole = analysis("rping");
     assert_eq!(whole.anomalies.len(), 0, "{:?}", whole.anomalies);
-    let sources = at_both_ends("rping", whole.packets.len() / 3);
+    let begin = whole.packets.len() / 3;
+    let sources = at_both_ends("rping", |place| place < begin);
     let sources = sources.iter().map(Vec::as_slice).collect();
     let merged = Analysis::read_all(sources).expect("two captures");
     assert_eq!(merged.packets.len(), whole.packets.len());
@@ -245,10 +250,21 @@ fn packets_before_the_capture_of_the_other_end_begins_are_not_lost() {
     assert_eq!(merged.anomalies.len(), 0, "{:?}", merged.anomalies);
 }
 
+/// Nothing tells that the capture of the server begins later.
+#[test]
+fn first_packet_that_did_not_arrive_is_lost() {
+    let sources = at_both_ends("gold-send", |place| place == 0);
+    let sources = sources.iter().map(Vec::as_slice).collect();
+    let merged = Analysis::read_all(sources).expect("two captures");
+    let lost = |packet: &explain::Packet| packet.marks.contains(Marks::LOST);
+    assert!(lost(&merged.packets[0]));
+    assert!(!merged.packets[1..].iter().any(lost));
+}
+
 #[test]
 fn captures_of_both_ends_are_merged() {
     let one = analysis("gold-send");
-    let sources = at_both_ends("gold-send", 0);
+    let sources = at_both_ends("gold-send", |_| false);
     // The order of the files does not matter.
     for order in [[0, 1], [1, 0]] {
         let sources = order.map(|place| sources[place].as_slice()).to_vec();
@@ -264,8 +280,13 @@ fn captures_of_both_ends_are_merged() {
         );
         assert_eq!(merged.anomalies.len(), 0, "{:?}", merged.anomalies);
         let text = text(&merged, &View::default());
-        for process in ["client (process 1): ", "server (process 2): "] {
-            assert!(text.contains(process), "{text}");
+        let ends = merged[merged.packets[0].connection].ends;
+        for (process, end) in ["client (process 1)", "server (process 2)"]
+            .into_iter()
+            .zip(ends)
+        {
+            let has = format!("  {process}: {} QP ", merged[end.endpoint].address);
+            assert!(text.contains(&has), "{has}: {text}");
         }
     }
     let broken: Vec<&[u8]> = vec![&sources[0], b"no capture"];
