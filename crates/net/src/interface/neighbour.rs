@@ -80,6 +80,19 @@ mod tests {
         }
     }
 
+    /// Only where the tests have a network of their own is there an interface at which nobody answers.
+    #[test]
+    fn a_peer_that_does_not_answer_is_unresolved() {
+        let (source, peer) = ([198, 51, 100, 1], ([198, 51, 100, 77], 9));
+        let (source, peer) = (IpAddr::from(source), SocketAddr::from(peer));
+        let Ok(probe) = std::net::UdpSocket::bind((source, 0)) else {
+            return;
+        };
+        assert_eq!(neighbour(source, peer).unwrap(), Neighbour::Unknown);
+        probe.send_to(&[], peer).unwrap();
+        assert_eq!(neighbour(source, peer).unwrap(), Neighbour::Unresolved);
+    }
+
     #[test]
     fn a_peer_without_a_route_is_an_error() {
         let found = neighbour(

@@ -646,6 +646,35 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_in_a_ring_has_the_hop_limit_of_its_sender() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let hop_limit = |sent| {
+            let flow = wire::Flow {
+                source: address,
+                destination: address,
+                source_port: 50_000,
+                destination_port: wire::ROCE_PORT,
+            };
+            let route = Route {
+                hop_limit: sent,
+                ..Route::new(flow)
+            };
+            let header = Header {
+                route,
+                segment_size: 1,
+                has_icrc: false,
+            };
+            parse(&ring_header(header)).route.hop_limit
+        };
+        assert_eq!([1, 255].map(hop_limit), [1, 255]);
+        assert_eq!(
+            hop_limit(0),
+            Route::DEFAULT_HOP_LIMIT,
+            "the sender has not chosen one"
+        );
+    }
+
+    #[test]
     fn the_owner_of_a_stray_is_checked_later() {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let address = IpAddr::from([127, 192 | high & 63, low, 41]);
