@@ -1,8 +1,8 @@
 //! The local memory of requests.
 
 use check::Rule;
-use engine::observation::RemoteAccessKind;
-use engine::{CompletedWork, QueuePairType, Work};
+use engine::observation::{Discarded, RemoteAccessKind};
+use engine::{CompletedWork, Observation, QueuePairType, Work};
 
 use crate::program::{Program, local, remote};
 
@@ -53,6 +53,18 @@ fn results_and_receives_do_not_share_memory() {
     assert_eq!(program.post_receive(0, local(100)), []);
     assert_eq!(program.post_receive(1, local(107)), [Rule::SharedTarget]);
     assert_eq!(program.post_receive(1, local(200)), []);
+}
+
+#[test]
+fn memory_of_receives_is_free_when_their_queue_pair_is_reset() {
+    let mut program = program();
+    assert_eq!(program.post_receive(0, local(0)), []);
+    program.observe(Observation::QueuePairReset(Discarded {
+        queue_pair: program.queue_pairs[0],
+        sends: 0,
+        failure: None,
+    }));
+    assert_eq!(program.post_receive(1, local(0)), []);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use engine::{
 };
 use wire::Qpn;
 
-use crate::program::{KEY, Program, local};
+use crate::program::{DEVICE, KEY, Program, local};
 
 fn program() -> Program {
     Program::new(QueuePairType::Rc)
@@ -95,6 +95,25 @@ fn an_end_that_no_poll_has_told_is_found_when_its_queue_pair_or_the_program_ends
         program.poll(0, CompletedWork::Write);
         assert!(!ends(&mut program).contains(&Rule::NeverPolled));
     }
+}
+
+#[test]
+fn an_end_that_no_poll_has_told_says_how_many_there_are() {
+    let what_after = |requests| {
+        let mut program = program();
+        for _ in 0..requests {
+            program.write(0, true);
+            program.end(0);
+        }
+        let mut findings = Vec::new();
+        program.checker.close(DEVICE, &mut findings);
+        let mut findings = findings.into_iter();
+        let found = findings.find(|finding| finding.rule == Rule::NeverPolled);
+        found.expect("nobody polls").what
+    };
+    let [one, three] = [1, 3].map(what_after);
+    assert!(!one.contains(" more."), "{one}");
+    assert!(three.ends_with(" and 2 more."), "{three}");
 }
 
 #[test]
