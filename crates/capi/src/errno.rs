@@ -8,7 +8,7 @@ use driver::{OpenError, system_error};
 use engine::{
     AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError, SystemRefusal,
 };
-use net::interface::DeviceError;
+use net::socket::interface::DeviceError;
 
 /// An error number of `<errno.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl Errno {
 
 #[cfg(test)]
 mod tests {
-    use net::port_sharing::{DirectoryError, JoinError, RegistryError};
+    use net::sharing::{DirectoryError, JoinError, RegistryError};
     use net::socket::SocketError;
 
     use super::*;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use net::fault::FaultSpec;
+use net::tap::fault::FaultSpec;
 
 use crate::output::{count, print, print_line, remark};
 use fault_log::FaultRecord;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ::check::{Checker, DeviceId, Level, Rule};
 use engine::Observation;
 use net::exit_hooks::Stage;
-use net::record_log::RecordLog;
+use net::tap::record_log::RecordLog;
 
 pub use ::check::Profile;
 pub use options::CheckOptions;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use cm::{EventKind, Failure, Instruction, Manager};
 use host::Host;
-use net::interface::{Interface, InterfaceId};
+use net::socket::interface::{Interface, InterfaceId};
 use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
@@ -53,7 +53,7 @@ struct Held {
 }
 
 impl CmEvents {
-    pub(crate) fn new(device: &net::interface::Device, explain: bool) -> Self {
+    pub(crate) fn new(device: &net::socket::interface::Device, explain: bool) -> Self {
         let entries = device.gids.iter();
         Self {
             mtu: device.active_mtu,

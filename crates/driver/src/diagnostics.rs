@@ -23,8 +23,8 @@ use cm::MtuLimit;
 use engine::incident::{ReceiveFault, RequestFault, SendFault};
 use engine::{Incident, State};
 use errors::{Cause, CodeKind, Entry};
-use net::interface::{Device, GidEntry};
 use net::socket::SendError;
+use net::socket::interface::{Device, GidEntry};
 use wire::{Qpn, ROCE_PORT};
 
 pub(crate) use connection::{ConnectionFailure, UnansweredRequest, report_unresolved};
@@ -360,7 +360,7 @@ impl Reporter {
 /// The row of the GID table from which a peer can be reached: the kernel's choice, or else one of the same
 /// address family.
 fn row_towards(device: &Device, peer: IpAddr) -> Option<&GidEntry> {
-    let source = net::interface::source_towards((peer, ROCE_PORT).into());
+    let source = net::socket::interface::source_towards((peer, ROCE_PORT).into());
     let chosen = source.ok().and_then(|source| device.gid_of(source));
     chosen.or_else(|| {
         let mut rows = device.gids.iter();
@@ -390,7 +390,8 @@ mod tests {
 
     fn device(addresses: &str) -> Device {
         let specification = format!("device={addresses}");
-        let devices = net::interface::devices(Some(&specification)).expect("loopback addresses");
+        let devices =
+            net::socket::interface::devices(Some(&specification)).expect("loopback addresses");
         devices.into_iter().next().expect("one")
     }
 

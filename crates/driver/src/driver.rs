@@ -19,10 +19,10 @@ use std::time::Instant;
 
 use cm::Manager;
 use engine::{AsyncEvent, CompletionQueue, Counters, Device, Id, Notify, Now};
-use net::interface::Monitor;
 use net::poll::Waker;
-use net::port_sharing::ServiceError;
+use net::sharing::ServiceError;
 use net::socket::SocketError;
+use net::socket::interface::Monitor;
 use net::watcher::Watcher;
 use wire::{Gid, Qpn};
 
@@ -72,7 +72,7 @@ pub struct Driver {
 struct Opened {
     /// The first lane.
     lane: Arc<Lane>,
-    device: net::interface::Device,
+    device: net::socket::interface::Device,
     gids: Vec<Gid>,
     options: OpenOptions,
     /// Whether this device is registered with the watcher; `None` if peers get no exit notices.
@@ -98,7 +98,7 @@ impl Driver {
 
     /// Opens a device.
     pub fn open_device(
-        device: net::interface::Device,
+        device: net::socket::interface::Device,
         options: &OpenOptions,
     ) -> Result<Arc<Self>, OpenError> {
         let options = &*here(|machine| machine.adapt(options));
@@ -122,7 +122,7 @@ impl Driver {
 
     fn over(
         lane: Arc<Lane>,
-        device: net::interface::Device,
+        device: net::socket::interface::Device,
         options: &OpenOptions,
         thread: Option<Thread>,
     ) -> Self {
@@ -150,7 +150,7 @@ impl Driver {
 
     /// A lane without a thread; `first` is the first one, if this is another.
     fn create_lane(
-        device: &net::interface::Device,
+        device: &net::socket::interface::Device,
         options: &OpenOptions,
         first: Option<&FirstLane>,
         siblings: Arc<Siblings>,
@@ -204,7 +204,7 @@ impl Driver {
 
     /// The device's description at the time it was opened.
     #[must_use]
-    pub fn device(&self) -> &net::interface::Device {
+    pub fn device(&self) -> &net::socket::interface::Device {
         &self.opened.device
     }
 
@@ -627,7 +627,7 @@ impl Driver {
     /// forked child, what was so when the device was opened.
     pub fn is_port_active(&self) -> bool {
         if self.is_inherited() {
-            self.opened.device.state == net::interface::LinkState::Active
+            self.opened.device.state == net::socket::interface::LinkState::Active
         } else {
             self.step(|_, state| state.is_port_active())
         }

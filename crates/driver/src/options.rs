@@ -5,11 +5,11 @@ use std::io;
 use std::path::PathBuf;
 
 use engine::HeldLists;
-use net::capture::{self, CaptureError};
-use net::fault::FaultError;
-use net::interface::DeviceError;
-use net::port_sharing::JoinError;
+use net::sharing::JoinError;
+use net::socket::interface::DeviceError;
 use net::stderr;
+use net::tap::capture::{self, CaptureError};
+use net::tap::fault::FaultError;
 
 use crate::check::CheckOptions;
 use crate::fabric::here;

@@ -16,7 +16,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use net::port_sharing::ServiceError;
+use net::sharing::ServiceError;
 
 pub use channel::{Event, EventChannel, Token};
 #[cfg(feature = "async")]

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use engine::Now;
-use net::interface::loopback_use;
+use net::socket::interface::loopback_use;
 
 use crate::times::RECHECK;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use net::Direction::{Receive, Transmit};
-use net::fault::{DelayLine, FaultCounts, FaultLog, FaultSpec, Faults, Verdict};
+use net::tap::fault::{DelayLine, FaultCounts, FaultLog, FaultSpec, Faults, Verdict};
 use proptest::prelude::*;
 use wire::cm::{ConnectRequest, ReadyToUse};
 use wire::{Deth, Flow, IcrcChecker, Opcode, PacketHead, Psn, Qpn, QueueKey, icrc, mad};

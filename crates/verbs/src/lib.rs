@@ -304,8 +304,8 @@ pub use engine::{
 };
 #[cfg(feature = "sim")]
 pub use macros::test;
-pub use net::capture::Limits as CaptureLimits;
-pub use net::interface::{Device, DeviceKind, GidEntry, InterfaceId, LinkState};
+pub use net::socket::interface::{Device, DeviceKind, GidEntry, InterfaceId, LinkState};
+pub use net::tap::capture::Limits as CaptureLimits;
 pub use wire::{
     AckTimeout, FlushPlacement, FlushRange, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
 };

@@ -635,7 +635,7 @@ fn a_loopback_device_does_not_resolve_a_peer_outside() {
 fn a_device_works_while_a_listener_waits_for_the_registry() {
     const ADDRESS: &str = "127.55.9.1";
     let context = Context::open(ADDRESS).expect("a loopback address");
-    let directory = net::port_sharing::RuntimeDirectory::of_user().expect("a directory");
+    let directory = net::sharing::RuntimeDirectory::of_user().expect("a directory");
     let files = std::fs::read_dir(directory.path()).expect("it can be read");
     let is_lock = |name: &str| name.starts_with(&format!("{ADDRESS}@")) && name.ends_with(".lock");
     let locks = files.map(|file| file.expect("it can be read"));

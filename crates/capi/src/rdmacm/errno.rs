@@ -26,7 +26,7 @@ impl From<CmError> for Errno {
 /// The number for a bind that failed. As in the kernel, an address of another host has one of its own.
 pub(crate) fn of_bind(error: CmError) -> Errno {
     match error {
-        CmError::NoDevice(address) if !net::interface::is_own(address) => {
+        CmError::NoDevice(address) if !net::socket::interface::is_own(address) => {
             Errno(libc::EADDRNOTAVAIL)
         }
         error => error.into(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use driver::Situation;
 use driver::rdma_cm::EventChannel;
-use net::interface;
+use net::socket::interface;
 
 use crate::abi;
 use crate::blocking::Waited;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::{Address, Destination};
-use net::interface::source_towards;
+use net::socket::interface::source_towards;
 use wire::{Gid, QueueKey};
 
 use super::datagram_header::{

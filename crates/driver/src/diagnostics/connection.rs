@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use cm::{EventKind, Failure, MtuLimit, Unreachable};
 use errors::{Cause, CodeKind, cause};
-use net::interface::Device;
+use net::socket::interface::Device;
 use wire::ROCE_PORT;
 use wire::cm::RejectReason;
 

@@ -7,9 +7,9 @@ use engine::State;
 use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
 use errors::errno::EMSGSIZE;
 use errors::{Cause, CodeKind, cause};
-use net::interface::Device;
-use net::port_sharing::list_members;
+use net::sharing::list_members;
 use net::socket::SendError;
+use net::socket::interface::Device;
 use wire::{Qpn, ROCE_PORT};
 
 use super::port_probe::PortState;

@@ -9,7 +9,7 @@ use engine::{
 };
 use errors::errno::{EBUSY, EFAULT, EINVAL, ENODATA, ENOMEM, EOPNOTSUPP};
 use errors::{Cause, CodeKind, cause};
-use net::interface::Device;
+use net::socket::interface::Device;
 use wire::Qpn;
 
 use super::misuse::Misuse;

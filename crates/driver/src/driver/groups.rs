@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{Builder, sleep};
 
 use engine::{ObjectError, QueuePairInit};
-use net::port_sharing::NumberBlock;
+use net::sharing::NumberBlock;
 use parking_lot::Mutex;
 use wire::Qpn;
 
@@ -489,7 +489,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
 
-    use net::port_sharing::RuntimeDirectory;
+    use net::sharing::RuntimeDirectory;
 
     use super::*;
     use crate::CheckOptions;
@@ -660,7 +660,7 @@ mod tests {
         let part = first.opened.groups.groups[1].part.expect("two groups");
         // As if the process had no descriptors left.
         let address = IpAddr::from([127, 58, 93, 23]);
-        let _taken = net::port_sharing::join_part(&[address], part).expect("room");
+        let _taken = net::sharing::join_part(&[address], part).expect("room");
         let handle = in_own_lane(&first, 1);
         assert_eq!(handle.lane_number(), 0);
         let queue = handle.call(|device| device.create_completion_queue(8));

@@ -19,9 +19,9 @@ use engine::{
     MovingQueuePairs, Notify, Now, Observation, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
-use net::capture::CaptureError;
-use net::interface::{Interface, LinkState};
-use net::port_sharing::{NumberBlock, ReceivedPacket};
+use net::sharing::{NumberBlock, ReceivedPacket};
+use net::socket::interface::{Interface, LinkState};
+use net::tap::capture::CaptureError;
 use net::watcher::Watcher;
 use wire::{IcrcGenerator, PayloadBytes};
 
@@ -99,7 +99,7 @@ pub(crate) struct LaneState {
 
 impl LaneState {
     pub(crate) fn new(
-        device: &net::interface::Device,
+        device: &net::socket::interface::Device,
         sockets: Port,
         options: &OpenOptions,
         first: Option<&FirstLane>,
@@ -746,7 +746,7 @@ impl Drop for LaneState {
 
 /// The configuration of the engine.
 fn device_config(
-    device: &net::interface::Device,
+    device: &net::socket::interface::Device,
     sockets: &Port,
     options: &OpenOptions,
     batch: BatchLimits,

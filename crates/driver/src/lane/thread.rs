@@ -8,8 +8,8 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
+use net::socket::interface::Monitor;
 
 use crate::clock::{earliest, now};
 use crate::fabric::Served;
@@ -185,7 +185,7 @@ struct Woken {
 /// Updates addresses and interfaces. Connections over a removed interface end.
 fn check_interfaces(lane: &Lane) {
     if lane.monitor.as_ref().is_some_and(Monitor::has_changed)
-        && let Ok(interfaces) = net::interface::interfaces()
+        && let Ok(interfaces) = net::socket::interface::interfaces()
     {
         lane.step(|state| {
             state.update_interfaces(&interfaces);
