@@ -134,7 +134,8 @@ static void copy_a_record(void)
 			exit(1);
 		}
 	}
-	printf("record    %d copies with a check: %d passed it, none of these is torn\n", COPIES, accepted);
+	printf("record    %d copies with a check: %d passed it%s\n", COPIES, accepted,
+	       accepted ? ", none of these is torn" : "");
 }
 
 /* --- The peer --- */

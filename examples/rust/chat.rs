@@ -87,7 +87,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run_server(common: &Common) -> anyhow::Result<(Context, Chat)> {
-    let context = common.device.open("chat-server.pcapng", None)?;
+    let context = common.device.open_server("chat-server.pcapng")?;
     let local = Local::new(&context)?;
     let listener = Listener::bind_on(&context, (Ipv4Addr::UNSPECIFIED, common.port))?;
     println!("waiting on port {}", listener.local_address().port());
@@ -166,7 +166,12 @@ impl Chat {
                     self.connection.wait_disconnected(TIMEOUT);
                     return Ok(());
                 }
-                Ok(line) => self.send_line(&line)?,
+                Ok(line) => {
+                    if !self.send_line(&line)? {
+                        println!("the peer has disconnected; it did not see this line: {line}");
+                        return Ok(());
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 // End of input. The peer may still send lines.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(POLL_INTERVAL),
@@ -174,8 +179,9 @@ impl Chat {
         }
     }
 
-    /// Writes a line to the remote board, and reads the board until the peer has seen the line.
-    fn send_line(&mut self, line: &str) -> anyhow::Result<()> {
+    /// Writes a line to the remote board, and reads the board until the peer has seen the line. Returns false if it has
+    /// disconnected.
+    fn send_line(&mut self, line: &str) -> anyhow::Result<bool> {
         let text = &line.as_bytes()[..line.len().min(BOARD - TEXT)];
         self.written += 1;
         let draft = &self.local.memory;
@@ -183,11 +189,9 @@ impl Chat {
         draft.write(DRAFT + LENGTH, &(text.len() as u64).to_be_bytes());
         draft.write(DRAFT + TEXT, text);
         // Write the number last: when the peer sees it change, the text is already there.
-        let left = !self.write(LENGTH..TEXT + text.len())? || !self.write(WRITTEN..SEEN)?;
-        if left || !self.wait_until_seen()? {
-            println!("the peer has disconnected; it did not see this line: {line}");
-        }
-        Ok(())
+        Ok(self.write(LENGTH..TEXT + text.len())?
+            && self.write(WRITTEN..SEEN)?
+            && self.wait_until_seen()?)
     }
 
     /// READs the remote board until the peer has seen the line. Returns false if it has disconnected.

@@ -84,7 +84,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run_server(common: &Common) -> anyhow::Result<()> {
-    let context = common.device.open("cm_sum-server.pcapng", None)?;
+    let context = common.device.open_server("cm_sum-server.pcapng")?;
     // One channel carries the events of all its ids. It has a file descriptor.
     let channel = EventChannel::new()?;
     let listener = channel.create_id(PortSpace::Tcp);

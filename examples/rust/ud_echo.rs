@@ -125,7 +125,10 @@ impl Side {
         peer: Option<IpAddr>,
         receives: usize,
     ) -> anyhow::Result<Self> {
-        let context = common.device.open(capture, peer)?;
+        let context = match peer {
+            Some(peer) => common.device.open(capture, Some(peer))?,
+            None => common.device.open_server(capture)?,
+        };
         let gid_index = gid_index(&context, None, peer);
         println!("device  {}", describe_gid(&context, gid_index));
         let domain = context.allocate_protection_domain()?;

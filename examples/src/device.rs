@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::Args;
 use rocinante::{Context, DeviceKind, OpenOptions};
 
@@ -13,8 +14,8 @@ const ROCE_PORT: u16 = 4791;
 /// OpenOptions about the device, the same in every program.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceOptions {
-    /// The device: its name, its interface, or one of its addresses [default: one with a route to the
-    /// peer]
+    /// The device: its name, its interface, or one of its addresses [default: a client takes one with a
+    /// route to the server, and a server the one of loopback, which other machines can't reach]
     #[arg(long, value_name = "D")]
     pub device: Option<String>,
     /// Capture every packet to this file, for Wireshark and `roci explain`
@@ -23,6 +24,21 @@ pub struct DeviceOptions {
 }
 
 impl DeviceOptions {
+    /// Opens the device of a server. Says so if clients on other machines can't reach it, and nobody chose it.
+    pub fn open_server(&self, capture: &str) -> anyhow::Result<Context> {
+        let context = self.open(capture, None)?;
+        let is_chosen = self.device.is_some() || is_in_environment();
+        let mut addresses = context.device().gids.iter().map(|entry| entry.address);
+        if !is_chosen && addresses.all(|address| address.is_loopback()) {
+            eprintln!(
+                "note: only programs on this machine can reach the server's device, {}. For clients on others, choose one \
+                 with --device: `roci devices` lists them.",
+                context.name()
+            );
+        }
+        Ok(context)
+    }
+
     /// Opens the device. The capture goes to `--pcap`, or else to `capture`.
     pub fn open(&self, capture: &str, peer: Option<IpAddr>) -> anyhow::Result<Context> {
         let name = match &self.device {
@@ -47,11 +63,15 @@ fn is_of_system(name: &str) -> anyhow::Result<bool> {
     Ok(of_system.any(|device| device.name == name))
 }
 
+fn is_in_environment() -> bool {
+    std::env::var_os("ROCI_DEVICES").is_some()
+}
+
 /// The device with a route to the peer. Without a peer, the loopback device.
 fn device_for(peer: Option<IpAddr>) -> anyhow::Result<String> {
     let devices = rocinante::devices()?;
     // ROCI_DEVICES selects the device explicitly.
-    if std::env::var_os("ROCI_DEVICES").is_some()
+    if is_in_environment()
         && let Some(first) = devices.first()
     {
         return Ok(first.name.clone());
@@ -67,7 +87,16 @@ fn device_for(peer: Option<IpAddr>) -> anyhow::Result<String> {
 
 /// The local address that the kernel uses for a peer. Connecting a UDP socket sends nothing, but the
 /// kernel selects the address.
-fn local_address_for(peer: IpAddr) -> io::Result<IpAddr> {
+fn local_address_for(peer: IpAddr) -> anyhow::Result<IpAddr> {
+    source_of(peer).with_context(|| {
+        format!(
+            "no packet to {peer} can leave this machine: `ip route get {peer}` shows the route, and `roci doctor` whether \
+             UDP port {ROCE_PORT} is blocked here"
+        )
+    })
+}
+
+fn source_of(peer: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match peer {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -111,5 +140,20 @@ pub fn describe_gid(context: &Context, index: u8) -> String {
 pub fn point_to_capture(context: &Context) {
     if let Some(path) = context.capture_path() {
         println!("\nEvery packet is in {0}: roci explain {0}", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A socket may not be connected to the address of a broadcast, to which there may be no route either.
+    #[test]
+    fn a_peer_that_no_packet_can_be_sent_to_is_named() {
+        let error = local_address_for(Ipv4Addr::BROADCAST.into()).expect_err("not allowed");
+        let text = format!("{error:#}");
+        for words in ["ip route get 255.255.255.255", "roci doctor", "os error 1"] {
+            assert!(text.contains(words), "{text}");
+        }
     }
 }

@@ -5,14 +5,14 @@
 //! example over a TCP socket.
 
 use std::fmt;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::str::FromStr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-use rocinante::{Endpoint, Key, Psn, Qpn, RemoteMemory};
+use anyhow::{Context as _, bail, ensure};
+use rocinante::{Endpoint, Gid, Key, Psn, Qpn, RemoteMemory};
 
 /// The connection parameters of one side. They are sent as one line of text, the same in all languages.
 #[derive(Debug, Clone, Copy)]
@@ -126,6 +126,26 @@ impl Exchange {
         sent.context(CLOSED)
     }
 
+    /// Receives the connection parameters of the peer.
+    pub fn receive_peer(&mut self) -> anyhow::Result<PeerInfo> {
+        let peer: PeerInfo = self.receive()?.parse()?;
+        let ends = [self.writer.peer_addr()?, self.writer.local_addr()?];
+        check_reach(peer.endpoint.gid, ends.map(|end| end.ip().to_canonical()))?;
+        Ok(peer)
+    }
+
+    /// Whether the peer has sent a line that is not received yet, or has closed the connection.
+    pub fn has_news(&self) -> anyhow::Result<bool> {
+        if !self.reader.buffer().is_empty() {
+            return Ok(true);
+        }
+        let stream = self.reader.get_ref();
+        stream.set_nonblocking(true)?;
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        Ok(!peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock))
+    }
+
     /// Receives a line.
     pub fn receive(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
@@ -134,6 +154,18 @@ impl Exchange {
         }
         Ok(line.trim_end().to_owned())
     }
+}
+
+/// Fails if the device of a peer has an address of loopback, but the peer is on another machine.
+fn check_reach(gid: Gid, [peer, local]: [IpAddr; 2]) -> anyhow::Result<()> {
+    let is_here = peer.is_loopback() || peer == local;
+    let is_loopback = gid.ip().is_some_and(|address| address.is_loopback());
+    ensure!(
+        is_here || !is_loopback,
+        "the peer at {peer} uses the GID {gid}, an address of loopback, which only its own machine can reach: start it with \
+         --device (`roci devices` there lists the devices)"
+    );
+    Ok(())
 }
 
 /// A peer that closes the connection with unread data resets it: the next send or receive then fails
@@ -152,6 +184,38 @@ mod tests {
             ours.expect("it listens"),
             listener.accept().expect("it connected").0,
         )
+    }
+
+    #[test]
+    fn a_loopback_gid_of_another_machine_is_refused() {
+        let check = |gid: &str, peer: &str, local: &str| {
+            let address = |text: &str| text.parse().expect("an address");
+            check_reach(gid.parse().expect("a GID"), [address(peer), address(local)])
+        };
+        let refused = check("127.0.0.1", "10.77.0.2", "10.77.0.1");
+        assert!(refused.is_err_and(|error| error.to_string().contains("--device")));
+        for (gid, peer, local) in [
+            ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+            ("127.0.0.2", "10.77.0.1", "10.77.0.1"),
+            ("10.77.0.2", "10.77.0.2", "10.77.0.1"),
+        ] {
+            assert!(check(gid, peer, local).is_ok(), "{gid} {peer} {local}");
+        }
+    }
+
+    #[test]
+    fn a_line_and_a_closed_connection_are_news() {
+        let (ours, theirs) = both_sides();
+        assert!(!ours.has_news().expect("a socket"));
+        drop(theirs);
+        // Waits for the end of the stream.
+        ours.writer.peek(&mut [0]).expect("the end");
+        assert!(ours.has_news().expect("a socket"));
+        let (ours, theirs) = both_sides();
+        let mut theirs = Exchange::over(theirs).expect("a socket");
+        theirs.send("done").expect("it is still there");
+        ours.writer.peek(&mut [0]).expect("the line");
+        assert!(ours.has_news().expect("a socket"));
     }
 
     #[track_caller]

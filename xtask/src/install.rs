@@ -51,8 +51,12 @@ impl Built {
 pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let built = build(root)?;
     let prefix = std::path::absolute(prefix).map_err(|error| error.to_string())?;
-    copy_everything(&Built::in_directory(&built), &prefix)
-        .map_err(|error| format!("nothing can be put into {}: {error}", prefix.display()))?;
+    copy_everything(&Built::in_directory(&built), &prefix).map_err(|error| {
+        format!(
+            "not everything can be put into {}: {error}",
+            prefix.display()
+        )
+    })?;
     println!("installed below {}", prefix.display());
     Ok(())
 }
@@ -78,10 +82,7 @@ pub fn copy_everything(built: &Built, prefix: &Path) -> io::Result<()> {
     }
     install_file(&built.command.join("roci"), &command, 0o755)?;
     for (shell, path) in COMPLETIONS {
-        let script = Command::new(&command)
-            .args(["completions", shell])
-            .output()?;
-        write(&prefix.join(path), &script.stdout)?;
+        write(&prefix.join(path), &completions(&command, shell)?)?;
     }
     write_manual(&command, &prefix.join(MANUAL))
 }
@@ -93,6 +94,18 @@ fn copy_libraries(from: &Path, to: &Path) -> io::Result<()> {
     }
     let shim = "librocinante_preload.so";
     install_file(&from.join(shim), &to.join(shim), 0o644)
+}
+
+fn completions(command: &Path, shell: &str) -> io::Result<Vec<u8>> {
+    let script = Command::new(command)
+        .args(["completions", shell])
+        .output()?;
+    if script.status.success() && !script.stdout.is_empty() {
+        return Ok(script.stdout);
+    }
+    let complaint = String::from_utf8_lossy(&script.stderr);
+    let complaint = format!("`roci completions {shell}` failed: {}", complaint.trim());
+    Err(io::Error::other(complaint))
 }
 
 fn write_manual(command: &Path, directory: &Path) -> io::Result<()> {
@@ -177,6 +190,23 @@ mod tests {
         }
         let installed = fs::read_dir(prefix.join("lib/rocinante")).expect("a directory");
         assert_eq!(installed.count(), 5, "no drafts are left behind");
+        fs::remove_dir_all(&base).expect("removed");
+    }
+
+    #[test]
+    fn completions_that_cannot_be_made_are_not_installed() {
+        let base = std::env::temp_dir().join(format!("roci-completions-{}", std::process::id()));
+        let (built, prefix) = (base.join("built"), base.join("prefix"));
+        fs::create_dir_all(&built).expect("a directory");
+        for name in ["librocinante_c.so", "librocinante_preload.so"] {
+            fs::write(built.join(name), "").expect("written");
+        }
+        let script = "#!/bin/sh\necho no such shell >&2\nexit 2\n";
+        fs::write(built.join("roci"), script).expect("written");
+        let failed = copy_everything(&Built::in_directory(&built), &prefix);
+        let said = failed.expect_err("the command fails").to_string();
+        assert_eq!(said, "`roci completions bash` failed: no such shell");
+        assert!(!prefix.join(COMPLETIONS[0].1).exists());
         fs::remove_dir_all(&base).expect("removed");
     }
 }

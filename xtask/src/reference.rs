@@ -12,7 +12,7 @@ const PAGES: [&str; 2] = ["docs/reference.md", "docs/zh-CN/reference.md"];
 const PREFIX: &str = "ROCI_";
 
 /// The parser of the fault language, and the constants with its names.
-const FAULT_PARSER: &str = "crates/net/src/fault/parse.rs";
+const FAULT_PARSER: &str = "crates/net/src/tap/fault/parse.rs";
 const FAULT_LISTS: [&str; 3] = ["CHANCES", "ACTIONS", "CONDITIONS"];
 
 /// Variables between a test and the processes that it starts.

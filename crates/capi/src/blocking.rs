@@ -9,6 +9,7 @@ use std::ptr::{null, without_provenance};
 use std::sync::{Arc, OnceLock};
 
 use driver::{BlockedCall, Situation};
+use net::thread_sanitizer::{self, Unobserved};
 
 use crate::conversion::{MinusOne, guard_wait};
 use crate::errno::Errno;
@@ -34,6 +35,7 @@ pub(crate) fn wait<T: Waited>(
     begin: impl Fn() -> Result<Arc<T>, Errno> + Copy,
     step: impl Fn(&T) -> Result<Option<MinusOne>, Errno> + Copy,
 ) -> MinusOne {
+    thread_sanitizer::begin_call();
     let mut started = false;
     loop {
         let result = guard_wait(|| {
@@ -52,6 +54,7 @@ pub(crate) fn wait<T: Waited>(
             result
         });
         if let Some(result) = result {
+            thread_sanitizer::end_call();
             return result;
         }
         interruption::cancellation_point();
@@ -103,6 +106,7 @@ fn drop_objects_at_thread_end(wanted: bool) {
 }
 
 unsafe extern "C" fn drop_objects(_value: *mut c_void) {
+    let _unobserved = Unobserved::begin();
     drop(WAITED_ON.with(|objects| objects.take()));
 }
 

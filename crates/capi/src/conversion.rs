@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use abi::Polled;
+use net::thread_sanitizer::Unobserved;
 
 use crate::errno::Errno;
 use crate::interruption::Uncancelled;
@@ -201,6 +202,7 @@ impl<T> FromC for Output<T> {
 #[inline]
 pub(crate) fn guard<R: ToC>(inside: impl FnOnce() -> Result<R, Errno>) -> R {
     let _uncancelled = Uncancelled::begin();
+    let _unobserved = Unobserved::begin();
     // Unwind safety: a panic is a bug of ours; the locks recover from it, and the program gets EFAULT.
     match catch_unwind(AssertUnwindSafe(inside)) {
         Ok(Ok(result)) => result,

@@ -53,6 +53,7 @@ macro_rules! entry {
         pub(crate) unsafe extern "C" fn $name(
             $($arg: <$type as $crate::entry::FromC>::Raw),*
         ) $(-> $out)? {
+            let _ordered = net::thread_sanitizer::OrderedCall::begin();
             $crate::entry::entry!(@inside ($($arg: $type),*) $body)
         }
         $crate::entry::entry!($($rest)*);

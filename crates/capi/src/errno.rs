@@ -3,12 +3,17 @@
 use std::error::Error;
 use std::ffi::c_int;
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use driver::{OpenError, system_error};
 use engine::{
     AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError, SystemRefusal,
 };
-use net::interface::DeviceError;
+use net::socket::interface::DeviceError;
+
+const INHERITED: &str = "this process was forked after its RDMA device was opened. The device and the events of its channels stay \
+     with the parent, so calls on them fail here with EIO. Fork first: call daemon() or fork() before \
+     rdma_create_event_channel() and ibv_open_device().";
 
 /// An error number of `<errno.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +36,17 @@ impl Errno {
     pub(crate) const NO_CALL: Self = Self(libc::ENOSYS);
     /// EOPNOTSUPP: a software device can't have it.
     pub(crate) const UNSUPPORTED: Self = Self(libc::EOPNOTSUPP);
-    /// EIO: the device belongs to the parent of a fork.
-    pub(crate) const INHERITED: Self = Self(libc::EIO);
+    /// EIO: the device belongs to the parent of a fork. Programs print the number, if anything, so the cause is printed to stderr,
+    /// once in each process.
+    pub(crate) fn inherited() -> Self {
+        /// The fork generation that has printed it. Only a child gets here, and its generation is not 0.
+        static PRINTED: AtomicU32 = AtomicU32::new(0);
+        let generation = net::fork::generation();
+        if PRINTED.swap(generation, Ordering::Relaxed) != generation {
+            net::stderr::print(INHERITED);
+        }
+        Self(libc::EIO)
+    }
 
     /// The error of the last system call of this thread.
     pub(crate) fn last() -> Self {
@@ -65,7 +79,7 @@ impl From<ObjectError> for Errno {
         match error {
             ObjectError::Exhausted => Self::NO_MEMORY,
             ObjectError::InUse(_) => Self::BUSY,
-            ObjectError::OpenedBeforeFork => Self::INHERITED,
+            ObjectError::OpenedBeforeFork => Self::inherited(),
             ObjectError::System(refusal) => refusal.into(),
             _ => Self::INVALID,
         }
@@ -86,7 +100,7 @@ impl From<PostError> for Errno {
     fn from(error: PostError) -> Self {
         match error {
             PostError::QueueFull | PostError::NoMemory => Self::NO_MEMORY,
-            PostError::OpenedBeforeFork => Self::INHERITED,
+            PostError::OpenedBeforeFork => Self::inherited(),
             _ => Self::INVALID,
         }
     }
@@ -95,7 +109,7 @@ impl From<PostError> for Errno {
 impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Self {
         match error {
-            ModifyError::OpenedBeforeFork => Self::INHERITED,
+            ModifyError::OpenedBeforeFork => Self::inherited(),
             ModifyError::Path(error) => error.into(),
             _ => Self::INVALID,
         }
@@ -149,7 +163,7 @@ impl Errno {
 
 #[cfg(test)]
 mod tests {
-    use net::port_sharing::{DirectoryError, JoinError, RegistryError};
+    use net::sharing::{DirectoryError, JoinError, RegistryError};
     use net::socket::SocketError;
 
     use super::*;

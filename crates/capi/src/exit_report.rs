@@ -26,9 +26,10 @@ pub(crate) fn print() {
         .any(asked);
     let report = if driver::Driver::was_opened() {
         let name = capture_name();
-        name.and_then(|name| capture_report(&net::capture::parts_of_ended_run(&name)))
+        name.and_then(|name| capture_report(&net::tap::capture::parts_of_ended_run(&name)))
     } else if is_asked {
-        Loaded::now().report(is_the_program())
+        // An explanation has said why no device was opened.
+        Loaded::now().report(is_the_program() && !driver::has_explained())
     } else {
         None
     };

@@ -8,6 +8,7 @@ mod connect;
 mod connection;
 mod datagram;
 mod datagram_header;
+mod datagram_peers;
 mod datagram_queue_pair;
 mod entry_points;
 mod epoll;

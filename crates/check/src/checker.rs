@@ -2,24 +2,35 @@
 
 mod lifetimes;
 mod processes;
+mod receives;
+mod threads;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
 
-use engine::observation::{Peer, PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
-use engine::{CompletedWork, Completion, CompletionQueue, Id, Observation, Segment, Status, Work};
+use engine::observation::{Peer, PostedSend, RemoteAccess, RemoteAccessKind};
+use engine::{
+    Access, CompletedWork, Completion, CompletionQueue, Id, Observation, Segment, Status, Work,
+};
 use wire::{Key, Qpn};
 
 use crate::device_profile::Profile;
 use crate::finding::Finding;
 use crate::local_buffers::{LocalUse, LocalUses, Purpose, Space, UseKey};
-use crate::observed_objects::{Device, QueueCapacity, QueuePair, Receive, Send};
+use crate::observed_objects::{Device, QueueCapacity, QueuePair, Retired, Send};
 use crate::process_order::{Event, ProcessOrder};
 use crate::remote_accesses::{Conflict, Remote, RemoteUse, RemoteUses, conflicts, remote_of};
 use crate::request_name::{DeviceId, QueuePairId, RequestName, bytes, common, operation, qp};
 use crate::rule::Rule;
+use crate::thread_order::{Deed, SyncPoint};
 use lifetimes::error_event;
+pub(crate) use threads::Outcome;
+
+/// The rights by which a peer may tell the program something in its memory.
+const SIGNALS: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::WINDOW_BIND);
 
 /// Compares the observations of all devices of a process with the rules.
 ///
@@ -34,6 +45,8 @@ pub struct Checker<S> {
     profile: Option<Profile>,
     /// The order of requests of all processes, if they are compared.
     processes: Option<ProcessOrder>,
+    /// What the device did, if ThreadSanitizer is told.
+    deeds: Option<Vec<Deed<S>>>,
 }
 
 impl<S: Clone> Default for Checker<S> {
@@ -53,6 +66,7 @@ impl<S: Clone> Checker<S> {
             with_ended: BTreeSet::new(),
             profile: None,
             processes: None,
+            deeds: None,
         }
     }
 
@@ -97,13 +111,17 @@ impl<S: Clone> Step<'_, S> {
                 let domains = &mut self.device().domains;
                 *domains = domains.saturating_sub(1);
             }
-            Observation::Registered { region, memory, .. } => {
-                self.register(region, memory);
+            Observation::Registered {
+                region,
+                access,
+                memory,
+                accelerated,
+            } => {
+                self.device().is_writable_by_peers |= access.intersects(SIGNALS);
+                self.register(region, memory, !accelerated);
             }
             Observation::Deregistered { key, changed } => self.deregister(key, changed),
-            Observation::CompletionQueue(queue, capacity) => {
-                self.completion_queue(queue, capacity);
-            }
+            Observation::CompletionQueue(queue, capacity) => self.completion_queue(queue, capacity),
             Observation::CompletionQueueDestroyed(queue) => {
                 self.device().completion_queues.remove(&queue);
             }
@@ -111,6 +129,7 @@ impl<S: Clone> Step<'_, S> {
                 (self.device().shared_receives).insert(queue, VecDeque::new());
             }
             Observation::SharedReceiveQueueDestroyed(queue) => {
+                self.tell_deregistration();
                 let receives = self.device().shared_receives.remove(&queue);
                 self.forget_receives(receives.unwrap_or_default());
             }
@@ -128,13 +147,15 @@ impl<S: Clone> Step<'_, S> {
             Observation::ReadDepth(_, depth) => {
                 self.compare_with_profile(|profile| profile.reject_read_depth(depth));
             }
-            Observation::QueuePairFailed(number) => self.learn_of_ended((self.id, number)),
+            Observation::QueuePairFailed(number) => self.queue_pair_failed(number),
             Observation::QueuePairDestroyed(discarded) => {
                 self.discard(&discarded, "destroyed");
+                self.tell_stop(discarded.queue_pair, true);
                 self.device().queue_pairs.remove(&discarded.queue_pair);
             }
             Observation::QueuePairReset(discarded) => {
                 self.discard(&discarded, "reset");
+                self.tell_stop(discarded.queue_pair, false);
                 if let Some(it) = self.queue_pair(discarded.queue_pair) {
                     *it = QueuePair::new(it.sizes, it.call.clone());
                 }
@@ -155,6 +176,7 @@ impl<S: Clone> Step<'_, S> {
                 id,
                 segments,
             } => self.post_receive(queue, id, &segments),
+            Observation::ReceiveChanged { queue_pair, id } => self.receive_changed(queue_pair, id),
             Observation::MessageReceived {
                 queue_pair,
                 message,
@@ -238,21 +260,27 @@ impl<S: Clone> Step<'_, S> {
         if let Some(queue_pair) = self.queue_pair(number).filter(|_| posted.fenced) {
             queue_pair.fence = queue_pair.next_serial();
         }
-        let uses = self.use_local(&request, purpose, &posted.segments);
+        let sync = self.sync_point();
+        let uses = self.use_local(&request, purpose, &posted.segments, sync.as_ref());
         self.use_remote(posted, &request);
+        let outcome = sync.map(|sync| self.tell_post(posted, &uses, sync));
         let message = self.publish_post(posted, &uses);
         let ranges = posted.segments.iter().map(range_of).collect();
         let (signaled, call) = (posted.signaled, self.call.clone());
         let Some(queue_pair) = self.queue_pair(number) else {
             return;
         };
+        queue_pair.messages += u64::from(!posted.work.is_local());
         queue_pair.sends.push_back(Send {
             request,
             ranges,
             uses,
             signaled,
             message,
+            messages_through: queue_pair.messages,
+            outcome,
             completes: false,
+            has_failed: false,
             is_known: false,
             call,
         });
@@ -316,6 +344,7 @@ impl<S: Clone> Step<'_, S> {
         request: &RequestName,
         purpose: Purpose,
         segments: &[Segment],
+        sync: Option<&SyncPoint>,
     ) -> Vec<UseKey> {
         let queue_pair = request.queue_pair.and_then(|(_, it)| self.queue_pair(it));
         let (serial, fence) = queue_pair.map_or((0, 0), |it| (it.next_serial(), it.fence));
@@ -333,6 +362,7 @@ impl<S: Clone> Step<'_, S> {
                     call: self.call.clone(),
                     serial,
                     ended: false,
+                    sync: sync.cloned(),
                     overwritten_by: None,
                     written_through: None,
                 }
@@ -448,7 +478,8 @@ impl<S: Clone> Step<'_, S> {
         let Some(send) = queue_pair.sends.get_mut(queue_pair.ended) else {
             return;
         };
-        send.completes = send.signaled || status != Status::Success;
+        send.has_failed = status != Status::Success;
+        send.completes = send.signaled || send.has_failed;
         let uses = send.uses.clone();
         queue_pair.ended += 1;
         self.checker.local.end(&uses);
@@ -485,37 +516,6 @@ impl<S: Clone> Step<'_, S> {
         );
         let calls = vec![(format!("the request: {request}"), call)];
         self.find(Rule::BufferChanged, qp(number), what, calls);
-    }
-
-    fn post_receive(&mut self, queue: ReceiveQueueId, id: u64, segments: &[Segment]) {
-        let queue_pair = match queue {
-            ReceiveQueueId::Own(number) if self.queue_pair(number).is_none() => return,
-            ReceiveQueueId::Own(number) => Some((self.id, number)),
-            ReceiveQueueId::Shared(_) => None,
-        };
-        let request = RequestName {
-            operation: "receive",
-            id,
-            queue_pair,
-        };
-        let uses = self.use_local(&request, Purpose::Receive, segments);
-        let receive = Receive { id, uses };
-        match queue {
-            ReceiveQueueId::Shared(queue) => {
-                let shared = &mut self.device().shared_receives;
-                shared.entry(queue).or_default().push_back(receive);
-            }
-            ReceiveQueueId::Own(number) => {
-                let Some(queue_pair) = self.queue_pair(number) else {
-                    return;
-                };
-                queue_pair.receives.push_back(receive);
-                queue_pair.has_posted_receive = true;
-                queue_pair.expected_receives += 1;
-                let completions = queue_pair.sizes.receive_completions;
-                self.expect_completion(completions, true);
-            }
-        }
     }
 
     /// Counts a completion that a queue may have to hold, and checks that it has room.
@@ -572,71 +572,13 @@ impl<S: Clone> Step<'_, S> {
         {
             self.check_received(completion, receive);
         }
+        if let Some(receive) = &ended {
+            self.tell_arrival(completion, receive);
+        }
         // The program knows nothing of it until it polls.
         if let Some(queue_pair) = self.queue_pair(completion.queue_pair) {
             queue_pair.received.extend(ended);
         }
-    }
-
-    /// Compares the memory of a message that has arrived with that of other outstanding requests.
-    fn check_received(&mut self, completion: &Completion, receive: &Receive) {
-        let through = Some((self.id, completion.queue_pair));
-        let local = &mut self.checker.local;
-        let filled = filled(local, receive, completion.length);
-        for (space, range) in &filled {
-            local.note_received(*space, range, through, receive.id);
-        }
-        let conflict = filled.iter().find_map(|(space, range)| {
-            let mut overlapping = local.overlapping(*space, range);
-            // A message of the same peer can be the reply to the request.
-            let other = overlapping.find(|(other, _)| {
-                other.purpose != Purpose::Receive
-                    && other.request.queue_pair != through
-                    && !other.ended
-            });
-            other.map(|(other, common)| (other.request.clone(), other.call.clone(), common))
-        });
-        self.check_written(completion, receive);
-        let Some((request, call, common)) = conflict else {
-            return;
-        };
-        let what = format!(
-            "A message for the receive (wr_id {:#x}) of {} was stored into {} while {request} was outstanding and used \
-             them.",
-            receive.id,
-            qp(completion.queue_pair),
-            bytes(&common),
-        );
-        let about = qp(completion.queue_pair);
-        let calls = vec![(format!("the request: {request}"), call)];
-        self.find(Rule::OverlappingRequests, about, what, calls);
-    }
-
-    /// Checks that no peer had written the memory of a message between the post of its receive and its arrival.
-    fn check_written(&mut self, completion: &Completion, receive: &Receive) {
-        let local = &self.checker.local;
-        let mut left = u64::from(completion.length);
-        let written = receive.uses.iter().find_map(|key| {
-            let used = local.get(key)?;
-            let end = used.range.end.min(used.range.start.saturating_add(left));
-            left -= end - used.range.start;
-            let (through, written) = used.written_through.as_ref()?;
-            let common = common(written, &(used.range.start..end))?;
-            Some((*through, common, used.call.clone()))
-        });
-        let Some((through, common, call)) = written else {
-            return;
-        };
-        let about = qp(completion.queue_pair);
-        let what = format!(
-            "A message for the receive (wr_id {:#x}) of {about} was stored into {}, which an RDMA WRITE through {} had \
-             written after the receive was posted.",
-            receive.id,
-            bytes(&common),
-            qp(through)
-        );
-        let calls = vec![("the post of the receive".to_owned(), call)];
-        self.find(Rule::SharedTarget, about, what, calls);
     }
 
     fn poll(&mut self, queue: Id<CompletionQueue>, completion: &Completion) {
@@ -656,10 +598,13 @@ impl<S: Clone> Step<'_, S> {
         };
         let was_expected = *expected > 0;
         *expected = expected.saturating_sub(1);
-        let (ended, message) = if is_receive {
+        let retired = if is_receive {
             let received = queue_pair.received.pop_front();
-            let uses = received.map(|it| it.uses).unwrap_or_default();
-            (uses, None)
+            received.map_or_else(Retired::default, |it| Retired {
+                uses: it.uses,
+                sync: it.sync,
+                ..Retired::default()
+            })
         } else {
             queue_pair.retire()
         };
@@ -667,9 +612,10 @@ impl<S: Clone> Step<'_, S> {
         if was_expected {
             self.device().expect_fewer(queue, is_receive, 1);
         }
-        self.checker.local.remove(&ended);
+        self.tell_poll(&retired);
+        self.checker.local.remove(&retired.uses);
         if completion.status == Status::Success {
-            self.publish_poll(number, is_receive, message);
+            self.publish_poll(number, is_receive, retired.message);
         }
         if is_receive {
             self.learn_of_ended((self.id, number));
@@ -755,6 +701,11 @@ impl<S: Clone> Step<'_, S> {
         })
     }
 
+    fn queue_pair_failed(&mut self, number: Qpn) {
+        self.tell_stop(number, false);
+        self.learn_of_ended((self.id, number));
+    }
+
     /// The program can know that the requests of a queue pair which have ended were executed.
     fn learn_of_ended(&mut self, queue_pair: QueuePairId) {
         let (device, number) = queue_pair;
@@ -762,7 +713,9 @@ impl<S: Clone> Step<'_, S> {
         let device = self.checker.devices.get_mut(&device);
         let it = device.and_then(|device| device.queue_pairs.get_mut(&number));
         if let Some(it) = it {
+            let sync = it.outcome_of_ended().map(|it| it.sync.clone());
             self.checker.local.remove(&it.learn_of_ended());
+            self.tell_end(sync);
         }
     }
 
@@ -835,19 +788,6 @@ impl<S: Clone> Step<'_, S> {
         let about = qp(access.queue_pair);
         self.find(Rule::RemoteAccessToBuffer, about, what, calls);
     }
-}
-
-/// The memory that a message of this length filled.
-fn filled<S>(local: &LocalUses<S>, receive: &Receive, length: u32) -> Vec<(Space, Range<u64>)> {
-    let mut left = u64::from(length);
-    let filled = receive.uses.iter().filter_map(|key| {
-        let used = local.get(key)?;
-        let start = used.range.start;
-        let length = left.min(used.range.end - start);
-        left -= length;
-        Some((used.space, start..start + length))
-    });
-    filled.collect()
 }
 
 fn range_of(segment: &Segment) -> Range<u64> {

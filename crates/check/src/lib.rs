@@ -20,9 +20,11 @@ mod process_order;
 mod remote_accesses;
 mod request_name;
 mod rule;
+mod thread_order;
 
 pub use checker::Checker;
 pub use device_profile::{Profile, UnknownProfile};
 pub use finding::Finding;
 pub use request_name::DeviceId;
 pub use rule::{Level, Rule};
+pub use thread_order::{Actor, Deed, MemoryAccess, SyncPoint};

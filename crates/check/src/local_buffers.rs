@@ -1,11 +1,12 @@
 //! The local memory that requests use until the program knows that they have ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use wire::{Key, Qpn};
 
 use crate::request_name::{QueuePairId, RequestName, common};
+use crate::thread_order::SyncPoint;
 
 /// An address space: the memory of the process, or a region without memory.
 pub(crate) type Space = u64;
@@ -54,6 +55,8 @@ pub(crate) struct LocalUse<S> {
     pub(crate) overwritten_by: Option<u64>,
     /// The queue pair through which a peer last wrote into it while it waited for a message, and where.
     pub(crate) written_through: Option<(Qpn, Range<u64>)>,
+    /// What the request leaves for the poll, if the order of threads is told.
+    pub(crate) sync: Option<SyncPoint>,
     /// Whether the device stored other data into it, so that a change says nothing about the program.
     pub(crate) overwritten: bool,
 }
@@ -66,7 +69,12 @@ pub(crate) struct LocalUses<S> {
     next: u64,
     /// How many uses have each purpose.
     counts: [usize; 3],
+    /// What was sent or stored by the device, and how many uses there had been, oldest first.
+    touched: VecDeque<(u64, Space, Range<u64>)>,
 }
+
+/// How much of what was sent or stored is remembered.
+const MAX_TOUCHED: usize = 4096;
 
 impl<S> LocalUses<S> {
     pub(crate) fn new() -> Self {
@@ -75,6 +83,7 @@ impl<S> LocalUses<S> {
             longest: 0,
             next: 0,
             counts: [0; 3],
+            touched: VecDeque::new(),
         }
     }
 
@@ -82,6 +91,9 @@ impl<S> LocalUses<S> {
         let key = (it.space, it.range.start, self.next);
         self.next += 1;
         self.counts[it.purpose as usize] += 1;
+        if it.purpose != Purpose::Receive {
+            self.touch(it.space, &it.range);
+        }
         self.longest = self.longest.max(it.range.end - it.range.start);
         self.uses.insert(key, it);
         key
@@ -124,6 +136,7 @@ impl<S> LocalUses<S> {
         queue_pair: Option<QueuePairId>,
         receive: u64,
     ) {
+        self.touch(space, range);
         self.for_each(Purpose::Send, space, range, |it| {
             if it.request.queue_pair == queue_pair && !it.ended {
                 it.overwritten_by = Some(receive);
@@ -135,7 +148,36 @@ impl<S> LocalUses<S> {
 
     /// Notes that the device stores something into memory that requests send.
     pub(crate) fn note_stored(&mut self, space: Space, range: &Range<u64>) {
+        self.touch(space, range);
         self.for_each(Purpose::Send, space, range, |it| it.overwritten = true);
+    }
+
+    fn touch(&mut self, space: Space, range: &Range<u64>) {
+        if !self.has(Purpose::Receive) {
+            return;
+        }
+        if self.touched.len() >= MAX_TOUCHED {
+            self.touched.pop_front();
+        }
+        self.touched.push_back((self.next, space, range.clone()));
+    }
+
+    /// Whether the memory of a receive certainly was neither sent nor stored to since it was posted: nobody but the program
+    /// has changed it, and it is not the program's own as that of a message is.
+    pub(crate) fn is_untouched(&self, key: &UseKey) -> bool {
+        let Some(used) = self.get(key) else {
+            return false;
+        };
+        let is_later = |(next, ..): &&(u64, Space, Range<u64>)| *next > key.2;
+        let remembers_all = self.touched.len() < MAX_TOUCHED
+            || self.touched.front().is_some_and(|it| !is_later(&it));
+        let mut later = self.touched.iter().rev().take_while(is_later);
+        let mut others = self.overlapping(used.space, &used.range);
+        remembers_all
+            && !later.any(|(_, space, range)| {
+                *space == used.space && common(range, &used.range).is_some()
+            })
+            && others.all(|(other, _)| other.purpose == Purpose::Receive)
     }
 
     /// Notes that a peer wrote into memory that waits for messages.

@@ -8,9 +8,11 @@ use engine::observation::{Peer, QueuePairSizes, RemoteAccess, RemoteAccessKind};
 use engine::{AsyncEvent, Completion, CompletionQueue, Id, QueuePairType, Registration};
 use wire::{Key, Qpn};
 
+use crate::checker::Outcome;
 use crate::local_buffers::{Space, UseKey};
 use crate::process_order::extended;
 use crate::request_name::{DeviceId, RequestName};
+use crate::thread_order::SyncPoint;
 
 /// How many keys of deregistered memory are remembered.
 const MAX_FORMER_KEYS: usize = 4096;
@@ -18,11 +20,14 @@ const MAX_FORMER_KEYS: usize = 4096;
 /// How many accesses of peers are remembered until they are answered.
 const MAX_ARRIVALS: usize = 4096;
 
+/// The size of a region whose memory certainly exists. A larger one stands for the whole address space.
+const MAX_OBSERVED: u64 = 1 << 46;
+
 #[derive(Debug)]
 pub(crate) struct Device<S> {
     pub(crate) queue_pairs: HashMap<Qpn, QueuePair<S>>,
     pub(crate) completion_queues: HashMap<Id<CompletionQueue>, QueueCapacity<S>>,
-    pub(crate) shared_receives: HashMap<Id<SharedReceiveQueue>, VecDeque<Receive>>,
+    pub(crate) shared_receives: HashMap<Id<SharedReceiveQueue>, VecDeque<Receive<S>>>,
     pub(crate) domains: usize,
     /// By L_Key.
     pub(crate) regions: HashMap<Key, Region<S>>,
@@ -34,6 +39,10 @@ pub(crate) struct Device<S> {
     pub(crate) events: Vec<AsyncEvent>,
     /// Accesses of peers that are not answered.
     arrivals: VecDeque<RemoteAccess>,
+    /// What the messages leave that have arrived, if the order of threads is told.
+    pub(crate) arrival_sync: SyncPoint,
+    /// Whether peers could write some of its memory, now or before.
+    pub(crate) is_writable_by_peers: bool,
 }
 
 #[derive(Debug)]
@@ -49,6 +58,8 @@ struct Place {
     space: Space,
     /// The distance from addresses in requests to addresses in memory.
     distance: u64,
+    /// Memory that the program can access.
+    program_memory: Option<(u64, u64)>,
 }
 
 /// Memory that was deregistered.
@@ -88,12 +99,14 @@ pub(crate) struct QueuePair<S> {
     pub(crate) fence: u64,
     /// How many requests in succession were not signaled.
     pub(crate) unsignaled: u32,
-    pub(crate) receives: VecDeque<Receive>,
+    pub(crate) receives: VecDeque<Receive<S>>,
     /// Receives that have ended and whose completions the program has not polled, oldest first.
-    pub(crate) received: VecDeque<Receive>,
+    pub(crate) received: VecDeque<Receive<S>>,
     pub(crate) has_posted_receive: bool,
     /// How many messages were posted.
     pub(crate) messages: u64,
+    /// The number of the last message of the peer that consumed a receive, as packets carry it.
+    pub(crate) last_message: Option<u32>,
     /// The number of the last message of the peer that was seen.
     pub(crate) peer_message: u64,
     /// The numbers of messages whose receives have ended and were not polled, oldest first.
@@ -117,17 +130,40 @@ pub(crate) struct Send<S> {
     pub(crate) signaled: bool,
     /// Its number among the messages of the queue pair, if the peer counts them, too.
     pub(crate) message: Option<u64>,
+    /// How many messages there are up to it.
+    pub(crate) messages_through: u64,
+    /// What it leaves for the poll, if the order of threads is told.
+    pub(crate) outcome: Option<Outcome>,
     /// Whether it has a completion. Known when it has ended.
     pub(crate) completes: bool,
+    /// Whether it has ended without success. Its data did not arrive, or nobody knows.
+    pub(crate) has_failed: bool,
     /// Whether a message from the peer implied its end before a completion was polled.
     pub(crate) is_known: bool,
     pub(crate) call: S,
 }
 
 #[derive(Debug)]
-pub(crate) struct Receive {
+pub(crate) struct Receive<S> {
     pub(crate) id: u64,
     pub(crate) uses: Vec<UseKey>,
+    /// What the message leaves for the poll, if the order of threads is told.
+    pub(crate) sync: Option<SyncPoint>,
+    /// The post.
+    pub(crate) call: S,
+}
+
+/// What requests leave that a completion of the send queue covers.
+#[derive(Debug, Default)]
+pub(crate) struct Retired {
+    /// Their local memory.
+    pub(crate) uses: Vec<UseKey>,
+    /// The number of the last message.
+    pub(crate) message: Option<u64>,
+    /// What the device knew when it had executed the last of them.
+    pub(crate) sync: Option<SyncPoint>,
+    /// The atomic variables that they read.
+    pub(crate) words: Vec<u64>,
 }
 
 impl<S> Device<S> {
@@ -142,6 +178,8 @@ impl<S> Device<S> {
             former: VecDeque::new(),
             events: Vec::new(),
             arrivals: VecDeque::new(),
+            arrival_sync: SyncPoint::default(),
+            is_writable_by_peers: false,
         }
     }
 
@@ -150,16 +188,22 @@ impl<S> Device<S> {
         id: DeviceId,
         region: Registration,
         memory: Option<u64>,
+        is_of_program: bool,
         call: S,
     ) {
+        let program_memory = memory.filter(|_| is_of_program && region.length <= MAX_OBSERVED);
+        let program_memory =
+            program_memory.map(|start| (start, start.saturating_add(region.length)));
         let place = match memory {
             Some(memory) => Place {
                 space: 0,
                 distance: memory.wrapping_sub(region.address),
+                program_memory,
             },
             None => Place {
                 space: (u64::from(id.0) + 1) << 32 | u64::from(region.local_key.value()),
                 distance: 0,
+                program_memory,
             },
         };
         self.places.insert(region.local_key, place);
@@ -220,6 +264,12 @@ impl<S> Device<S> {
         let start = range.start.wrapping_add(place.distance);
         let end = start.saturating_add(range.end.saturating_sub(range.start));
         Some((place.space, start..end))
+    }
+
+    /// Whether a range of memory is a part of a region that the program can access.
+    pub(crate) fn is_program_memory(&self, key: Key, range: &Range<u64>) -> bool {
+        let place = self.places.get(&key).and_then(|it| it.program_memory);
+        place.is_some_and(|(start, end)| start <= range.start && range.end <= end)
     }
 
     /// Where `range` of a key is. The memory of an unknown key, such as that of a window, is where its addresses are.
@@ -311,6 +361,7 @@ impl<S> QueuePair<S> {
             received: VecDeque::new(),
             has_posted_receive: false,
             messages: 0,
+            last_message: None,
             peer_message: 0,
             received_messages: VecDeque::new(),
             expected_sends: 0,
@@ -333,22 +384,41 @@ impl<S> QueuePair<S> {
         self.peer_message
     }
 
-    /// Forgets the requests that a completion of the send queue covers. Returns their local memory, and the number of
-    /// the last message.
-    pub(crate) fn retire(&mut self) -> (Vec<UseKey>, Option<u64>) {
-        let (mut uses, mut last) = (Vec::new(), None);
+    /// Forgets the requests that a completion of the send queue covers.
+    pub(crate) fn retire(&mut self) -> Retired {
+        let mut retired = Retired::default();
         while self.ended > 0
             && let Some(send) = self.sends.pop_front()
         {
             self.ended -= 1;
             self.first_serial += 1;
-            uses.extend(send.uses);
-            last = send.message.or(last);
+            retired.uses.extend(send.uses);
+            retired.message = send.message.or(retired.message);
+            if let Some(outcome) = send.outcome {
+                retired.words.extend(outcome.word);
+                retired.sync = Some(outcome.sync);
+            }
             if send.completes {
                 break;
             }
         }
-        (uses, last)
+        retired
+    }
+
+    /// What the request leaves that is a message of this number, as packets carry it.
+    pub(crate) fn outcome_of(&self, message: u32) -> Option<&Outcome> {
+        let number = extended(message, self.messages);
+        let index = (self.sends).partition_point(|send| send.messages_through <= number);
+        let send = self.sends.get(index)?;
+        send.outcome
+            .as_ref()
+            .filter(|_| send.messages_through == number + 1)
+    }
+
+    /// What the newest request leaves that has ended.
+    pub(crate) fn outcome_of_ended(&self) -> Option<&Outcome> {
+        let newest = self.ended.checked_sub(1)?;
+        self.sends.get(newest)?.outcome.as_ref()
     }
 
     /// Notes that the program can know of all requests that have ended. Returns their local memory.
@@ -381,10 +451,11 @@ impl<S> QueuePair<S> {
         uses
     }
 
-    /// The oldest request that has ended without the program's knowledge, and how many there are.
-    pub(crate) fn unknown_ended(&self) -> Option<(&Send<S>, usize)> {
+    /// The oldest request that was executed without the program's knowledge, and how many there are. Failures have rules of their
+    /// own, and a request that was flushed says no more than the failure of its queue pair.
+    pub(crate) fn unknown_executed(&self) -> Option<(&Send<S>, usize)> {
         let ended = self.sends.iter().take(self.ended);
-        let mut unknown = ended.filter(|send| !send.is_known);
+        let mut unknown = ended.filter(|send| !send.is_known && !send.has_failed);
         let first = unknown.next()?;
         Some((first, unknown.count() + 1))
     }

@@ -67,3 +67,14 @@ pub(crate) fn common(a: &Range<u64>, b: &Range<u64>) -> Option<Range<u64>> {
     let common = a.start.max(b.start)..a.end.min(b.end);
     (common.start < common.end).then_some(common)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        let counts = [0, 1, 2].map(|count| counted(count, "byte"));
+        assert_eq!(counts, ["0 bytes", "1 byte", "2 bytes"]);
+    }
+}

@@ -10,6 +10,8 @@ pub enum Rule {
     OverlappingRequests,
     /// Two outstanding requests do not store their results or messages into the same memory.
     SharedTarget,
+    /// The memory of a receive belongs to the device until its message has arrived.
+    ReceiveChanged,
     /// Two accesses to the same remote memory, one of them a write, are ordered.
     RemoteRace,
     /// A request after a READ of the same remote memory that changes it needs a fence.
@@ -63,10 +65,11 @@ pub enum Level {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::BufferChanged,
         Self::OverlappingRequests,
         Self::SharedTarget,
+        Self::ReceiveChanged,
         Self::RemoteRace,
         Self::MissingFence,
         Self::TargetRace,
@@ -96,6 +99,7 @@ impl Rule {
             Self::BufferChanged => "buffer-changed",
             Self::OverlappingRequests => "overlapping-requests",
             Self::SharedTarget => "shared-target",
+            Self::ReceiveChanged => "receive-changed",
             Self::RemoteRace => "remote-race",
             Self::MissingFence => "missing-fence",
             Self::TargetRace => "target-race",
@@ -124,6 +128,7 @@ impl Rule {
     pub const fn level(self) -> Level {
         match self {
             Self::SharedTarget
+            | Self::ReceiveChanged
             | Self::TooManyReceives
             | Self::NeverPolled
             | Self::EventNotFetched
@@ -152,6 +157,11 @@ impl Rule {
                 "The later one overwrites what the earlier one stored, perhaps before the program has read it. This is \
                  right only for a program that does not read the data, such as a benchmark. Give each request memory of \
                  its own."
+            }
+            Self::ReceiveChanged => {
+                "A message may arrive at any time after the post, and the program's stores and those of the device then \
+                 overwrite each other. This is correct only if the peer cannot have sent yet. Prepare the memory before \
+                 you post it."
             }
             Self::RemoteRace | Self::MissingFence | Self::TargetRace | Self::ProcessRace => {
                 self.remedy_of_race()

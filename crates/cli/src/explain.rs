@@ -75,6 +75,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if !subjects.iter().any(|subject| is_capture(subject)) {
         let words: Vec<_> = subjects.iter().map(|word| word.to_string_lossy()).collect();
         if let Some(entries) = catalogue::find_words(&words)? {
+            if options.html.is_some() || options.follow {
+                bail!("--html and --follow are for captures: leave them out to explain a code");
+            }
             return catalogue::print(&entries, options.json);
         }
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, anyhow, bail};
-use net::interface::{Choice, SoftwareChoice, SystemChoice};
+use net::socket::interface::{Choice, SoftwareChoice, SystemChoice};
 use rocinante::{Device, DeviceKind, GidEntry};
 use system::Tree;
 

@@ -68,6 +68,7 @@ enum Command {
     /// Show what the RDMA processes of this user send and receive
     Stat(commands::stat::Options),
     /// Watch the RDMA processes of this user and their queue pairs, live
+    #[command(alias = "monitor")]
     Top(commands::top::Options),
     /// Explain a capture, or an error code
     Explain(explain::Options),

@@ -1,6 +1,6 @@
 //! Whether packets between queue pairs of this machine use the shortcut through memory.
 
-use net::interface::LoopbackUse;
+use net::socket::interface::LoopbackUse;
 use rocinante::{OpenOptions, Shortcut};
 
 /// Whether packets between queue pairs of this machine go through memory or sockets, and why.
@@ -14,7 +14,7 @@ impl ShortcutUse {
     /// The value for a device that is opened now.
     pub(crate) fn now() -> Self {
         let shortcut = OpenOptions::from_env().shortcut;
-        let (through, reason) = match (shortcut, net::interface::loopback_use()) {
+        let (through, reason) = match (shortcut, net::socket::interface::loopback_use()) {
             (Shortcut::Never, _) => ("sockets", "ROCI_SHORTCUT is 0"),
             (Shortcut::Always, _) => ("memory", "ROCI_SHORTCUT is set"),
             (_, None) => ("memory", "no program captures or shapes loopback"),

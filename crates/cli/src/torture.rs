@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use net::fault::FaultSpec;
+use net::tap::fault::FaultSpec;
 
 use crate::output::{count, print, print_line, remark};
 use fault_log::FaultRecord;
@@ -273,21 +273,23 @@ impl<'a> Campaign<'a> {
     }
 
     fn run_with_faults(&self, seen: &FaultRecord) -> anyhow::Result<Results> {
-        let bar = progress(self.options.runs as u64);
+        let progress = Progress::new(self.options.runs as u64);
         let results = Mutex::new(Results::default());
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let jobs: Vec<_> = self
                 .workspaces
                 .iter()
-                .map(|workspace| scope.spawn(|| self.work(workspace, seen, &next, &results, &bar)))
+                .map(|workspace| {
+                    scope.spawn(|| self.work(workspace, seen, &next, &results, &progress))
+                })
                 .collect();
             let mut ended = jobs
                 .into_iter()
                 .map(|job| job.join().expect("a job does not panic"));
             ended.try_for_each(|result| result)
         })?;
-        bar.finish_and_clear();
+        progress.bar.finish_and_clear();
         let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
         results.runs.sort_by_key(|run| run.number);
         Ok(results)
@@ -300,7 +302,7 @@ impl<'a> Campaign<'a> {
         seen: &FaultRecord,
         next: &AtomicUsize,
         results: &Mutex<Results>,
-        bar: &ProgressBar,
+        progress: &Progress,
     ) -> anyhow::Result<()> {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -315,8 +317,7 @@ impl<'a> Campaign<'a> {
             };
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
             self.note(number + 1, seed, plan, &trial, workspace, &mut results)?;
-            bar.inc(1);
-            bar.set_message(different_failures(results.found.len()));
+            progress.advance(results.found.len());
             if self.options.first && trial.failure.is_some() {
                 next.store(self.options.runs, Ordering::Relaxed);
             }
@@ -517,12 +518,51 @@ impl<'a> Campaign<'a> {
     }
 }
 
-/// One line on a terminal.
-fn progress(runs: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {msg}, {eta} left");
-    ProgressBar::new(runs)
-        .with_style(style.expect("the template is right"))
-        .with_message(different_failures(0))
+/// One line on a terminal, and elsewhere a line in a while.
+struct Progress {
+    bar: ProgressBar,
+    last_line: Mutex<Instant>,
+}
+
+impl Progress {
+    /// A run takes milliseconds or seconds. A log is not to be full of these lines.
+    const INTERVAL: Duration = Duration::from_secs(30);
+
+    fn new(runs: u64) -> Self {
+        let style = ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {msg}, {eta} left");
+        let bar = ProgressBar::new(runs)
+            .with_style(style.expect("the template is right"))
+            .with_message(different_failures(0));
+        Self {
+            bar,
+            last_line: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Another run has ended; so many different failures were found.
+    fn advance(&self, found: usize) {
+        self.bar.inc(1);
+        self.bar.set_message(different_failures(found));
+        if self.bar.is_hidden()
+            && let Some(line) = self.line(Instant::now())
+        {
+            remark(&line);
+        }
+    }
+
+    /// The line, if one is due.
+    fn line(&self, now: Instant) -> Option<String> {
+        let mut last = self
+            .last_line
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(*last) < Self::INTERVAL {
+            return None;
+        }
+        *last = now;
+        let (done, runs) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        Some(format!("{done} of {runs} runs, {}", self.bar.message()))
+    }
 }
 
 fn different_failures(number: usize) -> String {
@@ -541,6 +581,18 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_terminal_a_line_in_a_while_says_how_far_it_is() {
+        let progress = Progress::new(200);
+        let begin = Instant::now();
+        progress.advance(1);
+        assert_eq!(progress.line(begin), None);
+        let later = begin + Progress::INTERVAL + Progress::INTERVAL;
+        let line = progress.line(later).expect("it is due");
+        assert_eq!(line, "1 of 200 runs, 1 different failure");
+        assert_eq!(progress.line(later), None);
+    }
 
     #[test]
     fn one_failure_is_not_called_failures() {

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use net::fatal_signals;
 use net::stderr::print;
+use net::thread_sanitizer::Unobserved;
 
 use crate::clock::now;
 use crate::times::REPORT_INTERVAL;
@@ -91,6 +92,7 @@ pub(crate) fn enable() {
     let reached = Arc::clone(&running);
     let builder = std::thread::Builder::new().name("roci-blocked".to_owned());
     let thread = builder.spawn(move || {
+        let _unobserved = Unobserved::begin();
         fatal_signals::begin_reporting();
         reached.wait();
         watch();

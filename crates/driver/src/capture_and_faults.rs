@@ -11,10 +11,10 @@ use engine::transmit::packets;
 use engine::{AsyncEvent, Device, Event, Observation, Transmit};
 use host::Host;
 use net::Direction;
-use net::capture::{Capture, CaptureError, Record};
-use net::fault::{Action, DelayLine, FaultLog, Faults, Injected, Verdict};
 use net::socket::SendError;
 use net::stderr;
+use net::tap::capture::{Capture, CaptureError, Record};
+use net::tap::fault::{Action, DelayLine, FaultLog, Faults, Injected, Verdict};
 use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
 use crate::clock::wall_time;

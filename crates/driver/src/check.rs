@@ -6,6 +6,7 @@ mod call;
 mod options;
 mod output;
 mod summary;
+mod thread_sanitizer;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ::check::{Checker, DeviceId, Level, Rule};
 use engine::Observation;
 use net::exit_hooks::Stage;
-use net::record_log::RecordLog;
+use net::tap::record_log::RecordLog;
 
 pub use ::check::Profile;
 pub use options::CheckOptions;
@@ -25,6 +26,7 @@ use call::Call;
 use options::Suppressions;
 use output::Output;
 use summary::Summary;
+use thread_sanitizer::Fibers;
 
 /// The exit status of a program with errors, if [`CheckOptions::fail`] is set.
 const FAILED: i32 = 66;
@@ -43,6 +45,8 @@ pub(crate) struct ProcessCheck {
     suppressions: Suppressions,
     /// Whether requests of several processes are compared.
     compares_processes: bool,
+    /// Whether ThreadSanitizer is told what the devices do.
+    tells_threads: bool,
     state: Mutex<State>,
     /// The records of all processes whose requests are compared. Locked before the state, and never with a lane: a
     /// file may be slow.
@@ -63,6 +67,8 @@ struct State {
     log_failure: Option<String>,
     devices: BTreeMap<DeviceId, Weak<dyn CheckedDevice>>,
     next_device: u32,
+    /// What ThreadSanitizer knows of the devices, if the program was built with it.
+    fibers: Fibers,
     /// How often each rule was violated, by object.
     counts: BTreeMap<(Rule, String), u32>,
     /// Problems that were explained, each once.
@@ -115,7 +121,15 @@ impl DeviceCheck {
             }
             (state.checker).observe(self.id, observation, &call, &mut findings);
         }
+        for deed in state.checker.take_deeds() {
+            state.fibers.tell(&deed);
+        }
         (findings, state.take_records())
+    }
+
+    /// Whether a thread that learns from a packet must know what was observed before.
+    pub(crate) fn tells_threads(&self) -> bool {
+        self.process.tells_threads
     }
 
     /// Whether other processes read the records of this one.
@@ -152,6 +166,7 @@ impl DeviceCheck {
         state.devices.remove(&self.id);
         let mut findings = Vec::new();
         state.checker.close(self.id, &mut findings);
+        state.fibers.close(self.id);
         drop(state);
         self.process.report(findings);
     }
@@ -160,6 +175,20 @@ impl DeviceCheck {
 /// The records of a process up to a position.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Recorded(u64);
+
+/// Counts a problem of no device that was explained to the user, if the process is checked.
+pub(crate) fn note_explained(problem: Explained) {
+    if let Some(process) = of_this_process() {
+        process.note_explained(problem);
+    }
+}
+
+/// The checker of this process, if there is one.
+fn of_this_process() -> Option<Arc<ProcessCheck>> {
+    let current = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (created, process) = current.as_ref()?;
+    (*created == net::fork::generation()).then(|| Arc::clone(process))
+}
 
 /// Whether the observation is a call of the program whose stack a finding shows.
 fn is_call(observation: &Observation) -> bool {
@@ -206,12 +235,9 @@ fn open_log() -> Option<RecordLog> {
 
 /// Reports what is left when the program ends, and a summary.
 fn finish() {
-    let current = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = match &*current {
-        Some((created, process)) if *created == net::fork::generation() => Arc::clone(process),
-        _ => return,
+    let Some(process) = of_this_process() else {
+        return;
     };
-    drop(current);
     process.examine_open_devices();
     process.publish();
     // The last process empties the file.
@@ -223,7 +249,9 @@ fn finish() {
 
 impl ProcessCheck {
     fn new(options: &CheckOptions, log: Option<RecordLog>) -> Self {
-        let mut checker = Checker::new().with_profile(options.profile);
+        let tells_threads = net::thread_sanitizer::is_present();
+        let checker = Checker::new().with_profile(options.profile);
+        let mut checker = checker.with_threads(tells_threads);
         let number = getrandom::u64().ok().filter(|_| log.is_some());
         if let Some(number) = number {
             checker = checker.with_processes(number, std::process::id());
@@ -231,6 +259,7 @@ impl ProcessCheck {
         Self {
             fail: options.fail,
             compares_processes: number.is_some(),
+            tells_threads,
             suppressions: Suppressions::read(options.suppressions.as_deref()),
             output: Mutex::new(Output::new(options.json.as_deref())),
             log: Mutex::new(log),
@@ -241,6 +270,7 @@ impl ProcessCheck {
                 recorded: 0,
                 log_failure: None,
                 devices: BTreeMap::new(),
+                fibers: Fibers::default(),
                 next_device: 0,
                 counts: BTreeMap::new(),
                 explained: Vec::new(),
@@ -295,6 +325,7 @@ impl ProcessCheck {
             let mut state = self.lock();
             let mut findings = Vec::new();
             state.checker.close(id, &mut findings);
+            state.fibers.close(id);
             drop(state);
             self.report(findings);
         }

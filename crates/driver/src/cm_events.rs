@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use cm::{EventKind, Failure, Instruction, Manager};
 use host::Host;
-use net::interface::{Interface, InterfaceId};
+use net::socket::interface::{Interface, InterfaceId};
 use wire::{Gid, PathMtu, Qpn};
 
 use crate::Driver;
 use crate::clock;
 use crate::diagnostics::{ConnectionFailure, Problem};
 use crate::fabric::Port;
+use crate::narrow_path::NarrowPath;
 use crate::neighbours::Neighbours;
 use crate::rdma_cm::event_queue::{EventQueue, QueuedEvent};
 use crate::times::LONG;
@@ -53,7 +54,7 @@ struct Held {
 }
 
 impl CmEvents {
-    pub(crate) fn new(device: &net::interface::Device, explain: bool) -> Self {
+    pub(crate) fn new(device: &net::socket::interface::Device, explain: bool) -> Self {
         let entries = device.gids.iter();
         Self {
             mtu: device.active_mtu,
@@ -258,8 +259,19 @@ impl CmEvents {
                 let path = (source.ip(), destination);
                 self.neighbours.resolve(now, manager, id, path);
             }
-            Instruction::ResolveRoute { id, .. } => {
-                manager.route_resolved(id, Ok(cm::ResolvedRoute::new(self.mtu)));
+            Instruction::ResolveRoute {
+                id,
+                source,
+                destination,
+            } => {
+                let is_real = sockets.is_real();
+                let narrow = is_real.then(|| NarrowPath::find(source, destination, self.mtu));
+                let narrow = narrow.flatten();
+                let mtu = narrow.map_or(self.mtu, |path| path.mtu);
+                if let Some(problems) = &mut self.problems {
+                    problems.extend(narrow.map(Problem::NarrowPath));
+                }
+                manager.route_resolved(id, Ok(cm::ResolvedRoute::new(mtu)));
             }
             Instruction::JoinMulticast { id, group, .. } => {
                 let joined = sockets.join(Gid::from(group));

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use net::interface::Device;
+use net::socket::interface::Device;
 
 use crate::fabric::here;
 use crate::options::OpenError;

@@ -15,6 +15,7 @@ mod rejected_request;
 mod report_once;
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,18 +23,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cm::MtuLimit;
 use engine::incident::{ReceiveFault, RequestFault, SendFault};
 use engine::{Incident, State};
-use errors::{Cause, CodeKind, Entry};
-use net::interface::{Device, GidEntry};
+use errors::{Cause, CodeKind, Entry, cause};
 use net::socket::SendError;
+use net::socket::interface::{Device, GidEntry};
 use wire::{Qpn, ROCE_PORT};
 
 pub(crate) use connection::{ConnectionFailure, UnansweredRequest, report_unresolved};
-pub use misuse::Misuse;
+pub use misuse::{DeviceMemoryMistake, Misuse};
 pub(crate) use names::completed as work_name;
 use port_probe::PortProbe;
 
+use crate::narrow_path::NarrowPath;
+
 const VARIABLE: &str = "ROCI_EXPLAIN";
 const CHECK_VARIABLE: &str = "ROCI_CHECK";
+/// Also a value of it.
+pub(crate) const CHECK_FAILS: &str = "fail";
 
 /// Whether the program has enabled explanations.
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -54,6 +59,11 @@ pub(crate) fn is_enabled() -> bool {
     choice(VARIABLE).unwrap_or_else(by_default)
 }
 
+/// Whether this process has explained a failure.
+pub fn has_explained() -> bool {
+    report_once::is_any_reported()
+}
+
 /// Whether the environment disables explanations.
 pub(crate) fn is_disabled() -> bool {
     choice(VARIABLE) == Some(false)
@@ -61,8 +71,11 @@ pub(crate) fn is_disabled() -> bool {
 
 /// What a variable says, if it says anything.
 fn choice(variable: &str) -> Option<bool> {
-    let value = std::env::var(variable).ok();
-    value.filter(|it| !it.is_empty()).map(|it| it != "0")
+    match std::env::var(variable).ok()?.as_str() {
+        "0" => Some(false),
+        "1" | CHECK_FAILS => Some(true),
+        _ => None,
+    }
 }
 
 /// Set by `roci run` for its program.
@@ -110,6 +123,8 @@ pub(crate) enum Problem {
     SilentPeer((SocketAddr, SocketAddr)),
     /// A connection request asked for a larger path MTU than one of the two ports allows.
     SmallerMtu(MtuLimit),
+    /// A connection uses a smaller path MTU than the port has, because its path is narrower.
+    NarrowPath(NarrowPath),
     /// A connection failed.
     ConnectionFailure(ConnectionFailure),
     /// The C libraries rejected a call.
@@ -118,7 +133,8 @@ pub(crate) enum Problem {
 
 impl Problem {
     /// Whether the program is wrong, whatever its peers and the network do: its requests and receives cannot be executed, or it
-    /// left completions unpolled until they were lost. A call that is refused tells the program so, and may be an attempt.
+    /// left completions unpolled until they were lost. A call that is refused tells the program so, and may be an attempt. A receive
+    /// whose memory is there failed for another reason: a GPU did not copy.
     const fn is_mistake(&self) -> bool {
         let Self::Incident(incident, _) = self else {
             return false;
@@ -130,10 +146,10 @@ impl Problem {
             ),
             Incident::RequestRejected(rejected) => matches!(
                 rejected.fault,
-                RequestFault::Receive(ReceiveFault::Unusable { .. })
+                RequestFault::Receive(ReceiveFault::Unusable { fault: Some(_), .. })
             ),
             Incident::DatagramFailed { fault, .. } => {
-                matches!(fault, ReceiveFault::Unusable { .. })
+                matches!(fault, ReceiveFault::Unusable { fault: Some(_), .. })
             }
             Incident::CompletionsOverran { .. } => true,
             _ => false,
@@ -150,6 +166,8 @@ pub(crate) enum PeerLookup {
     Missing,
     /// The peer is a queue pair of this device, in this state.
     Found(State),
+    /// The peer is a queue pair of this device that is connected to another number.
+    ConnectedTo(Qpn),
 }
 
 /// Reports the problems of one device.
@@ -159,6 +177,8 @@ pub(crate) struct Reporter {
     probe: PortProbe,
     /// Why packets of queue pairs were not sent. That explains a missing response.
     unsent: Mutex<HashMap<Qpn, &'static Cause>>,
+    /// The faults that the user injects into this device.
+    faults: Option<String>,
 }
 
 /// A problem that was explained to the user.
@@ -202,6 +222,15 @@ impl Diagnostic {
         self
     }
 
+    fn explained(self, is_mistake: bool) -> Explained {
+        Explained {
+            is_mistake,
+            about: self.about,
+            what: self.what,
+            cause: self.cause,
+        }
+    }
+
     fn code(mut self, topic: CodeKind, code: u32) -> Self {
         self.entry = errors::entry(topic, code);
         self
@@ -225,12 +254,13 @@ impl Diagnostic {
 
 impl Reporter {
     /// `None` if there is nothing to report.
-    pub(crate) fn new(device: &Device, reported: Reported) -> Option<Self> {
+    pub(crate) fn new(device: &Device, reported: Reported, faults: Option<&str>) -> Option<Self> {
         (reported != Reported::Nothing).then(|| Self {
             device: device.clone(),
             reported,
             probe: PortProbe::default(),
             unsent: Mutex::default(),
+            faults: faults.map(str::to_owned),
         })
     }
 
@@ -247,18 +277,30 @@ impl Reporter {
             if let Some(diagnostic) = self.diagnostic(problem)
                 && report_once::report(Some(&self.device.name), &diagnostic)
             {
-                explained.push(Explained {
-                    is_mistake,
-                    about: diagnostic.about,
-                    what: diagnostic.what,
-                    cause: diagnostic.cause,
-                });
+                explained.push(diagnostic.explained(is_mistake));
             }
         }
         explained
     }
 
+    /// Names the injected faults where they may be the reason: silence is what they make.
+    fn with_faults(&self, mut diagnostic: Diagnostic) -> Diagnostic {
+        let silence = [&cause::PEER_SILENT, &cause::CLIENT_SILENT, &cause::SILENCE];
+        let is_silence = silence.iter().any(|it| std::ptr::eq(*it, diagnostic.cause));
+        if let Some(faults) = self.faults.as_ref().filter(|_| is_silence) {
+            let _ = write!(
+                diagnostic.what,
+                " Faults are injected here (ROCI_FAULT={faults:.60}) and may be the reason."
+            );
+        }
+        diagnostic
+    }
+
     fn diagnostic(&self, problem: Problem) -> Option<Diagnostic> {
+        self.explanation(problem).map(|it| self.with_faults(it))
+    }
+
+    fn explanation(&self, problem: Problem) -> Option<Diagnostic> {
         Some(match problem {
             Problem::Unsent {
                 queue_pair,
@@ -280,7 +322,8 @@ impl Reporter {
             Problem::Unanswered(request) => connection::unanswered(self, &request)?,
             Problem::SilentPeer((local, peer)) => connection::silent(local.ip(), peer.ip()),
             Problem::SmallerMtu(limit) => connection::smaller_mtu(&self.device, &limit),
-            Problem::ConnectionFailure(failure) => connection::describe(&self.device, &failure)?,
+            Problem::NarrowPath(path) => connection::narrow_path(&self.device, &path),
+            Problem::ConnectionFailure(failure) => connection::describe(self, &failure)?,
             Problem::Misuse(queue_pair, misuse) => {
                 rejected_call::misuse(&self.device, queue_pair, &misuse)
             }
@@ -360,7 +403,7 @@ impl Reporter {
 /// The row of the GID table from which a peer can be reached: the kernel's choice, or else one of the same
 /// address family.
 fn row_towards(device: &Device, peer: IpAddr) -> Option<&GidEntry> {
-    let source = net::interface::source_towards((peer, ROCE_PORT).into());
+    let source = net::socket::interface::source_towards((peer, ROCE_PORT).into());
     let chosen = source.ok().and_then(|source| device.gid_of(source));
     chosen.or_else(|| {
         let mut rows = device.gids.iter();
@@ -383,19 +426,65 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use cm::{EventKind, Unreachable};
-    use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
-    use engine::{Status, Work};
+    use engine::incident::{FailedSend, Path, Peer, PeerResponses, SegmentFault, SendFault};
+    use engine::{AccessError, Segment, Status, Work};
 
     use super::*;
 
     fn device(addresses: &str) -> Device {
         let specification = format!("device={addresses}");
-        let devices = net::interface::devices(Some(&specification)).expect("loopback addresses");
+        let devices =
+            net::socket::interface::devices(Some(&specification)).expect("loopback addresses");
         devices.into_iter().next().expect("one")
     }
 
     fn new_reporter(device: &Device) -> Reporter {
-        Reporter::new(device, Reported::Everything).expect("something to report")
+        Reporter::new(device, Reported::Everything, None).expect("something to report")
+    }
+
+    #[test]
+    fn silence_is_explained_with_the_faults_that_are_injected() {
+        let silent = UdpSocket::bind(("127.54.203.6", ROCE_PORT)).expect("a free address");
+        let request = || UnansweredRequest {
+            local: Some(([127, 54, 203, 5], 0).into()),
+            peer: Some((silent.local_addr().expect("it is bound").ip(), 7174).into()),
+        };
+        let device = device("127.54.203.5");
+        for faults in [None, Some("loss=2%")] {
+            let reporter = Reporter::new(&device, Reported::Everything, faults);
+            let reporter = reporter.expect("something to report");
+            let diagnostic = reporter.diagnostic(Problem::Unanswered(request()));
+            let text = diagnostic.expect("nobody answers").what;
+            assert_eq!(text.contains("(ROCI_FAULT=loss=2%)"), faults.is_some());
+        }
+    }
+
+    /// Memory of a GPU can be there, and a copy to it fails.
+    #[test]
+    fn a_copy_that_fails_is_no_mistake_of_the_program() {
+        let sender = Peer {
+            address: [127, 54, 203, 1].into(),
+            queue_pair: Qpn::new(17),
+        };
+        let is_mistake = |fault| {
+            let failed = Incident::DatagramFailed {
+                queue_pair: Qpn::new(18),
+                sender,
+                fault: ReceiveFault::Unusable { id: 1, fault },
+            };
+            Problem::Incident(failed, PeerLookup::NotLocal).is_mistake()
+        };
+        let wrong = SegmentFault {
+            segment: Segment {
+                address: 0,
+                length: 8,
+                key: wire::Key::new(1),
+            },
+            error: AccessError::UnknownKey,
+            key_range: None,
+        };
+        assert!(is_mistake(Some(wrong)));
+        assert!(!is_mistake(None));
     }
 
     fn unanswered(queue_pair: Qpn, source: IpAddr, peer: IpAddr) -> Problem {
@@ -405,7 +494,11 @@ mod tests {
         };
         let failed = FailedSend {
             queue_pair,
-            path: Some((source, peer)),
+            path: Some(Path {
+                source,
+                peer,
+                mtu: wire::PathMtu::Mtu1024,
+            }),
             id: 1,
             work: Work::Send,
             length: 4,

@@ -7,6 +7,10 @@ mod poll_and_sleep;
 #[cfg(feature = "async")]
 pub(crate) mod poll_for_tasks;
 mod post_shared_receive;
+#[cfg(feature = "async")]
+mod task_descriptor;
+#[cfg(feature = "async")]
+mod task_timer;
 mod wait_situations;
 
 use std::borrow::Cow;
@@ -19,10 +23,10 @@ use std::time::Instant;
 
 use cm::Manager;
 use engine::{AsyncEvent, CompletionQueue, Counters, Device, Id, Notify, Now};
-use net::interface::Monitor;
 use net::poll::Waker;
-use net::port_sharing::ServiceError;
+use net::sharing::ServiceError;
 use net::socket::SocketError;
+use net::socket::interface::Monitor;
 use net::watcher::Watcher;
 use wire::{Gid, Qpn};
 
@@ -44,16 +48,16 @@ use crate::options::{OpenError, OpenOptions};
 use crate::turn::{Looks, Turn, Yielding};
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::AtReadable;
-#[cfg(feature = "async")]
-use crate::waiting::task_timers::TimerKey;
 use crate::waiting::wait_set::WaitSet;
 
 use groups::Groups;
 
 pub use poll_and_sleep::PolledQueue;
 #[cfg(feature = "async")]
-pub use poll_for_tasks::TaskWakeups;
+pub use poll_for_tasks::{TaskPoll, TaskWakeups};
 pub use post_shared_receive::PostedQueue;
+#[cfg(feature = "async")]
+pub use {task_descriptor::TaskDescriptor, task_timer::TaskTimer};
 
 /// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);
@@ -72,7 +76,7 @@ pub struct Driver {
 struct Opened {
     /// The first lane.
     lane: Arc<Lane>,
-    device: net::interface::Device,
+    device: net::socket::interface::Device,
     gids: Vec<Gid>,
     options: OpenOptions,
     /// Whether this device is registered with the watcher; `None` if peers get no exit notices.
@@ -98,7 +102,7 @@ impl Driver {
 
     /// Opens a device.
     pub fn open_device(
-        device: net::interface::Device,
+        device: net::socket::interface::Device,
         options: &OpenOptions,
     ) -> Result<Arc<Self>, OpenError> {
         let options = &*here(|machine| machine.adapt(options));
@@ -122,7 +126,7 @@ impl Driver {
 
     fn over(
         lane: Arc<Lane>,
-        device: net::interface::Device,
+        device: net::socket::interface::Device,
         options: &OpenOptions,
         thread: Option<Thread>,
     ) -> Self {
@@ -150,7 +154,7 @@ impl Driver {
 
     /// A lane without a thread; `first` is the first one, if this is another.
     fn create_lane(
-        device: &net::interface::Device,
+        device: &net::socket::interface::Device,
         options: &OpenOptions,
         first: Option<&FirstLane>,
         siblings: Arc<Siblings>,
@@ -171,7 +175,11 @@ impl Driver {
             common: Arc::clone(&common),
             objects: Arc::clone(state.device_mut().objects()),
             changed_without_lock: state.changed_without_lock(),
-            reporter: Reporter::new(device, Reported::new(options.explain)),
+            reporter: Reporter::new(
+                device,
+                Reported::new(options.explain),
+                options.faults.as_deref(),
+            ),
             check,
             services: Mutex::new(services),
             state: Mutex::new(state),
@@ -204,7 +212,7 @@ impl Driver {
 
     /// The device's description at the time it was opened.
     #[must_use]
-    pub fn device(&self) -> &net::interface::Device {
+    pub fn device(&self) -> &net::socket::interface::Device {
         &self.opened.device
     }
 
@@ -388,39 +396,6 @@ impl Driver {
         });
         lane.wake_thread_before(next);
         Some(result)
-    }
-
-    /// Sets a timer that wakes a task at `deadline`, or changes the task of a timer. Returns its key.
-    #[cfg(feature = "async")]
-    pub(crate) fn set_task_timer(
-        &self,
-        key: Option<TimerKey>,
-        deadline: Instant,
-        task: &std::task::Waker,
-    ) -> Option<TimerKey> {
-        if self.is_inherited() {
-            return None;
-        }
-        // Clone and drop wakers without the lock: they run code of the executor, which may need it.
-        let task = task.clone();
-        let (key, former, next) = self.opened.lane.step(|state| {
-            let task_timers = state.task_timers();
-            let key = key.unwrap_or_else(|| task_timers.new_key(deadline));
-            let former = task_timers.set(key, task);
-            (key, former, state.next_deadline())
-        });
-        drop(former);
-        self.opened.lane.wake_thread_before(next);
-        Some(key)
-    }
-
-    /// Cancels a timer.
-    #[cfg(feature = "async")]
-    pub(crate) fn cancel_task_timer(&self, key: TimerKey) {
-        if !self.is_inherited() {
-            let former = (self.opened.lane).step(|state| state.task_timers().cancel(key));
-            drop(former);
-        }
     }
 
     /// Sets or removes the subscriber to the events of an id.
@@ -627,7 +602,7 @@ impl Driver {
     /// forked child, what was so when the device was opened.
     pub fn is_port_active(&self) -> bool {
         if self.is_inherited() {
-            self.opened.device.state == net::interface::LinkState::Active
+            self.opened.device.state == net::socket::interface::LinkState::Active
         } else {
             self.step(|_, state| state.is_port_active())
         }
@@ -825,9 +800,8 @@ mod tests {
         end.takes_wake_up();
         let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
-        end.driver
-            .set_task_timer(None, deadline, waker)
-            .expect("a key");
+        let mut timer = TaskTimer::new(&end.driver);
+        timer.wake_at(deadline, waker);
         assert!(end.takes_wake_up(), "a timer");
         end.driver.call(|_| ());
         assert!(end.takes_wake_up(), "a call of the engine");
@@ -873,15 +847,13 @@ mod tests {
         let end = End::without_thread("127.58.94.5");
         let deadline = now() + std::time::Duration::from_secs(3600);
         let waker = std::task::Waker::noop();
-        let key = end
-            .driver
-            .set_task_timer(None, deadline, waker)
-            .expect("a key");
+        let mut timer = TaskTimer::new(&end.driver);
+        timer.wake_at(deadline, waker);
         assert_eq!(
             end.driver.lane().lock().task_timers().next(),
             Some(deadline)
         );
-        end.driver.cancel_task_timer(key);
+        drop(timer);
         assert_eq!(end.driver.lane().lock().task_timers().next(), None);
     }
 }

@@ -27,7 +27,7 @@ use std::time::Instant;
 use engine::Transmit;
 use host::{Message, Owner};
 use net::poll::Waker;
-use net::port_sharing::{ExitWatch, NumberBlock, ReceivedPacket, ServiceError};
+use net::sharing::{ExitWatch, NumberBlock, ReceivedPacket, ServiceError};
 use net::socket::{SendError, Sender, SocketError};
 use statistics::PacketPath;
 use wire::{Gid, Qpn, Route};

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use engine::{Completion, CompletionQueue, Device, Id, Now, SharedObjects};
-use net::interface::Monitor;
 use net::poll::{Ready, Waker, closed_error, wait};
-use net::port_sharing::ExitWatch;
+use net::sharing::ExitWatch;
+use net::socket::interface::Monitor;
 use wire::Qpn;
 
 use crate::check::{CheckedDevice, DeviceCheck};
@@ -563,7 +563,7 @@ impl<'a> Awaited<'a> {
 }
 
 /// For a program that polls an empty queue and waits at a descriptor next.
-fn prepare_descriptor(state: &mut LaneState, queue: &CompletionQueue) -> Found {
+pub(crate) fn prepare_descriptor(state: &mut LaneState, queue: &CompletionQueue) -> Found {
     if !state.has_shortcuts() {
         return Found::Nothing;
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use engine::{AsyncEvent, CompletionQueue, Device, Id, SharedObjects};
-use net::port_sharing::NumberBlock;
+use net::sharing::NumberBlock;
 use parking_lot::{Mutex, RwLock};
 use wire::Qpn;
 

@@ -39,6 +39,7 @@ mod exit_notices;
 mod fabric;
 mod lane;
 mod lanes;
+mod narrow_path;
 mod neighbours;
 mod options;
 mod probe_datagram;
@@ -56,10 +57,10 @@ mod waiting;
 pub use blocked_calls::{BlockedCall, Situation};
 pub use check::{CheckOptions, Profile};
 pub use devices::{device, device_at, devices, is_simulated};
-pub use diagnostics::{Misuse, enable_explanations};
-#[cfg(feature = "async")]
-pub use driver::TaskWakeups;
+pub use diagnostics::{DeviceMemoryMistake, Misuse, enable_explanations, has_explained};
 pub use driver::{Driver, PolledQueue, PostedQueue};
+#[cfg(feature = "async")]
+pub use driver::{TaskDescriptor, TaskPoll, TaskTimer, TaskWakeups};
 #[cfg(feature = "sim")]
 pub use fabric::simulation;
 pub use lane::Awaited;

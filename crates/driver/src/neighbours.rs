@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use cm::{Failure, Id, Manager, State};
-use net::interface::{Neighbour, neighbour};
+use net::socket::interface::{Neighbour, neighbour};
 
 use crate::clock::earliest;
 use crate::times::LONG;

@@ -5,11 +5,11 @@ use std::io;
 use std::path::PathBuf;
 
 use engine::HeldLists;
-use net::capture::{self, CaptureError};
-use net::fault::FaultError;
-use net::interface::DeviceError;
-use net::port_sharing::JoinError;
+use net::sharing::JoinError;
+use net::socket::interface::DeviceError;
 use net::stderr;
+use net::tap::capture::{self, CaptureError};
+use net::tap::fault::FaultError;
 
 use crate::check::CheckOptions;
 use crate::fabric::here;
@@ -98,23 +98,30 @@ impl OpenOptions {
             return Self::default();
         }
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let size = |name, least| size(name, &text(name)?, least);
+        let size = |name, least, example| size(name, &text(name)?, least, example);
+        let switch = |name| switch(name, text(name).as_deref());
+        // Explanations are decided elsewhere, too. A value without a meaning is reported here.
+        switch("ROCI_EXPLAIN");
         Self {
             devices: DeviceChoice::default(),
             capture: text("ROCI_PCAP").map(PathBuf::from),
             capture_limits: capture::Limits {
-                ring: size("ROCI_PCAP_RING", capture::Limits::LEAST_RING),
-                snap_length: size("ROCI_PCAP_SNAPLEN", capture::Limits::LEAST_SNAP_LENGTH)
-                    .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+                ring: size("ROCI_PCAP_RING", capture::Limits::LEAST_RING, "64M"),
+                snap_length: size(
+                    "ROCI_PCAP_SNAPLEN",
+                    capture::Limits::LEAST_SNAP_LENGTH,
+                    "128",
+                )
+                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             },
             faults: text("ROCI_FAULT"),
             fault_log: text("ROCI_FAULT_LOG").map(PathBuf::from),
-            segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
-            shortcut: Shortcut::from_text(text("ROCI_SHORTCUT").as_deref()),
+            segmentation: switch("ROCI_GSO").unwrap_or(true),
+            shortcut: Shortcut::from_switch(switch("ROCI_SHORTCUT")),
             explain: crate::diagnostics::is_enabled(),
             check: CheckOptions::from_env(),
-            watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
-            held_lists: text("ROCI_HELD_LISTS").is_none_or(|value| value != "0"),
+            watcher: switch("ROCI_WATCHER").unwrap_or(true),
+            held_lists: switch("ROCI_HELD_LISTS").unwrap_or(true),
             lanes: lanes(text("ROCI_LANES").as_deref()),
         }
     }
@@ -150,12 +157,24 @@ fn lanes(value: Option<&str>) -> usize {
     }
 }
 
+/// What a switch of the environment says, if it is set. A value that means nothing is reported and not used.
+pub(crate) fn switch(name: &str, value: Option<&str>) -> Option<bool> {
+    match value? {
+        "0" => Some(false),
+        "1" => Some(true),
+        value => {
+            stderr::print(format_args!("{name}={value} is ignored: give 0 or 1"));
+            None
+        }
+    }
+}
+
 /// A size of the environment. An invalid one is reported and not used.
-fn size(name: &str, value: &str, least: u64) -> Option<u64> {
+fn size(name: &str, value: &str, least: u64, example: &str) -> Option<u64> {
     let size = capture::parse_size(value).filter(|size| *size >= least);
     if size.is_none() {
         stderr::print(format_args!(
-            "{name}={value} is ignored: give a size of at least {least}, such as 64M"
+            "{name}={value} is ignored: give a size of at least {least}, such as {example}"
         ));
     }
     size
@@ -262,8 +281,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_switch_is_on_or_off_or_not_set() {
+        let said = [None, Some("0"), Some("1"), Some("maybe"), Some("2")];
+        let meant = said.map(|value| switch("ROCI_WATCHER", value));
+        assert_eq!(meant, [None, Some(false), Some(true), None, None]);
+    }
+
+    #[test]
     fn a_size_is_used_from_the_least_one_on() {
-        let size = |value| size("ROCI_PCAP_SNAPLEN", value, 64);
+        let size = |value| size("ROCI_PCAP_SNAPLEN", value, 64, "128");
         assert_eq!((size("64"), size("1K")), (Some(64), Some(1024)));
         assert_eq!((size("63"), size("much")), (None, None));
     }

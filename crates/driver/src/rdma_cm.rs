@@ -16,11 +16,11 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use net::port_sharing::ServiceError;
+use net::sharing::ServiceError;
 
-pub use channel::{Event, EventChannel, Token};
 #[cfg(feature = "async")]
-pub use channel::{EventUntil, NextEvent};
+pub use channel::NextEvent;
+pub use channel::{Event, EventChannel, Token};
 pub use cm::{
     BindError, CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Parameters, PathAttributes,
     PeerParameters, Request, ServiceFound, ServiceType, State, TooManyIds, Unreachable,
@@ -44,6 +44,12 @@ pub enum CmError {
          says what there should be"
     )]
     NoDevice(IpAddr),
+    /// There may be a route, but it begins at no device.
+    #[error(
+        "no RDMA device that this program uses has a route to {0}: begin at an address that one of them has, which `roci gids` \
+         shows, or change ROCI_DEVICES"
+    )]
+    NoDeviceTowards(IpAddr),
     /// The kernel has no route to the peer.
     #[error("there is no route to {peer}: {source}")]
     NoRoute {

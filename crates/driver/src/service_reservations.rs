@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use net::port_sharing::{Claimant, ServiceError};
+use net::sharing::{Claimant, ServiceError};
 
 use crate::fabric::Services;
 

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use engine::Now;
-use net::interface::loopback_use;
+use net::socket::interface::loopback_use;
 
 use crate::times::RECHECK;
 
@@ -25,12 +25,12 @@ pub enum Shortcut {
 }
 
 impl Shortcut {
-    /// From a value of `ROCI_SHORTCUT`: `0` is never, another value always.
-    pub(crate) fn from_text(text: Option<&str>) -> Self {
-        match text {
+    /// From `ROCI_SHORTCUT`: `0` is never, `1` always.
+    pub(crate) fn from_switch(switch: Option<bool>) -> Self {
+        match switch {
             None => Self::Auto,
-            Some("0") => Self::Never,
-            Some(_) => Self::Always,
+            Some(false) => Self::Never,
+            Some(true) => Self::Always,
         }
     }
 }
@@ -152,12 +152,12 @@ mod tests {
 
     #[test]
     fn the_variable_says_never_or_always() {
-        for (text, expected) in [
+        for (switch, expected) in [
             (None, Shortcut::Auto),
-            (Some("0"), Shortcut::Never),
-            (Some("1"), Shortcut::Always),
+            (Some(false), Shortcut::Never),
+            (Some(true), Shortcut::Always),
         ] {
-            assert_eq!(Shortcut::from_text(text), expected);
+            assert_eq!(Shortcut::from_switch(switch), expected);
         }
     }
 }

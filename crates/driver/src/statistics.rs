@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use engine::{CompletionQueue, Device, Id, Now, QueuePair, QueuePairType};
 use host::Host;
-use net::interface::LinkState;
-use net::port_sharing::{PageOwner, StatisticsPage};
+use net::sharing::{PageOwner, StatisticsPage};
+use net::socket::interface::LinkState;
 use statistics::{
     DEVICE_COUNTERS, DeviceCounters, Level, MessageCounter, ObjectCounts, PacketPath,
     QueuePairRecord,
@@ -48,7 +48,7 @@ pub(crate) struct Statistics {
 
 impl Statistics {
     /// For the lane of an open device that has this number in its process.
-    pub(crate) fn new(device: &net::interface::Device, context: u32, lane: usize) -> Self {
+    pub(crate) fn new(device: &net::socket::interface::Device, context: u32, lane: usize) -> Self {
         let page = device.gids.first().and_then(|first| {
             let gid: Gid = first.gid;
             let owner = PageOwner {

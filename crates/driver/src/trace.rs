@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use engine::transmit::packets;
 use engine::{AsyncEvent, Completion, Counters, Status, Transmit};
-use net::port_sharing::ReceivedPacket;
+use net::sharing::ReceivedPacket;
 use tracing::Level;
 use wire::{Opcode, Packet};
 

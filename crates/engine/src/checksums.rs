@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::device_state::DeviceState;
 use crate::memory::{AccessError, Memory, Output, ProtectionDomain, Segment, Segments};
+use crate::receive_queue::Contents;
 use crate::slab::Id;
 
 /// The checksums of a message when it was posted, one for each packet of the path MTU.
@@ -132,6 +134,27 @@ impl Readings {
             let _ = reading.add_missing(memory, *domain, segments);
             reading.of_pieces.into_inner()
         })
+    }
+}
+
+/// How many bytes of a receive are compared. A receive may be much longer than its message.
+const MAX_COMPARED: u64 = 4096;
+
+impl DeviceState {
+    /// A checksum of the first bytes in `segments`.
+    #[cold]
+    pub(crate) fn contents_of(
+        &self,
+        domain: Id<ProtectionDomain>,
+        segments: &[Segment],
+    ) -> Contents {
+        let length = segments.iter().map(|segment| u64::from(segment.length));
+        let length = length.sum::<u64>().min(MAX_COMPARED) as usize;
+        let mut copy = Vec::new();
+        let mut out = Output::Private(&mut copy);
+        let memory = self.objects.memory();
+        let read = memory.gather(domain, segments, 0, length, &mut out);
+        (read.is_ok() && length > 0).then(|| crc32fast::hash(&copy))
     }
 }
 

@@ -211,6 +211,8 @@ impl Device {
                 held_lists: config.held_lists,
                 questions: VecDeque::new(),
                 planted: PlantedBug::default(),
+                kept: Arc::default(),
+                kept_is_full: false,
                 overrun: Vec::new(),
                 overrun_before: Vec::new(),
             },
@@ -670,7 +672,22 @@ impl Device {
             return;
         };
         queue_pair.handle_packet(now, packet, route, &mut self.state);
+        if self.state.kept_is_full {
+            self.drop_kept();
+        }
         self.reschedule(packet.destination);
+    }
+
+    /// Drops what all queue pairs keep behind gaps.
+    #[cold]
+    fn drop_kept(&mut self) {
+        self.state.kept_is_full = false;
+        let numbers: Vec<Qpn> = self.queue_pairs.numbers().collect();
+        for number in numbers {
+            if let Some(queue_pair) = self.queue_pairs.get_mut(number) {
+                queue_pair.drop_kept();
+            }
+        }
     }
 
     #[cold]

@@ -1,6 +1,7 @@
 //! The part of a device that its queue pairs use and change: objects, events, incidents and counters.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::completion::{Completion, CompletionQueue, PushOutcome, Pushed, Status};
 use crate::counters::Counters;
@@ -11,6 +12,7 @@ use crate::observation::{Observation, Observations};
 use crate::paths::Paths;
 use crate::peers::{HeldLists, Question, Standing};
 use crate::planted_bug::{Bug, PlantedBug};
+use crate::queue_pair::KeptTotal;
 use crate::shared_objects::DeviceObjects;
 use crate::slab::Id;
 use wire::{Qpn, Route};
@@ -30,6 +32,9 @@ pub(crate) struct DeviceState {
     /// Questions to peers, to be sent from queue pair 1.
     pub(crate) questions: VecDeque<Question>,
     pub(crate) planted: PlantedBug,
+    /// How much its queue pairs keep behind gaps, and whether they must drop it.
+    pub(crate) kept: Arc<KeptTotal>,
+    pub(crate) kept_is_full: bool,
     /// Completion queues that overran and whose queue pairs must still enter the error state.
     pub(crate) overrun: Vec<Id<CompletionQueue>>,
     /// Completion queues that overran and whose queue pairs have entered it.

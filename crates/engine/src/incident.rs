@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use wire::{Key, NakCode, Operation, Psn, Qpn, QueueKey};
+use wire::{Key, NakCode, Operation, PathMtu, Psn, Qpn, QueueKey};
 
 use crate::completion::{CompletedWork, Status};
 use crate::memory::{Access, AccessError, BindError, MemoryError};
@@ -153,13 +153,24 @@ pub struct Peer {
     pub queue_pair: Qpn,
 }
 
+/// The way from a queue pair to its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// The local address.
+    pub source: IpAddr,
+    /// The other end.
+    pub peer: Peer,
+    /// The largest payload of a packet.
+    pub mtu: PathMtu,
+}
+
 /// A send request that completed with an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedSend {
     /// The queue pair.
     pub queue_pair: Qpn,
-    /// The local address and the peer; `None` for a datagram without a destination.
-    pub path: Option<(IpAddr, Peer)>,
+    /// `None` for a datagram without a destination.
+    pub path: Option<Path>,
     /// The caller's id for the request.
     pub id: u64,
     /// The work of the request.
@@ -178,7 +189,7 @@ pub struct RetriedSend {
     /// The queue pair.
     pub queue_pair: Qpn,
     /// The local address and the peer.
-    pub path: Option<(IpAddr, Peer)>,
+    pub path: Option<Path>,
     /// The caller's id for the request.
     pub id: u64,
     /// The work of the request.

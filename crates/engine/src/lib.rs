@@ -108,7 +108,7 @@ pub use queue_pair_init::QueuePairInit;
 pub use receive_queue::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 pub use shared_objects::SharedObjects;
 pub use slab::Id;
-pub use state::{AlternatePath, Attribute, Attributes, ModifyError, QueuePairType, State};
+pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
 pub use system_refusal::SystemRefusal;
 pub use transmit::{BatchLimits, SharedRoom, Transmit};
 pub use work_request::{

@@ -21,7 +21,7 @@ use crate::work_request::Work;
 pub enum Observation {
     /// A protection domain was allocated.
     DomainAllocated(Id<ProtectionDomain>),
-    /// A protection domain was freed.
+    /// A protection domain was freed, or left to a library that keeps it.
     DomainFreed(Id<ProtectionDomain>),
     /// Memory was registered, or the region changed.
     Registered {
@@ -31,6 +31,8 @@ pub enum Observation {
         access: Access,
         /// The address of its first byte in this process; `None` if there is no memory.
         memory: Option<u64>,
+        /// Whether it is memory of an accelerator, which this process cannot access.
+        accelerated: bool,
     },
     /// A region was deregistered.
     Deregistered {
@@ -87,6 +89,13 @@ pub enum Observation {
         id: u64,
         /// The memory for the message.
         segments: Segments,
+    },
+    /// The memory of a receive was changed after its post and before the first packet of its message.
+    ReceiveChanged {
+        /// The queue pair.
+        queue_pair: Qpn,
+        /// The caller's id for the receive, which is the oldest one.
+        id: u64,
     },
     /// A message consumed a receive. Its completion follows.
     MessageReceived {

@@ -30,6 +30,7 @@ mod usage;
 
 pub(crate) use datagram::network_header;
 pub(crate) use direct::Kind;
+pub(crate) use kept_packets::KeptTotal;
 pub(crate) use settings::Settings;
 
 pub use usage::QueuePairUsage;
@@ -53,6 +54,7 @@ use crate::transmit::{Batch, OwnDelivery};
 use congestion_notice::CongestionNotice;
 use diagnosis::WithoutReceive;
 use direct::InStep;
+use kept_packets::KeptPackets;
 use requester::Requester;
 use responder::Responder;
 use send_queue::SendQueue;
@@ -385,6 +387,12 @@ impl QueuePair {
             Some(Timer::Coalescing) => self.requester.end_coalescing(),
             None => {}
         }
+    }
+
+    /// Drops what it keeps behind gaps. The peer sends it again.
+    pub(crate) fn drop_kept(&mut self) {
+        self.responder.kept = KeptPackets::default();
+        self.requester.drop_kept();
     }
 
     pub(crate) fn completes_into(&self, queue: Id<CompletionQueue>) -> bool {

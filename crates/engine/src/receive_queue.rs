@@ -83,7 +83,12 @@ pub(crate) struct ReceiveQueue {
     requests: VecDeque<ReceiveRequest>,
     capacity: u32,
     max_segments: u32,
+    /// What was in the memory of each request when it was posted, if that is compared.
+    contents: Option<VecDeque<Contents>>,
 }
+
+/// A checksum of the first bytes of memory; `None` if they could not be read.
+pub(crate) type Contents = Option<u32>;
 
 impl ReceiveQueue {
     pub(crate) fn new(capacity: u32, max_segments: u32) -> Self {
@@ -91,6 +96,7 @@ impl ReceiveQueue {
             requests: VecDeque::new(),
             capacity,
             max_segments,
+            contents: None,
         }
     }
 
@@ -124,8 +130,21 @@ impl ReceiveQueue {
         self.requests.push_back(request);
     }
 
+    /// As [`push`](Self::push). All requests of the queue are added in this way, or none.
+    pub(crate) fn push_with_contents(&mut self, request: ReceiveRequest, before: Contents) {
+        self.contents.get_or_insert_default().push_back(before);
+        self.push(request);
+    }
+
     pub(crate) fn take(&mut self) -> Option<ReceiveRequest> {
-        self.requests.pop_front()
+        self.take_with_contents().map(|(request, _)| request)
+    }
+
+    /// Takes a request. Also returns what was in its memory when it was posted, if that is known.
+    pub(crate) fn take_with_contents(&mut self) -> Option<(ReceiveRequest, Contents)> {
+        let request = self.requests.pop_front()?;
+        let contents = self.contents.as_mut().and_then(VecDeque::pop_front);
+        Some((request, contents.flatten()))
     }
 
     /// The request that the next message will fill.
@@ -136,6 +155,10 @@ impl ReceiveQueue {
     /// Returns a receive whose message did not complete.
     pub(crate) fn put_back(&mut self, request: ReceiveRequest) {
         self.requests.push_front(request);
+        if let Some(contents) = &mut self.contents {
+            // A part of a message may be there.
+            contents.push_front(None);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

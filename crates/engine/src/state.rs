@@ -6,7 +6,7 @@ mod transition;
 
 use std::fmt;
 
-pub use attributes::{AlternatePath, Attribute, Attributes};
+pub use attributes::{Attribute, Attributes};
 pub use queue_pair_type::QueuePairType;
 pub use transition::ModifyError;
 

@@ -41,6 +41,9 @@ causes! {
     MTUS_DIFFER:
         "The interfaces of the two sides have different MTUs.",
         "Set the same MTU at both (`ip link set dev NAME mtu 9000`): long messages need fewer packets with the larger one.";
+    NARROW_PATH:
+        "A router or tunnel on the path carries shorter packets than the interface.",
+        "Nothing needs to be done: connections use the smaller path MTU. A program that sets `path_mtu` itself must set one that fits.";
     MTU_ABOVE_PORT:
         "The path MTU is larger than the MTU of the interface allows.",
         "Set `path_mtu` to the smaller `active_mtu` of the two sides (`ibv_query_port`, `roci \
@@ -51,7 +54,7 @@ causes! {
          are 0 to 7, timeouts 0 to 31.";
     UNKNOWN_ATTRIBUTE:
         "The mask has a bit that this device does not support.",
-        "Remove it: this device supports neither rate limits nor resizing of queues.";
+        "Remove it: this device has no rate limits, no resizing of queues, and no alternate paths, which no RoCE device has.";
 }
 
 // Posting.
@@ -118,6 +121,16 @@ causes! {
         "Register buffers for receives, READs and atomics with IBV_ACCESS_LOCAL_WRITE.";
 }
 
+// Memory of the device (`ibv_alloc_dm`).
+causes! {
+    DEVICE_MEMORY_HAS_NO_ADDRESS:
+        "Memory of the device is registered without IBV_ACCESS_ZERO_BASED.",
+        "Add IBV_ACCESS_ZERO_BASED: the program has no address of this memory, so its regions begin at 0.";
+    DEVICE_MEMORY_RANGE:
+        "An offset or a length exceeds the allocated memory of the device, or a copy is not in units of 4 bytes.",
+        "Stay within the length of `ibv_alloc_dm`, and copy multiples of 4 bytes to and from multiples of 4.";
+}
+
 // Remote memory.
 causes! {
     UNKNOWN_REMOTE_KEY:
@@ -159,7 +172,15 @@ causes! {
     ASK_ABOUT_REQUEST:
         "Only the responder knows what is wrong with the request.",
         "Run the responder with ROCI_EXPLAIN=1, too. Usually a SEND is longer than its receive, or \
-         the responder's `qp_access_flags` or `max_dest_rd_atomic` do not allow the operation.";
+         the responder's `qp_access_flags` do not allow the operation.";
+    ASK_ABOUT_READ:
+        "Only the responder knows what is wrong with the READ.",
+        "Run the responder with ROCI_EXPLAIN=1, too. Usually its `qp_access_flags` or \
+         `max_dest_rd_atomic` do not allow it.";
+    ASK_ABOUT_ATOMIC:
+        "Only the responder knows what is wrong with the atomic.",
+        "Run the responder with ROCI_EXPLAIN=1, too. Usually the remote address is not a multiple of 8, \
+         or the responder's `qp_access_flags` or `max_dest_rd_atomic` do not allow the operation.";
     ASK_ABOUT_RECEIVE:
         "Only the responder knows what is wrong with its receive.",
         "Run the responder with ROCI_EXPLAIN=1, too. Usually its receive uses memory that the \
@@ -175,6 +196,10 @@ causes! {
         "The receiver had no receive posted when a SEND or a WRITE with immediate arrived.",
         "Post receives before the peer can send (while in INIT), and post a new one for each that \
          completes; or raise `rnr_retry` (7 means forever) and `min_rnr_timer`.";
+    NO_RECEIVE_YET:
+        "The receiver has no receive posted, and the sender waits for one without a limit.",
+        "Post receives before the peer can send (while in INIT), and post a new one for each that \
+         completes. With an `rnr_retry` below 7 the request would fail instead.";
     RECEIVE_TOO_SMALL:
         "The message is longer than its receive.",
         "Post receives as large as the largest message. UD receives need 40 bytes more, for the GRH.";
@@ -227,8 +252,7 @@ causes! {
     SILENCE:
         "Packets are sent, but there is no response.",
         "Check that firewalls and security groups allow UDP port 4791 in both directions, and that \
-         the peer's queue pair is connected to this one's number and GID. A timeout of 14 and a \
-         retry count of 7 wait about two seconds.";
+         the peer's queue pair is connected to this one's number and GID.";
     LOSS:
         "Too many packets are lost.",
         "Check the drop counters of interfaces and socket buffers (`roci doctor`), or raise \

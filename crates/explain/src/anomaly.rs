@@ -146,7 +146,8 @@ kinds! {
         "IBA vol. 1, 9.9: a requester retransmits retry_cnt times, or rnr_retry times after RNR NAKs; 7 RNR retries mean forever.",
         [
             "the capture ends while the sender still tries",
-            "the sender gave up after its last attempt, which no packet shows"
+            "the sender gave up after its last attempt, which no packet shows",
+            "its program ended the queue pair, and the request was flushed"
         ];
     /// The connection was rejected.
     Rejected: "connection-rejected" Error,
@@ -179,12 +180,12 @@ kinds! {
             "the message or its response was lost",
             "the other end's program is slow to accept"
         ];
-    /// A side sent another DREQ although the previous one was answered.
+    /// A side sent several DREQs for a connection whose end was confirmed.
     DisconnectedAgain: "disconnected-again" Note,
         "IBA vol. 1, chapter 12: a DREQ is retransmitted until its DREP arrives; a further DREQ finds no connection and is answered with a DREP, too.",
         [
-            "the process at that end died: its watcher sends the DREQ several times, because it does not wait for the response",
-            "the DREP was lost after it passed the capture point"
+            "the process at that end died, or did not wait for the DREP: its watcher sends the DREQ several times, because it does not wait for the response",
+            "the DREQ or its DREP was lost"
         ];
     /// A request was never answered.
     Unanswered: "unanswered-request" Warning,

@@ -2,6 +2,7 @@
 //!
 //! A damaged or truncated file is read as far as possible, with a sentence about the rest.
 
+mod blocks;
 mod link_header;
 mod pcap;
 mod pcapng;

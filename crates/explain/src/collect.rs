@@ -452,11 +452,14 @@ impl Collection {
     }
 }
 
-/// Whether a datagram is a RoCE packet, and not a probe of Rocinante's port sharing or an empty one, which looks whether anybody
-/// serves the port. RoCE devices drop both.
+/// Whether a datagram is a RoCE packet, and not a probe of Rocinante: of its port sharing, or whether anybody serves the port. The
+/// latter is 16 zeros; an empty datagram is a probe of other tools. RoCE devices drop them all.
 fn is_roce(datagram: &Datagram<'_>) -> bool {
-    const PROBE: [u8; 4] = [0xff, 0x0f, b'r', b'c'];
-    let is_probe = datagram.payload.is_empty() || datagram.payload.starts_with(&PROBE);
+    const SHARING_PROBE: [u8; 4] = [0xff, 0x0f, b'r', b'c'];
+    const PORT_PROBE: [u8; 16] = [0; 16];
+    let payload = datagram.payload;
+    let is_probe =
+        payload.is_empty() || payload == PORT_PROBE || payload.starts_with(&SHARING_PROBE);
     datagram.flow.destination_port == ROCE_PORT && !is_probe
 }
 

@@ -115,7 +115,12 @@ pub(crate) fn find(collection: &mut Collection, paired: &mut Paired) -> Findings
 fn failures(events: &[Event], queue_pairs: &[QueuePair]) -> HashMap<QueuePairId, i128> {
     let mut last: HashMap<(usize, Qpn), i128> = HashMap::new();
     for event in events {
-        let failed = event.kind == EventKind::Completed && event.status != "IBV_WC_SUCCESS";
+        // A flushed request was ended with its queue pair. It has not failed by itself.
+        let failed = event.kind == EventKind::Completed
+            && !matches!(
+                event.status.as_str(),
+                "IBV_WC_SUCCESS" | "IBV_WC_WR_FLUSH_ERR"
+            );
         if let (true, Some(process), Some(number)) = (failed, event.process, event.queue_pair) {
             last.insert((process, number), event.time);
         }

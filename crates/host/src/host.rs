@@ -219,8 +219,8 @@ impl Host {
             if let Some(transmit) = sent {
                 return Some(transmit);
             }
-            // Messages that can't leave stay with the manager.
-            if shared_room.is_closed() {
+            // Messages that can't leave stay with the manager, and those for which this call has done too much already.
+            if shared_room.is_closed() || self.device.has_more_to_deliver() {
                 return None;
             }
             let sent = self.send_messages();

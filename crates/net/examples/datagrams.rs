@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use net::port_sharing::Member;
+use net::sharing::Member;
 use net::socket::{Inbox, Receiver, Sender};
 use wire::{IcrcChecker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, Route, icrc};
 

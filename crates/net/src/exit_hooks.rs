@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use crate::sys::exit;
+use crate::thread_sanitizer::{self, Unobserved};
 
 type Hook = (Stage, fn());
 
@@ -31,6 +32,7 @@ pub fn at_exit(stage: Stage, hook: fn()) {
 }
 
 fn run() {
+    let _unobserved = Unobserved::begin();
     let mut hooks = mem::take(&mut *HOOKS.lock().unwrap_or_else(PoisonError::into_inner));
     hooks.sort_by_key(|(stage, _)| *stage);
     for (_, hook) in hooks {
@@ -42,5 +44,7 @@ fn run() {
 /// Ends the process with this status, in the last hook of [`at_exit`]. Output of the C library that is still buffered is
 /// written first.
 pub fn exit_now(status: i32) -> ! {
+    // ThreadSanitizer demands that the last thread is looked at when it ends.
+    thread_sanitizer::end_unobserved();
     exit::flush_and_exit(status)
 }

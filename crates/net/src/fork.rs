@@ -2,11 +2,12 @@
 //!
 //! A socket that a forked child still holds keeps its index in the group of sockets that share an
 //! address, even after the parent has ended: packets that are steered there are lost. So children
-//! get `/dev/null` instead, at the moment of the fork.
+//! get `/dev/null` instead, at the moment of the fork. A descriptor that a program waits at is replaced by
+//! an end of a stream: otherwise a child would wait for what only its parent is told.
 
 use std::os::fd::BorrowedFd;
 
-use crate::sys::fork;
+use crate::sys::fork::{self, Substitute};
 
 /// How many forks lie between the first call of this and this process. An object with another
 /// number was created by an ancestor.
@@ -29,10 +30,18 @@ impl Guard {
         Self {
             slots: descriptors
                 .into_iter()
-                .filter_map(fork::keep_from_children)
+                .filter_map(|fd| fork::keep_from_children(fd, Substitute::Null))
                 .collect(),
             generation: generation(),
         }
+    }
+
+    /// As [`new`](Self::new), but in children `awaited`, which a program waits at, is readable and has hung up.
+    pub fn for_awaited(awaited: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Self {
+        let mut guard = Self::new([other]);
+        let slot = fork::keep_from_children(awaited, Substitute::End);
+        guard.slots.extend(slot);
+        guard
     }
 
     /// Whether this is the copy in a forked child.

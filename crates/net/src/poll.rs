@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use crate::fork::Guard;
 use crate::sys;
 
 /// The maximum number of descriptors for one [`wait`].
@@ -144,8 +145,12 @@ impl AsFd for Waker {
 /// It is an epoll descriptor over a counter. A counter itself is writable all the time, and an event
 /// loop that registers for both directions would spin. A program may make it non-blocking, which
 /// changes nothing here.
+///
+/// A forked child shares neither the counter nor the epoll descriptor with its parent: there it is readable, and has hung up.
 #[derive(Debug)]
 pub struct Signal {
+    /// Declared before the descriptors, so that it ends first.
+    _guard: Guard,
     epoll: OwnedFd,
     counter: Waker,
 }
@@ -156,7 +161,11 @@ impl Signal {
         let counter = Waker::new()?;
         let epoll = sys::poll::epoll()?;
         sys::poll::epoll_add(epoll.as_fd(), counter.as_fd())?;
-        Ok(Self { epoll, counter })
+        Ok(Self {
+            _guard: Guard::for_awaited(epoll.as_fd(), counter.as_fd()),
+            epoll,
+            counter,
+        })
     }
 
     /// Makes it also readable while a descriptor of the set is.
@@ -221,10 +230,13 @@ impl PollSet {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
     use std::thread;
     use std::time::Instant;
 
     use super::*;
+    use crate::sys::process;
 
     #[test]
     fn a_wait_times_out() {
@@ -277,6 +289,28 @@ mod tests {
         assert_eq!(events_of(signal.as_fd(), libc::POLLIN), libc::POLLIN);
         signal.exclude(&set);
         assert_eq!(events_of(signal.as_fd(), libc::POLLIN), 0);
+    }
+
+    /// It would wait for ever: what it waits for is told to its parent.
+    #[test]
+    fn a_forked_child_finds_a_signal_at_its_end_and_leaves_that_of_the_parent_alone() {
+        let signal = Signal::new().unwrap();
+        signal.raise();
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let child = process::fork(|| {
+            signal.lower();
+            let events = events_of(signal.as_fd(), libc::POLLIN | libc::POLLOUT);
+            let _ = theirs.write_all(&events.to_ne_bytes());
+        });
+        drop(theirs);
+        let mut said = [0; 2];
+        ours.read_exact(&mut said).unwrap();
+        process::end(child);
+        assert_eq!(
+            libc::c_short::from_ne_bytes(said),
+            libc::POLLIN | libc::POLLHUP
+        );
+        assert_eq!(events_of(signal.as_fd(), libc::POLLIN), libc::POLLIN);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::interface;
-use crate::port_sharing::accepts_everything;
 use crate::restrictions::Restriction;
+use crate::sharing::accepts_everything;
+use crate::socket::interface;
 use crate::sys::{self, option, receive, shared_memory};
 
 /// Whether the restriction exists here.

@@ -16,6 +16,7 @@
 //! - `SO_RCVBUF` is granted up to `net.core.rmem_max` and reported doubled.
 
 mod control;
+pub mod interface;
 pub(crate) mod receiver;
 mod sender;
 mod socket_address;

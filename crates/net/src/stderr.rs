@@ -6,16 +6,15 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::poll::{Interest, wait};
-
-/// How long to wait for the reader of a stderr that does not block. It may be a terminal that another program has changed.
-const READER_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::times::GIVE_UP_AFTER;
 
 /// Prints a paragraph on stderr. One write, so that lines of several threads do not mix. A write error is ignored: stderr
-/// may be a pipe that nobody reads any more. The caller holds no lock that packets need: its reader may be slow.
+/// may be a pipe that nobody reads any more. One that does not block, such as a terminal that another program has changed, is waited for
+/// if it is full. The caller holds no lock that packets need: its reader may be slow.
 pub fn print(text: impl Display) {
     let paragraph = format!("roci: {text}\n");
     let stderr = &mut std::io::stderr().lock();
-    write_whole(stderr, paragraph.as_bytes(), READER_TIMEOUT);
+    write_whole(stderr, paragraph.as_bytes(), GIVE_UP_AFTER);
 }
 
 /// Writes all bytes, also if the descriptor does not block and its reader does nothing for a while, at most `timeout`.

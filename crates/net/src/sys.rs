@@ -22,6 +22,7 @@ pub(crate) mod seccomp;
 pub(crate) mod send;
 pub(crate) mod shared_memory;
 pub(crate) mod signal;
+pub(crate) mod thread_sanitizer;
 pub(crate) mod watcher;
 
 use std::io;

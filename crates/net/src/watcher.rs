@@ -26,7 +26,8 @@ use crate::restrictions::{self, Restriction};
 use crate::socket::Sender;
 use crate::sys::file_size;
 use crate::sys::watcher::layout::{
-    CONTROL_LENGTH, MAX_DESCRIPTORS, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, SLOT_LENGTH, TABLE,
+    CONTROL_LENGTH, MAX_DESCRIPTORS, MAX_SLOTS, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, SLOT_LENGTH,
+    TABLE,
 };
 use crate::sys::watcher::{
     adopts_orphans, is_built, program, send_command, spawn, table, this_process,
@@ -128,6 +129,9 @@ impl Watcher {
     }
 
     fn write(&self, slot: u32, bytes: &[u8]) -> io::Result<()> {
+        if slot as usize >= MAX_SLOTS {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
         let offset = u64::from(slot) * SLOT_LENGTH as u64;
         file_size::without_signal(|| self.table.write_all_at(bytes, offset))
     }
@@ -319,6 +323,15 @@ mod tests {
         drop(notice);
         assert_eq!(length(slot), 0);
         assert_eq!(source.notice().slot, slot);
+    }
+
+    #[test]
+    fn there_are_no_more_notices_than_the_watcher_reads() {
+        let watcher = watcher();
+        let last = MAX_SLOTS as u32 - 1;
+        assert!(watcher.write(last, &EMPTY).is_ok());
+        let beyond = watcher.write(last + 1, &EMPTY).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::QuotaExceeded);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use net::Direction::{Receive, Transmit};
-use net::fault::{DelayLine, FaultCounts, FaultLog, FaultSpec, Faults, Verdict};
+use net::tap::fault::{DelayLine, FaultCounts, FaultLog, FaultSpec, Faults, Verdict};
 use proptest::prelude::*;
 use wire::cm::{ConnectRequest, ReadyToUse};
 use wire::{Deth, Flow, IcrcChecker, Opcode, PacketHead, Psn, Qpn, QueueKey, icrc, mad};
@@ -202,6 +202,25 @@ fn a_rule_can_name_a_context_and_a_cm_message() {
 }
 
 #[test]
+fn a_rule_in_a_log_has_the_direction_of_its_packet() {
+    let path = std::env::temp_dir().join(format!("roci-directions-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let log = FaultLog::open(&path).expect("a log");
+    let rules = "rx:drop:nth=1; tx:drop:nth=1".parse().expect("rules");
+    let mut faults = Faults::with_log(rules, Some(log));
+    for direction in [Receive, Transmit] {
+        assert_eq!(faults.apply(Instant::now(), direction, &send(0)).copies, 0);
+    }
+    let text = std::fs::read_to_string(&path).expect("a log");
+    let rules = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("fault 1 "));
+    let rules: Vec<_> = rules.filter_map(|line| line.split(':').next()).collect();
+    assert_eq!(rules, ["rx", "drop"], "{text}");
+    std::fs::remove_file(path).expect("the log");
+}
+
+#[test]
 fn the_rules_in_a_log_repeat_random_faults() {
     let path = std::env::temp_dir().join(format!("roci-fault-log-{}", std::process::id()));
     let logged = |text: &str| {
@@ -384,6 +403,10 @@ fn an_error_names_the_position_and_the_correction() {
         (
             "seed=1,seed=2",
             "column 8: `seed` is given twice; keep one of them",
+        ),
+        (
+            "loss=1%,loss=2%",
+            "column 9: `loss` is given twice; keep one of them",
         ),
         (
             "drop:psn=1,psn=2",

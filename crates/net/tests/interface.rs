@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
-use net::interface::{Address, Device, DeviceError, Interface, Link, LinkState, Links, Monitor};
-use net::interface::{devices, interfaces, select, select_reachable, source_towards};
+use net::socket::interface::{
+    Address, Device, DeviceError, Interface, Link, LinkState, Links, Monitor,
+};
+use net::socket::interface::{devices, interfaces, select, select_reachable, source_towards};
 use wire::PathMtu;
 
 fn ip(text: &str) -> IpAddr {

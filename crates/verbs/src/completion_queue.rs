@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::{Completion, Id, Notify, ObjectError};
+#[cfg(feature = "async")]
+use {driver::TaskPoll, engine::SystemRefusal, std::task::Waker};
 
 use crate::completion_channel::{Channel, CompletionChannel, QueueToken, reported};
 use crate::context::{Context, Opened};
@@ -297,9 +299,27 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the oldest completion, or wakes the task when there is one.
+    /// The oldest completion, if there is one now.
     #[cfg(feature = "async")]
-    pub(crate) fn poll_task(&self, waker: &std::task::Waker) -> Option<Completion> {
+    pub(crate) fn take(&self) -> Result<Option<Completion>, SystemRefusal> {
+        match &self.0.object {
+            Object::Software { driver, queue, .. } => Ok(driver.poll_without_yield(queue)),
+            Object::System(queue) => queue.poll(),
+        }
+    }
+
+    /// Polls for a task, which may look for packets for a short time.
+    #[cfg(feature = "async")]
+    pub(crate) fn poll_for_task(&self) -> Result<TaskPoll, SystemRefusal> {
+        match &self.0.object {
+            Object::Software { driver, queue, .. } => Ok(driver.poll_for_task(queue)),
+            Object::System(queue) => Ok(queue.poll()?.map_or(TaskPoll::Wait, TaskPoll::Found)),
+        }
+    }
+
+    /// Lets the next completion wake a task. If there is one now, returns it instead.
+    #[cfg(feature = "async")]
+    pub(crate) fn watch(&self, task: &Waker) -> Result<Option<Completion>, SystemRefusal> {
         match &self.0.object {
             Object::Software {
                 driver,
@@ -307,17 +327,21 @@ impl CompletionQueue {
                 waiting,
             } => {
                 let wakeups = crate::executor::wakeups_of(driver);
-                let found = driver.poll_for_task(queue, waiting, waker, wakeups);
-                if found.is_none() {
-                    let number = queue.id().index();
-                    driver.note_wait(|| format!("a completion of completion queue {number}"));
-                }
-                found
+                Ok(driver.watch_for_task(queue, waiting, task, wakeups))
             }
-            Object::System(queue) => reported(queue.poll()).or_else(|| {
-                reported(queue.watch(waker));
-                reported(queue.poll())
-            }),
+            Object::System(queue) => {
+                queue.watch(task)?;
+                queue.poll()
+            }
+        }
+    }
+
+    /// Reports what a task waits for: a simulation that hangs says so.
+    #[cfg(feature = "async")]
+    pub(crate) fn note_wait(&self, what: &str) {
+        if let Object::Software { driver, queue, .. } = &self.0.object {
+            let number = queue.id().index();
+            driver.note_wait(|| format!("{what} of completion queue {number}"));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{Counters, SystemRefusal};
-use net::interface::Device;
+use net::socket::interface::Device;
 use wire::{Gid, PathMtu};
 
 use crate::rdma_cm::CmId;

@@ -1,11 +1,12 @@
 //! Errors of setting up and connecting queue pairs.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use driver::rdma_cm::CmError;
-use engine::{ModifyError, ObjectError};
+use engine::{MemoryError, ModifyError, ObjectError};
 use wire::cm::RejectReason;
 
 /// Why a queue pair could not be set up.
@@ -18,6 +19,9 @@ pub enum SetupError {
     /// An attribute was rejected.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// Memory for it could not be registered.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The completion queue may overrun.
     #[error(
         "a completion queue for {capacity} completions is too small for the {needed} requests that its queue pairs may have \
@@ -35,7 +39,7 @@ pub enum SetupError {
 }
 
 /// Why a connection failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// A step of the connection manager failed.
@@ -54,7 +58,8 @@ pub enum ConnectError {
     Setup(#[from] SetupError),
     /// The queue pair belongs to another device.
     #[error(
-        "the queue pair's protection domain belongs to another device: make it from `context()`"
+        "the queue pair's protection domain belongs to another open device: make it from `context()` of the listener, the request \
+         or the connector, or name your device there with `Listener::bind_on` or `Connector::resolve_on`"
     )]
     OtherDevice,
     /// No process listens at that address and port.
@@ -96,11 +101,50 @@ impl From<ObjectError> for ConnectError {
     }
 }
 
-/// Private data as text, if it is readable text, without the zeros that pad it.
-fn quoted(private_data: &[u8]) -> String {
+/// As it would be derived, but without the zeros that pad private data: a program whose `main` returns the error prints this.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cm(error) => f.debug_tuple("Cm").field(error).finish(),
+            Self::Name { name, source } => {
+                let mut name_error = f.debug_struct("Name");
+                name_error.field("name", name).field("source", source);
+                name_error.finish()
+            }
+            Self::Setup(error) => f.debug_tuple("Setup").field(error).finish(),
+            Self::OtherDevice => f.write_str("OtherDevice"),
+            Self::NoListener(peer) => f.debug_tuple("NoListener").field(peer).finish(),
+            Self::Rejected {
+                peer,
+                reason,
+                private_data,
+            } => {
+                let said = without_padding(private_data).escape_ascii();
+                let mut rejected = f.debug_struct("Rejected");
+                rejected.field("peer", peer).field("reason", reason);
+                rejected.field("private_data", &format_args!("b\"{said}\""));
+                rejected.finish()
+            }
+            Self::Unreachable(peer) => f.debug_tuple("Unreachable").field(peer).finish(),
+            Self::NotConfirmed { peer, timeout } => {
+                let mut not_confirmed = f.debug_struct("NotConfirmed");
+                not_confirmed.field("peer", peer).field("timeout", timeout);
+                not_confirmed.finish()
+            }
+            Self::Gone => f.write_str("Gone"),
+        }
+    }
+}
+
+/// Private data without the zeros that pad it.
+fn without_padding(private_data: &[u8]) -> &[u8] {
     let end = private_data.iter().rposition(|byte| *byte != 0);
-    let said = end.map_or(&[][..], |last| &private_data[..=last]);
-    match std::str::from_utf8(said) {
+    end.map_or(&[], |last| &private_data[..=last])
+}
+
+/// Private data as text, if it is readable text.
+fn quoted(private_data: &[u8]) -> String {
+    match std::str::from_utf8(without_padding(private_data)) {
         Ok(text) if !text.is_empty() && !text.contains(char::is_control) => format!(": {text:?}"),
         _ => String::new(),
     }
@@ -109,6 +153,21 @@ fn quoted(private_data: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rejection_is_printed_without_the_padding_of_its_private_data() {
+        let mut private_data = b"bad\xff".to_vec();
+        private_data.resize(148, 0);
+        let rejected = ConnectError::Rejected {
+            peer: ([127, 0, 0, 1], 7174).into(),
+            reason: RejectReason::Consumer,
+            private_data,
+        };
+        assert_eq!(
+            format!("{rejected:?}"),
+            r#"Rejected { peer: 127.0.0.1:7174, reason: Consumer, private_data: b"bad\xff" }"#
+        );
+    }
 
     #[test]
     fn rejection_quotes_readable_private_data() {

@@ -16,7 +16,7 @@ thread_local! {
 /// Runs a future on this thread, and sleeps while it waits.
 ///
 /// The thread sleeps on the sockets of the first device whose completions the future awaits, so a packet wakes it directly. On
-/// other executors a thread of the device receives the packet, and wakes the executor.
+/// other executors a thread of the device receives the packet, and wakes the executor, unless it is tokio and the feature `tokio` is enabled.
 ///
 /// # Panics
 /// In a simulated host, whose own executor runs its tasks.
@@ -39,9 +39,12 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
 }
 
 /// Who receives the packets of a task that waits for completions of this device on this thread.
-pub(crate) fn wakeups_of(driver: &Arc<Driver>) -> TaskWakeups {
+pub(crate) fn wakeups_of(driver: &Arc<Driver>) -> TaskWakeups<'static> {
     SLEEPS_AT.with_borrow_mut(|sleeps_at| {
         let Some(at) = sleeps_at else {
+            #[cfg(feature = "tokio")]
+            return crate::tokio_reactor::wakeups();
+            #[cfg(not(feature = "tokio"))]
             return TaskWakeups::LaneThread;
         };
         let is_here = match at.upgrade() {

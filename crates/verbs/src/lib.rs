@@ -77,51 +77,41 @@
 //!
 //! # Async
 //!
-//! With the feature `async`, completions, connection requests, connections and the events of [`rdma_cm`] can be awaited on any
-//! executor, such as tokio. A thread of the device wakes the tasks, except those that `block_on` runs: its thread sleeps on the
-//! sockets, so that a packet wakes it directly. The functions that block there have an async form: `next` for
-//! [`CompletionQueue::wait`], `connect_async` for `connect`, `resolve_async` for [`Connector::resolve`]. The latter takes an address,
-//! because looking up a name blocks. Asynchronous events and completion channels have none: a task polls
-//! [`Context::poll_event`], and its runtime watches the descriptor of a [`CompletionChannel`].
+//! With the feature `async`, each request can be a future: a queue pair of `ProtectionDomain::requests_builder` resolves each to its own
+//! result (`Requests`). Connection requests, connections and the events of [`rdma_cm`] can be awaited, too, on any executor. The functions
+//! that block there have an async form: `connect_async` for `connect`, `resolve_async` for [`Connector::resolve`]. The latter takes an address,
+//! because looking up a name blocks. Asynchronous events have none: a task polls [`Context::poll_event`].
 //!
 //! ```
 //! # #[cfg(feature = "async")] mod program {
 //! use std::{error::Error, net::SocketAddr};
 //!
-//! use rocinante::{Access, Connector, Listener, Request};
+//! use rocinante::{Access, Connector, Listener};
 //!
 //! async fn echo(listener: Listener) -> Result<(), Box<dyn Error>> {
 //!     let request = listener.next().await;
-//!     let context = request.context().clone();
-//!     let domain = context.allocate_protection_domain()?;
-//!     let completions = context.create_completion_queue(16)?;
+//!     let domain = request.context().allocate_protection_domain()?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
-//!     let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
-//!     prepared.post_receive(1, memory.all())?;
+//!     let prepared = request.prepare(domain.requests_builder())?;
+//!     let message = prepared.receive(memory.all()); // before the client can send
 //!     let connection = prepared.accept_async(b"").await?;
-//!     let received = completions.next().await.into_result()?;
-//!     connection.post_send(Request::send().data(memory.slice(..received.length as usize)))?;
-//!     completions.next().await.into_result()?;
+//!     let length = message.await?.length as usize;
+//!     connection.send(memory.slice(..length)).await?;
 //!     connection.disconnected().await;
 //!     Ok(())
 //! }
 //!
 //! async fn ask(server: SocketAddr) -> Result<Vec<u8>, Box<dyn Error>> {
 //!     let connector = Connector::resolve_async(server).await?;
-//!     let context = connector.context().clone();
-//!     let domain = context.allocate_protection_domain()?;
-//!     let sends = context.create_completion_queue(16)?;
-//!     let receives = context.create_completion_queue(16)?;
+//!     let domain = connector.context().allocate_protection_domain()?;
 //!     let memory = domain.allocate_memory(64, Access::LOCAL_WRITE)?;
-//!     let builder = domain.queue_pair_builder(&sends).receive_completions(&receives);
-//!     let prepared = connector.prepare(builder)?;
-//!     prepared.post_receive(1, memory.all())?;
+//!     let prepared = connector.prepare(domain.requests_builder())?;
+//!     let reply = prepared.receive(memory.all());
 //!     let connection = prepared.connect_async(b"").await?;
-//!     connection.post_send(Request::send().inline(b"hello"))?;
-//!     sends.next().await.into_result()?;
-//!     let received = receives.next().await.into_result()?;
+//!     connection.send(b"hello").await?;
+//!     let length = reply.await?.length as usize;
 //!     connection.disconnect()?;
-//!     Ok(memory.to_vec(..received.length as usize))
+//!     Ok(memory.to_vec(..length))
 //! }
 //!
 //! #[tokio::main(flavor = "current_thread")]
@@ -137,6 +127,13 @@
 //! # }
 //! # #[cfg(feature = "async")] program::main().unwrap();
 //! ```
+//!
+//! A task of a program that wants one completion queue for many queue pairs awaits `completions.next()`, the async form of
+//! [`CompletionQueue::wait`].
+//!
+//! Who receives the packets of a task that waits depends on what runs it. A thread in `block_on` sleeps on the sockets, so that a packet wakes it
+//! directly. With the feature `tokio`, the reactor of tokio waits for them; the runtime needs `enable_io` or `enable_all`. For
+//! other executors a thread of the device receives the packets, and wakes the tasks.
 //!
 //! # Tracing
 //!
@@ -261,10 +258,16 @@ mod protection_domain;
 mod queue_pair;
 pub mod rdma_cm;
 mod request;
+#[cfg(feature = "async")]
+mod requests;
 mod shared_receive_queue;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod system_device;
+#[cfg(feature = "async")]
+mod task_timer;
+#[cfg(feature = "tokio")]
+mod tokio_reactor;
 mod xrc;
 mod xrc_domain;
 
@@ -288,6 +291,10 @@ pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, PreparedQueuePair, QueuePair, QueuePairBuilder,
 };
 pub use request::{Incoming, Outgoing, Request};
+#[cfg(feature = "async")]
+pub use requests::{
+    Message, Outstanding, PreparedRequests, Received, RequestError, Requests, RequestsBuilder,
+};
 pub use shared_receive_queue::{ReceiveQueueToken, SharedReceiveQueue};
 pub use xrc::{PreparedXrcInitiator, PreparedXrcTarget, XrcInitiator, XrcReceiveQueue, XrcTarget};
 pub use xrc_domain::XrcDomain;
@@ -304,8 +311,8 @@ pub use engine::{
 };
 #[cfg(feature = "sim")]
 pub use macros::test;
-pub use net::capture::Limits as CaptureLimits;
-pub use net::interface::{Device, DeviceKind, GidEntry, InterfaceId, LinkState};
+pub use net::socket::interface::{Device, DeviceKind, GidEntry, InterfaceId, LinkState};
+pub use net::tap::capture::Limits as CaptureLimits;
 pub use wire::{
     AckTimeout, FlushPlacement, FlushRange, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
 };

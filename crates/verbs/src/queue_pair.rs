@@ -20,3 +20,5 @@ pub use endpoint::{Endpoint, EndpointParseError};
 pub use prepared::PreparedQueuePair;
 
 pub(crate) use handle::Handle;
+#[cfg(feature = "async")]
+pub(crate) use {builder::Depth, handle::Object};

@@ -149,6 +149,12 @@ impl Request {
         self
     }
 
+    #[cfg(feature = "async")]
+    pub(crate) fn signaled(mut self) -> Self {
+        self.0.flags.insert(SendFlags::SIGNALED);
+        self
+    }
+
     /// Fence: starts after all earlier reads and atomics are completed.
     #[must_use]
     #[inline]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use driver::{DeviceChoice, OpenError, OpenOptions};
 use engine::SystemRefusal;
-use net::interface::{
+use net::socket::interface::{
     self, Choice, Device, DeviceKind, GidEntry, InterfaceId, LinkState, SoftwareChoice,
     SystemChoice,
 };

@@ -248,6 +248,18 @@ fn awaiting_a_route_that_does_not_exist_is_an_error() {
     );
 }
 
+#[test]
+fn awaiting_a_route_from_an_address_without_a_device_names_the_missing_device() {
+    let context = rocinante::Context::open("127.54.1.10").expect("a device");
+    let outside = "192.0.2.1:7174".parse().expect("an address");
+    let rejected = block_on(Connector::resolve_on_async(&context, outside));
+    let Err(ConnectError::Cm(error @ CmError::NoDeviceTowards(_))) = rejected else {
+        panic!("{rejected:?}");
+    };
+    let text = error.to_string();
+    assert!(text.contains("has a route to 192.0.2.1:"), "{text}");
+}
+
 /// A client that hears the reply and never confirms it.
 fn silent_client(address: SocketAddr) -> (EventChannel, CmId) {
     let wait = Duration::from_secs(10);

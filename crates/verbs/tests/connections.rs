@@ -425,6 +425,23 @@ fn a_queue_pair_of_another_device_is_refused() {
     assert!(matches!(refused, Err(ConnectError::OtherDevice)));
 }
 
+/// Which is another one than the device that a server opens at the address afterwards.
+#[test]
+fn a_server_that_listens_first_makes_its_objects_at_the_device_of_the_listener() {
+    let listener = Listener::bind("127.54.6.5:0").unwrap();
+    let address = listener.local_address();
+    let later = Context::open("127.54.6.5").unwrap();
+    let side = Side::at(&listener.context().expect("it listens at one address"));
+    let client = thread::spawn(move || connect(address, b"").map(drop));
+    let builder = side.queue_pair_builder();
+    let prepared = listener.wait().prepare(builder).unwrap();
+    let _connection = prepared.accept(b"").unwrap();
+    client.join().unwrap().unwrap();
+    drop(later);
+    let everywhere = Listener::bind("0.0.0.0:0").unwrap();
+    assert!(everywhere.context().is_none());
+}
+
 /// A server may open its device and create objects before it listens at an address of the device.
 #[test]
 fn a_listener_and_a_connector_use_the_context_that_is_open() {
@@ -635,7 +652,7 @@ fn a_loopback_device_does_not_resolve_a_peer_outside() {
 fn a_device_works_while_a_listener_waits_for_the_registry() {
     const ADDRESS: &str = "127.55.9.1";
     let context = Context::open(ADDRESS).expect("a loopback address");
-    let directory = net::port_sharing::RuntimeDirectory::of_user().expect("a directory");
+    let directory = net::sharing::RuntimeDirectory::of_user().expect("a directory");
     let files = std::fs::read_dir(directory.path()).expect("it can be read");
     let is_lock = |name: &str| name.starts_with(&format!("{ADDRESS}@")) && name.ends_with(".lock");
     let locks = files.map(|file| file.expect("it can be read"));

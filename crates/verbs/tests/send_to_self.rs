@@ -86,7 +86,7 @@ fn packets_to_the_own_device_use_loopback_while_it_is_captured() {
     drop(socket);
 
     // Others may capture at the same time. Without them, a pause is enough.
-    if net::interface::loopback_use().is_none() {
+    if net::socket::interface::loopback_use().is_none() {
         std::thread::sleep(NOTICED);
         send_one(&end, &queues, &pairs);
         send_one(&end, &queues, &pairs);

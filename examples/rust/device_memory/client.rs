@@ -49,7 +49,7 @@ impl Client {
             },
             length: 0,
         })?;
-        let server: PeerInfo = exchange.receive()?.parse()?;
+        let server = exchange.receive_peer()?;
         Ok(Self {
             queue_pair: prepared.connect(server.endpoint)?,
             exchange,

@@ -104,10 +104,18 @@ struct Common {
 
 impl Common {
     fn open(&self, capture: &str, peer: Option<IpAddr>) -> anyhow::Result<(Context, u8)> {
-        let context = self.device.open(capture, peer)?;
+        Ok(self.described(self.device.open(capture, peer)?, peer))
+    }
+
+    fn open_server(&self, capture: &str) -> anyhow::Result<(Context, u8)> {
+        Ok(self.described(self.device.open_server(capture)?, None))
+    }
+
+    /// The device and the GID index to use, which it prints.
+    fn described(&self, context: Context, peer: Option<IpAddr>) -> (Context, u8) {
         let index = gid_index(&context, self.gid_index, peer);
         println!("device   {}", describe_gid(&context, index));
-        Ok((context, index))
+        (context, index)
     }
 }
 
@@ -132,7 +140,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run_server(common: &Common, size: usize, clients: usize) -> anyhow::Result<()> {
-    let (context, gid_index) = common.open("device_memory-server.pcapng", None)?;
+    let (context, gid_index) = common.open_server("device_memory-server.pcapng")?;
     let server = Server::new(&context, gid_index, size)?;
     println!("memory   {size} bytes on the device, registered: addresses begin at 0");
     server.show();

@@ -72,7 +72,7 @@ impl Server {
         let prepared = prepared.create_reliable()?;
         // The buffer of a receive can be in device memory, too.
         prepared.post_receive(1, [self.memory.slice(INBOX..INBOX + TEXT)])?;
-        let client: PeerInfo = exchange.receive()?.parse()?;
+        let client = exchange.receive_peer()?;
         let server = PeerInfo {
             endpoint: prepared.endpoint(),
             memory: self.memory.remote(0),

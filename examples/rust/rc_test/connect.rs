@@ -5,6 +5,7 @@
 //! carry some bytes of *private data* for the application.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::ensure;
 use examples::{Exchange, PeerInfo, TIMEOUT, listen, parse_memory, println, text_of};
@@ -81,7 +82,7 @@ impl Link {
         if let Some(buffer) = offered.receive {
             prepared.post_receive(1, [buffer])?;
         }
-        let client: PeerInfo = exchange.receive()?.parse()?;
+        let client = exchange.receive_peer()?;
         let server = PeerInfo {
             endpoint: prepared.endpoint(),
             memory: offered.memory.0,
@@ -116,7 +117,7 @@ impl Link {
             length: 0,
         };
         exchange.send(client)?;
-        let server: PeerInfo = exchange.receive()?.parse()?;
+        let server = exchange.receive_peer()?;
         println!("client  {client}\nserver  {server}");
         Ok(Self::Tcp {
             queue_pair: prepared.connect(server.endpoint)?,
@@ -187,6 +188,14 @@ impl Link {
                 );
                 Ok(())
             }
+        }
+    }
+
+    /// Whether the peer is done.
+    pub(crate) fn is_over(&self) -> anyhow::Result<bool> {
+        match self {
+            Link::Tcp { exchange, .. } => exchange.has_news(),
+            Link::Cm { connection, .. } => Ok(connection.wait_disconnected(Duration::ZERO)),
         }
     }
 

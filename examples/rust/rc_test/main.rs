@@ -14,11 +14,12 @@ mod connect;
 mod mistakes;
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::{Parser, ValueEnum};
 use examples::{
-    DeviceOptions, completed, describe_gid, gid_index, point_to_capture, println, text_of,
+    DeviceOptions, TIMEOUT, completed, describe_gid, gid_index, point_to_capture, println, text_of,
 };
 use rocinante::{
     Access, AsyncEvent, Completion, CompletionQueue, ConnectOptions, Context, Key, MemoryRegion,
@@ -35,6 +36,9 @@ const BUFFER_SIZE: usize = 64;
 
 /// The initial contents of the server's buffer.
 const BEFORE: &str = "--- nothing has arrived ---";
+
+/// How often the server looks whether its client is still there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// SEND or RDMA WRITE a text from a client to a server
 #[derive(Parser)]
@@ -118,7 +122,10 @@ struct Resources {
 
 impl Resources {
     fn new(options: &Options, capture: &str, access: Access) -> anyhow::Result<Self> {
-        let context = options.device.open(capture, options.server_ip)?;
+        let context = match options.server_ip {
+            Some(server) => options.device.open(capture, Some(server))?,
+            None => options.device.open_server(capture)?,
+        };
         let gid_index = gid_index(&context, options.gid_index, options.server_ip);
         println!("device  {}", describe_gid(&context, gid_index));
         let domain = context.allocate_protection_domain()?;
@@ -161,7 +168,7 @@ fn run_server(options: &Options) -> anyhow::Result<()> {
         Link::accept_by_tcp(resources.queue_pair, &offered)?
     };
     if offered.receive.is_some() {
-        let received = completed(&resources.completions)?;
+        let received = arrived(&link, &resources.completions)?;
         println!(
             "receive work request {}: {}, {} bytes",
             received.id, received.status, received.length
@@ -181,6 +188,23 @@ fn run_server(options: &Options) -> anyhow::Result<()> {
     }
     point_to_capture(&resources.context);
     Ok(())
+}
+
+/// Waits for the text of the client. Fails if the client ends, because its request has failed.
+fn arrived(link: &Link, completions: &CompletionQueue) -> anyhow::Result<Completion> {
+    let deadline = Instant::now() + TIMEOUT;
+    while Instant::now() < deadline {
+        // The client ends after its text has arrived: what was sent before is a completion here.
+        let is_over = link.is_over()?;
+        if let Some(completion) = completions.wait_for(LOOK_INTERVAL) {
+            return Ok(completion);
+        }
+        ensure!(
+            !is_over,
+            "the client has ended without sending a text: see its own output for the reason"
+        );
+    }
+    bail!("nothing arrived in 30 seconds: is the client still running?")
 }
 
 /// What the server offers to the client.

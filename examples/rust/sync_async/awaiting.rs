@@ -6,34 +6,81 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{self, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use crate::side::Side;
+use anyhow::ensure;
+use rocinante::{Access, Context, MemoryRegion, Outstanding, Received, Requests};
 
-pub(crate) fn echo(client: &Side, server: &Side, rounds: u32) -> anyhow::Result<()> {
-    let (client, server) = block_on(both(run_client(client, rounds), run_server(server, rounds)));
+use crate::side::{INBOX, OUTBOX, SIZE, connect_options, message};
+
+/// One side of the connection, with a future for each request.
+struct Side {
+    requests: Requests,
+    memory: MemoryRegion,
+}
+
+pub(crate) fn echo(context: &Context, rounds: u32) -> anyhow::Result<()> {
+    let (client, server) = connected_pair(context)?;
+    // The server is polled first, and posts its first receive.
+    let (server, client) = block_on(both(
+        run_server(&server, rounds),
+        run_client(&client, rounds),
+    ));
     client.and(server)
 }
 
 async fn run_client(side: &Side, rounds: u32) -> anyhow::Result<()> {
     for round in 0..rounds {
-        side.send(round)?;
-        for _ in 0..2 {
-            side.take(&side.completions.next().await)?;
-        }
-        side.compare(round)?;
+        let reply = side.receive();
+        side.memory.write(OUTBOX, &message(round));
+        side.send().await?;
+        reply.await?;
+        let found = side.memory.to_vec(INBOX..INBOX + SIZE);
+        ensure!(found == message(round), "round {round} came back changed");
     }
     Ok(())
 }
 
 async fn run_server(side: &Side, rounds: u32) -> anyhow::Result<()> {
-    for _ in 0..2 * rounds {
-        if side.take(&side.completions.next().await)? {
-            side.send_back()?;
-        }
+    let mut message = side.receive();
+    for _ in 0..rounds {
+        message.await?;
+        let received = side.memory.to_vec(INBOX..INBOX + SIZE);
+        side.memory.write(OUTBOX, &received);
+        // Before the reply, because the peer sends again when it gets the reply.
+        message = side.receive();
+        side.send().await?;
     }
     Ok(())
+}
+
+impl Side {
+    fn receive(&self) -> Outstanding<Received> {
+        self.requests
+            .receive(self.memory.slice(INBOX..INBOX + SIZE))
+    }
+
+    fn send(&self) -> Outstanding<()> {
+        self.requests.send(self.memory.slice(OUTBOX..OUTBOX + SIZE))
+    }
+}
+
+fn connected_pair(context: &Context) -> anyhow::Result<(Side, Side)> {
+    let domain = context.allocate_protection_domain()?;
+    let prepare = || {
+        let builder = domain.requests_builder();
+        builder
+            .connect_options(connect_options(context))
+            .create_reliable()
+    };
+    let (left, right) = (prepare()?, prepare()?);
+    let (here, there) = (left.endpoint(), right.endpoint());
+    let side = |requests| -> anyhow::Result<Side> {
+        let memory = domain.allocate_memory(2 * SIZE, Access::LOCAL_WRITE)?;
+        Ok(Side { requests, memory })
+    };
+    Ok((side(left.connect(there)?)?, side(right.connect(here)?)?))
 }
 
 /// Runs two futures concurrently on one thread.
@@ -65,7 +112,7 @@ async fn both<A, B>(left: impl Future<Output = A>, right: impl Future<Output = B
 /// Runs a future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
+    let mut context = task::Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut context) {

@@ -1,6 +1,6 @@
 //! The same echo with three ways to wait: blocking calls, a completion channel with epoll, and `async`.
 //!
-//! The verbs are the same in all three.
+//! With `async`, each request is a future; the other two take completions from a queue.
 //!
 //! ```text
 //! cargo run --release --example sync_async
@@ -60,19 +60,21 @@ fn main() -> anyhow::Result<()> {
 
 /// Runs the echo between a client and a server in this process.
 fn measure(way: Way, context: &Context, rounds: u32) -> anyhow::Result<()> {
-    let (client, server) = side::connected_pair(context)?;
+    let pair = || side::connected_pair(context);
     let began = Instant::now();
     let name = match way {
         Way::Blocking => {
+            let (client, server) = pair()?;
             blocking::echo(&client, &server, rounds)?;
             "blocking"
         }
         Way::Epoll => {
+            let (client, server) = pair()?;
             with_epoll::echo(&client, &server, rounds)?;
             "epoll"
         }
         Way::Async => {
-            awaiting::echo(&client, &server, rounds)?;
+            awaiting::echo(context, rounds)?;
             "async"
         }
     };

@@ -1,4 +1,4 @@
-//! Code that the three have in common: one side of the connection.
+//! One side of the connection, as the two have it that take completions from a queue; and the messages of all three.
 
 use anyhow::ensure;
 use examples::gid_index;
@@ -8,10 +8,10 @@ use rocinante::{
 };
 
 /// The size of a message.
-const SIZE: usize = 64;
+pub(crate) const SIZE: usize = 64;
 /// The receive buffer and the send buffer.
-const INBOX: usize = 0;
-const OUTBOX: usize = SIZE;
+pub(crate) const INBOX: usize = 0;
+pub(crate) const OUTBOX: usize = SIZE;
 /// Ids of the work requests.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
@@ -89,13 +89,9 @@ impl Unconnected {
         let channel = context.create_completion_channel()?;
         let completions = channel.create_completion_queue(16)?;
         let memory = domain.allocate_memory(2 * SIZE, Access::LOCAL_WRITE)?;
-        let connect_options = ConnectOptions {
-            gid_index: Some(gid_index(context, None, None)),
-            ..ConnectOptions::default()
-        };
         let prepared = domain
             .queue_pair_builder(&completions)
-            .connect_options(connect_options)
+            .connect_options(connect_options(context))
             .create_reliable()?;
         prepared.post_receive(RECEIVE, [memory.slice(INBOX..INBOX + SIZE)])?;
         Ok(Self {
@@ -116,7 +112,14 @@ impl Unconnected {
     }
 }
 
-fn message(round: u32) -> Vec<u8> {
+pub(crate) fn connect_options(context: &Context) -> ConnectOptions {
+    ConnectOptions {
+        gid_index: Some(gid_index(context, None, None)),
+        ..ConnectOptions::default()
+    }
+}
+
+pub(crate) fn message(round: u32) -> Vec<u8> {
     let mut text = format!("message {round}").into_bytes();
     text.resize(SIZE, b'.');
     text

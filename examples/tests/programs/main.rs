@@ -35,7 +35,9 @@ fn c_programs() -> Vec<(PathBuf, String)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
     let files = fs::read_dir(directory).expect("the programs are there");
     let paths = files.map(|file| file.expect("it can be read").path());
-    paths
+    // A user may have compiled them there.
+    let sources = paths.filter(|path| path.extension().is_some_and(|it| it == "c"));
+    sources
         .map(|path| (path.clone(), fs::read_to_string(path).expect("a text")))
         .collect()
 }
@@ -214,6 +216,22 @@ fn different_options_are_reported() {
 }
 
 #[test]
+fn a_server_ends_with_its_client_if_no_text_arrives() {
+    let directory = Directory::new("no-text");
+    let pair = Pair::new(&directory, 30, "rc_test");
+    let mut server = pair.server(&["--mode", "send", "--port", "0"], "");
+    let (address, port) = (pair.server_address(), server.port());
+    let client = ["--mode", "send", "--server-ip", &address, "--port", &port];
+    let mut client = pair.client_with_faults("drop:opcode=RC_SEND_ONLY", &client, "");
+    assert!(client.complaint().contains("the text did not arrive"));
+    let complaint = server.complaint();
+    assert!(
+        complaint.contains("the client has ended without sending a text"),
+        "{complaint}"
+    );
+}
+
+#[test]
 fn device_memory_shows_every_operation() {
     let directory = Directory::new("device_memory");
     let pair = Pair::new(&directory, 10, "device_memory");
@@ -320,6 +338,22 @@ fn chat_shows_what_was_typed_and_ends_with_q() {
 }
 
 #[test]
+fn chat_ends_when_a_line_does_not_arrive() {
+    let directory = Directory::new("chat-lost");
+    let pair = Pair::new(&directory, 31, "chat");
+    let mut server = pair.server(&["server", "--port", "0"], "");
+    let (address, port) = (pair.server_address(), server.port());
+    let client = ["client", &address, "--port", &port];
+    let mut client = pair.client_with_faults("drop:opcode=RC_WRITE_ONLY", &client, "one\ntwo\n");
+    let client = client.success();
+    assert!(
+        client.contains("it did not see this line: one") && !client.contains("two"),
+        "{client}"
+    );
+    assert!(server.success().contains("the peer has disconnected"));
+}
+
+#[test]
 fn sync_async_echoes_in_three_ways() {
     let directory = Directory::new("sync_async");
     let said = alone(&directory, 16, "sync_async", &["--rounds", "50"]);
@@ -388,7 +422,7 @@ fn ud_echo_repeats_a_lost_question() {
     let mut server = pair.server(&["server", "--port", "0"], "");
     let (address, port) = (pair.server_address(), server.port());
     let client = ["client", &address, "--port", &port];
-    let mut client = pair.client_with_faults("drop:opcode=UD_SEND_ONLY,nth=2", &client);
+    let mut client = pair.client_with_faults("drop:opcode=UD_SEND_ONLY,nth=2", &client, "");
     let client = client.success();
     // On a busy machine the first question may be repeated, too. Then this repetition is the lost one.
     let is_repeated = |line: &str| line.contains("answered by") && !line.ends_with("attempt 1");

@@ -117,11 +117,16 @@ impl<'f> Pair<'f> {
     }
 
     /// A client whose device injects these faults.
-    pub(crate) fn client_with_faults(&self, faults: &str, arguments: &[&str]) -> Running {
+    pub(crate) fn client_with_faults(
+        &self,
+        faults: &str,
+        arguments: &[&str],
+        input: &str,
+    ) -> Running {
         let address = self.client_address();
         let mut command = command(self.directory, self.name, &address, arguments);
         command.env("ROCI_FAULT", faults);
-        Running::start(command, "")
+        Running::start(command, input)
     }
 
     pub(crate) fn client(&self, arguments: &[&str], input: &str) -> Running {

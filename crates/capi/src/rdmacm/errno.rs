@@ -16,7 +16,7 @@ impl From<CmError> for Errno {
             CmError::Bind(error) => Self::from(error),
             CmError::Call(error) => Self::from(error),
             CmError::TooManyIds(_) => Self::NO_MEMORY,
-            CmError::Inherited => Self::INHERITED,
+            CmError::Inherited => Self::inherited(),
             // The id is already bound, or not bound yet.
             _ => Self::INVALID,
         }
@@ -26,7 +26,7 @@ impl From<CmError> for Errno {
 /// The number for a bind that failed. As in the kernel, an address of another host has one of its own.
 pub(crate) fn of_bind(error: CmError) -> Errno {
     match error {
-        CmError::NoDevice(address) if !net::interface::is_own(address) => {
+        CmError::NoDevice(address) if !net::socket::interface::is_own(address) => {
             Errno(libc::EADDRNOTAVAIL)
         }
         error => error.into(),

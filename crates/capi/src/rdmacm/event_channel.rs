@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use driver::Situation;
 use driver::rdma_cm::EventChannel;
-use net::interface;
+use net::socket::interface;
 
 use crate::abi;
 use crate::blocking::Waited;
@@ -66,7 +66,7 @@ impl ChannelState {
         if self.generation == net::fork::generation() {
             Ok(())
         } else {
-            Err(Errno::INHERITED)
+            Err(Errno::inherited())
         }
     }
 }

@@ -14,7 +14,7 @@ use wire::Qpn;
 
 use super::event::{Event, EventContents};
 use super::event_channel::{self, Channel};
-use super::id::{self, Id};
+use super::id::{self, Id, JoinResult};
 use super::{create_id, errno, migrate, queue_pair_state};
 use crate::abi;
 use crate::entry::{MinusOne, Output, entry};
@@ -296,13 +296,16 @@ impl Draft {
         self.fail_if(attached, abi::RDMA_CM_EVENT_MULTICAST_ERROR);
     }
 
-    /// Leaving the group waits until this event is acknowledged, too.
+    /// Returns the context of the attempt to join whose result this event is: the oldest one without, because the newest is the first
+    /// in the list. Leaving the group waits until this event is acknowledged, too.
     fn membership(&mut self, id: &Id, group: std::net::IpAddr) -> *mut c_void {
-        let state = id.state();
-        let found = state.memberships.iter().find(|it| it.group == group);
+        let mut state = id.state();
+        let mut oldest_first = state.memberships.iter_mut().rev();
+        let found = oldest_first.find(|it| it.group == group && it.result == JoinResult::Awaited);
         let Some(membership) = found else {
             return std::ptr::null_mut();
         };
+        membership.result = JoinResult::Told;
         membership.unacknowledged.add();
         self.waiting.push(Arc::clone(&membership.unacknowledged));
         membership.context

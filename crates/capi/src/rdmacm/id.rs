@@ -59,10 +59,19 @@ pub(super) struct Membership {
     pub(super) context: *mut c_void,
     /// Whether it only sends, so that its queue pair is not attached.
     pub(super) send_only: bool,
+    /// Whether the program has got the event with the result. Each attempt to join has one.
+    pub(super) result: JoinResult,
     /// The group's GID, once the queue pair is attached.
     pub(super) attached: Option<abi::ibv_gid>,
     /// Events about it that are not acknowledged.
     pub(super) unacknowledged: Arc<UnacknowledgedEvents>,
+}
+
+/// The result of an attempt to join a group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum JoinResult {
+    Awaited,
+    Told,
 }
 
 /// The ids by token, to find the id of an event.

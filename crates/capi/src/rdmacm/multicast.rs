@@ -7,7 +7,7 @@ use std::sync::Arc;
 use driver::rdma_cm::{CallError, CmError};
 use libc::sockaddr;
 
-use super::id::{Id, Membership};
+use super::id::{Id, JoinResult, Membership};
 use super::resolve::complete;
 use super::socket_address;
 use crate::abi;
@@ -77,6 +77,7 @@ fn join(
         group,
         context,
         send_only,
+        result: JoinResult::Awaited,
         attached: None,
         unacknowledged: Arc::default(),
     };

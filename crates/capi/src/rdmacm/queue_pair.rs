@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Arc;
 
 use super::id::Id;
 use super::queue_pair_state;
@@ -9,7 +10,9 @@ use crate::abi;
 use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
 use crate::object::object_at;
-use crate::verbs::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
+use crate::verbs::completion_channel::{
+    Channel, ibv_create_comp_channel, ibv_destroy_comp_channel,
+};
 use crate::verbs::completion_queue::{ibv_create_cq, ibv_destroy_cq};
 use crate::verbs::create_queue_pair::{create_qp_ex, extended, ibv_destroy_qp};
 use crate::verbs::multicast::leave_all;
@@ -275,6 +278,9 @@ fn completion_queue(
     if channel.is_null() {
         return Err(Errno::last());
     }
+    let cm_id = Arc::downgrade(&id.cm_id()?);
+    let peer_has_left = move || cm_id.upgrade().is_some_and(|it| it.has_unnoticed_end());
+    object_at::<&Channel, _>(channel)?.set_peer_has_left(peer_has_left);
     // SAFETY: both were just created or are ours; the id outlives its queues.
     let queue = unsafe { ibv_create_cq(context, size, id.c().cast(), channel, 0) };
     if queue.is_null() {

@@ -9,7 +9,9 @@ use driver::{Driver, rdma_cm};
 use crate::abi;
 use crate::entry::{Pointer, entry};
 use crate::errno::Errno;
+use crate::object::object_at;
 use crate::verbs::context::Context;
+use crate::verbs::protection_domain::Pd;
 use crate::verbs::{open_device, protection_domain, xrc};
 
 /// A device that ids share.
@@ -81,9 +83,10 @@ pub(super) fn of(context: &Arc<Driver>) -> Result<&'static SharedDevice, Errno> 
     let context = open_device::adopt(context.clone())?;
     // SAFETY: the context was just made.
     let domain = unsafe { protection_domain::ibv_alloc_pd(context.pointer()) };
-    if domain.is_null() {
-        return Err(Errno::last());
-    }
+    let id = object_at::<&Pd, _>(domain).map_err(|_| Errno::last())?.id;
+    context
+        .driver
+        .call_without_transmit(|device| device.leave_domain(id));
     let extended = OnceLock::new();
     let shared: &'static SharedDevice = Box::leak(Box::new(SharedDevice {
         context,

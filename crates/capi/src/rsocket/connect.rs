@@ -5,7 +5,7 @@ use driver::rdma_cm::{
 };
 
 use super::connection::Connection;
-use super::protocol::ConnectionData;
+use super::protocol::{ConnectionData, PROTOCOL_ERROR};
 use super::stream::{Inner, Phase, RESOLVE_TIMEOUT};
 use crate::errno::Errno;
 
@@ -73,7 +73,7 @@ impl Inner {
     }
 
     fn handle_response(&mut self, offer: &PeerParameters) -> Result<(), Errno> {
-        let peer = ConnectionData::parse(&offer.private_data).ok_or(Errno(libc::EPROTO))?;
+        let peer = ConnectionData::parse(&offer.private_data).ok_or(PROTOCOL_ERROR)?;
         let connection = self.connection.as_mut().ok_or(Errno::INVALID)?;
         connection.set_peer(peer, &self.cm_id)?;
         self.cm_id.establish()?;

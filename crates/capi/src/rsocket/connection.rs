@@ -1,6 +1,5 @@
 //! A connected stream: a queue pair, its buffers, and the flow control.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use driver::Driver;
@@ -12,7 +11,7 @@ use engine::{
 };
 use wire::{Key, Qpn};
 
-use super::protocol::{ConnectionData, Mapping, Message, Target};
+use super::protocol::{ConnectionData, Mapping, Message, PROTOCOL_ERROR, Target};
 use super::settings::Sizes;
 use super::verbs_objects::{Region, Resources, TARGETS};
 use crate::errno::Errno;
@@ -58,8 +57,10 @@ pub(super) struct SendSide {
 /// The state of the receiving side.
 pub(super) struct ReceiveSide {
     pub(super) region: Region,
-    /// The lengths of the messages that are not read.
-    pub(super) messages: VecDeque<u32>,
+    /// How many bytes were received and are not read.
+    pub(super) unread: u32,
+    /// How many bytes the peer may still write. These, the unread bytes and `free` are the whole buffer together.
+    pub(super) granted: u32,
     /// The offset of the next byte to read.
     pub(super) at: u32,
     /// How many bytes were read and are not granted to the peer again, and their offset.
@@ -124,7 +125,8 @@ impl Connection {
             },
             receive: ReceiveSide {
                 region: made.receive,
-                messages: VecDeque::new(),
+                unread: 0,
+                granted: half,
                 at: 0,
                 free: half,
                 free_at: half,
@@ -225,11 +227,9 @@ impl Connection {
 
     /// Tells the peer that it may write directly to memory of the application.
     pub(super) fn send_mapping(&mut self, entry: u16, mapping: Mapping) -> Result<(), Errno> {
-        let targets = self.peer.targets;
-        let map_offset = u64::from(targets.length) * Target::SIZE as u64;
         let remote = RemoteMemory {
-            address: targets.address + map_offset + u64::from(entry) * Mapping::SIZE as u64,
-            key: Key::new(targets.key),
+            address: self.peer.mapping_address(entry),
+            key: Key::new(self.peer.targets.key),
         };
         let work = Work::WriteImmediate(remote, Message::Map(entry).emit());
         let bytes = mapping.emit(self.peer.big_endian);
@@ -260,6 +260,14 @@ impl Connection {
         };
     }
 
+    /// Ends the connection of a peer that does what no rsocket does.
+    pub(super) fn fail_by_peer(&mut self) {
+        // Nothing that it says counts any more.
+        self.receive.granted = 0;
+        self.fail(PROTOCOL_ERROR);
+        self.stop_queue_pair();
+    }
+
     /// The connection ends without an error.
     pub(super) fn end_connection(&mut self) {
         self.open.reading = false;
@@ -271,13 +279,7 @@ impl Connection {
     fn take(&mut self, completion: &Completion) {
         self.receive.received = self.receive.received.wrapping_add(1);
         match completion.immediate.and_then(Message::parse) {
-            Some(Message::Data(length)) => {
-                // A peer could claim more than it wrote, and so make us read beyond the data.
-                if length > 0 && length <= self.sizes.receive_buffer {
-                    self.receive.messages.push_back(length);
-                    self.receive.received_data = self.receive.received_data.wrapping_add(1);
-                }
-            }
+            Some(Message::Data(length)) => self.take_data(length, completion.length),
             Some(Message::Credits(allowed)) => {
                 self.send.allowed = allowed;
                 self.read_targets();

@@ -13,12 +13,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::{Address, Destination};
-use net::interface::source_towards;
+use net::socket::interface::source_towards;
 use wire::{Gid, QueueKey};
 
 use super::datagram_header::{
     DatagramHeader, MAX_MESSAGE, MAX_UDP_MESSAGE, UdpHeader, UdpOperation,
 };
+use super::datagram_peers::{Peer, Peers};
 use super::datagram_queue_pair::DatagramQueuePair;
 use super::epoll_syscalls;
 use super::option::SOL_RDMA;
@@ -45,19 +46,12 @@ pub(super) struct Datagram {
 struct Inner {
     /// Our queue pairs, by their address.
     queue_pairs: HashMap<IpAddr, DatagramQueuePair>,
-    /// The peers' queue pairs, and our address that reaches them.
-    peers: HashMap<SocketAddr, Peer>,
+    peers: Peers,
     arrived: VecDeque<(SocketAddr, Vec<u8>)>,
     connected: Option<SocketAddr>,
     flags: Flags,
     /// How many receives returned EAGAIN.
     would_block_count: u32,
-}
-
-#[derive(Clone, Copy)]
-struct Peer {
-    ours: IpAddr,
-    known: Option<Destination>,
 }
 
 impl Datagram {
@@ -307,8 +301,8 @@ impl Datagram {
 
     /// The entry of a peer, with a queue pair at our address that reaches it.
     fn peer(&self, inner: &mut Inner, peer: SocketAddr) -> Result<Peer, Errno> {
-        if let Some(known) = inner.peers.get(&peer) {
-            return Ok(*known);
+        if let Some(known) = inner.peers.find(peer) {
+            return Ok(known);
         }
         let bound = self.udp.local_addr().ok().map(|it| it.ip());
         let ours = match bound.filter(|ip| !ip.is_unspecified()) {

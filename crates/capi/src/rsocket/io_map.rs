@@ -77,7 +77,10 @@ impl Stream {
     /// Writes to the memory that the peer has mapped at an offset. Returns how much.
     pub(super) fn write_at(&self, data: &[u8], offset: u64, flags: i32) -> Result<usize, Errno> {
         self.send_with(data, flags, |connection, rest, limit, sent| {
-            connection.write_piece(rest, limit, offset + sent as u64)
+            match offset.checked_add(sent as u64) {
+                Some(at) => connection.write_piece(rest, limit, at),
+                None => Ok(None),
+            }
         })
     }
 }

@@ -3,6 +3,11 @@
 //! All messages are RDMA writes with immediate data. The immediate data is the message; the written data is
 //! application data, or the description of a buffer that the peer may write next.
 
+use crate::errno::Errno;
+
+/// The error of a connection whose peer does what no rsocket does.
+pub(super) const PROTOCOL_ERROR: Errno = Errno(libc::EPROTO);
+
 /// The message types, in the top three bits.
 const DATA: u32 = 0;
 const CREDITS: u32 = 4;
@@ -73,6 +78,11 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) const SIZE: usize = 16;
+
+    /// The address after it; `None` if it is beyond all memory.
+    pub(super) fn end(self) -> Option<u64> {
+        self.address.checked_add(self.length.into())
+    }
 
     /// The bytes that are written into the peer's memory, in the peer's byte order.
     pub(super) fn emit(self, big_endian: bool) -> [u8; Self::SIZE] {
@@ -181,20 +191,42 @@ impl ConnectionData {
         bytes
     }
 
-    /// `None` if the peer is not an rsocket, or has another version.
+    /// Where the description of a buffer is written.
+    pub(super) fn target_address(&self, slot: u32) -> u64 {
+        self.targets.address + u64::from(slot) * Target::SIZE as u64
+    }
+
+    /// Where a mapping is written.
+    pub(super) fn mapping_address(&self, entry: u16) -> u64 {
+        self.target_address(self.targets.length) + u64::from(entry) * Mapping::SIZE as u64
+    }
+
+    /// Whether all its memory can exist. Descriptions are written from the second slot on.
+    fn is_valid(&self) -> bool {
+        let Target {
+            address, length, ..
+        } = self.targets;
+        let descriptions = u64::from(length) * Target::SIZE as u64;
+        let mappings = u64::from(self.mappings) * Mapping::SIZE as u64;
+        let is_described = address.checked_add(descriptions + mappings).is_some();
+        length >= 2 && is_described && self.buffer.end().is_some()
+    }
+
+    /// `None` if the peer is not an rsocket, has another version, or names memory that can't exist.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::SIZE] = bytes.first_chunk()?;
         if bytes[0] != VERSION {
             return None;
         }
         let has_mappings = bytes[1] & FLAG_MAPPINGS != 0;
-        Some(Self {
+        let parsed = Self {
             big_endian: bytes[1] & FLAG_BIG_ENDIAN != 0,
             credits: u16::from_be_bytes([bytes[2], bytes[3]]),
             mappings: if has_mappings { count_of(bytes[7]) } else { 0 },
             targets: Target::parse(bytes[8..24].first_chunk()?, true),
             buffer: Target::parse(bytes[24..].first_chunk()?, true),
-        })
+        };
+        parsed.is_valid().then_some(parsed)
     }
 }
 
@@ -269,6 +301,36 @@ mod tests {
         assert_eq!(ConnectionData::parse(&bytes), Some(connection_data));
         assert_eq!(ConnectionData::parse(&bytes[..39]), None);
         assert_eq!(ConnectionData::parse(&[2; 40]), None);
+    }
+
+    #[test]
+    fn connection_data_with_memory_that_cannot_exist_is_not_valid() {
+        let valid = ConnectionData {
+            big_endian: false,
+            credits: 384,
+            mappings: 8,
+            targets: Target {
+                address: u64::MAX - 2 * 16 - 8 * 24,
+                key: 3,
+                length: 2,
+            },
+            buffer: Target {
+                address: u64::MAX - 4096,
+                key: 4,
+                length: 4096,
+            },
+        };
+        let with = |change: fn(&mut ConnectionData)| {
+            let mut changed = valid;
+            change(&mut changed);
+            ConnectionData::parse(&changed.emit())
+        };
+        assert_eq!(with(|_| ()), Some(valid));
+        assert_eq!(with(|it| it.targets.address += 1), None);
+        assert_eq!(with(|it| it.targets.length = u32::MAX), None);
+        assert_eq!(with(|it| it.targets.length = 1), None);
+        assert_eq!(with(|it| it.mappings += 1), None);
+        assert_eq!(with(|it| it.buffer.address += 1), None);
     }
 
     #[test]

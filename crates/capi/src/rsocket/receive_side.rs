@@ -4,47 +4,46 @@ use engine::{RemoteMemory, SendRequest, Work};
 use wire::Key;
 
 use super::connection::{Connection, SENT_CONTROL};
-use super::protocol::{Message, Target};
+use super::protocol::Message;
 use crate::errno::Errno;
 
 impl Connection {
     pub(super) fn has_data(&self) -> bool {
-        !self.receive.messages.is_empty()
+        self.receive.unread > 0
     }
 
     /// How many bytes can be read.
-    pub(super) fn unread(&self) -> u64 {
-        self.receive.messages.iter().copied().map(u64::from).sum()
+    pub(super) fn unread(&self) -> u32 {
+        self.receive.unread
+    }
+
+    /// The peer says that it has written data. If it has written less, or more than it may, we would read older data again.
+    pub(super) fn take_data(&mut self, length: u32, written: u32) {
+        if length != written || length > self.receive.granted {
+            return self.fail_by_peer();
+        }
+        if length > 0 {
+            self.receive.granted -= length;
+            self.receive.unread += length;
+            self.receive.received_data = self.receive.received_data.wrapping_add(1);
+        }
     }
 
     /// Copies received data. Returns the number of bytes.
     pub(super) fn receive_into(&mut self, into: &mut [u8], peek: bool) -> usize {
-        let mut copied = 0;
-        let mut at = self.receive.at;
-        let mut message = 0;
-        let mut left = self.receive.messages.front().copied().unwrap_or(0);
-        while copied < into.len() && message < self.receive.messages.len() {
-            let until_end = self.sizes.receive_buffer - at;
-            let length = left.min(until_end).min((into.len() - copied) as u32);
-            let part = &mut into[copied..copied + length as usize];
-            self.receive.region.buffer.read(at as usize, part);
-            copied += length as usize;
-            at = (at + length) % self.sizes.receive_buffer;
-            left -= length;
-            if left == 0 {
-                message += 1;
-                left = self.receive.messages.get(message).copied().unwrap_or(0);
-            }
-        }
+        let length = (self.receive.unread as usize).min(into.len());
+        let until_end = (self.sizes.receive_buffer - self.receive.at) as usize;
+        let (head, tail) = into[..length].split_at_mut(length.min(until_end));
+        let region = &self.receive.region;
+        region.buffer.read(self.receive.at as usize, head);
+        region.buffer.read(0, tail);
         if !peek {
-            self.receive.messages.drain(..message);
-            if let Some(first) = self.receive.messages.front_mut() {
-                *first = left;
-            }
-            self.receive.at = at;
-            self.receive.free += copied as u32;
+            let read = length as u32;
+            self.receive.at = (self.receive.at + read) % self.sizes.receive_buffer;
+            self.receive.unread -= read;
+            self.receive.free += read;
         }
-        copied
+        length
     }
 
     /// Sends credits to the peer, when half of those it had are used.
@@ -77,12 +76,13 @@ impl Connection {
         let target = self.receive.region.target(self.receive.free_at, half);
         let targets = self.peer.targets;
         let remote = RemoteMemory {
-            address: targets.address + u64::from(self.receive.target_slot) * Target::SIZE as u64,
+            address: self.peer.target_address(self.receive.target_slot),
             key: Key::new(targets.key),
         };
         self.receive.free -= half;
+        self.receive.granted += half;
         self.receive.free_at = (self.receive.free_at + half) % (half * 2);
-        self.receive.target_slot = (self.receive.target_slot + 1) % targets.length.max(1);
+        self.receive.target_slot = (self.receive.target_slot + 1) % targets.length;
         self.controls.0 += 1;
         let work = Work::WriteImmediate(remote, message.emit());
         let bytes = target.emit(self.peer.big_endian);

@@ -4,7 +4,7 @@ use engine::{RemoteMemory, SendRequest, Work};
 use wire::Key;
 
 use super::connection::{Connection, SENT_DATA};
-use super::protocol::{Mapping, Message, Target};
+use super::protocol::{Mapping, Message, PROTOCOL_ERROR, Target};
 use super::verbs_objects::TARGETS;
 use crate::errno::Errno;
 
@@ -60,6 +60,9 @@ impl Connection {
         let Some(mapping) = self.mapping_of(offset) else {
             return Ok(None);
         };
+        if mapping.target.end().is_none() {
+            return Err(PROTOCOL_ERROR);
+        }
         let within = offset - mapping.offset;
         let left = u64::from(mapping.target.length) - within;
         let length = data.len().min(limit).min(self.send.free as usize);
@@ -105,6 +108,9 @@ impl Connection {
             let at = index * Target::SIZE;
             self.descriptions.buffer.read(at, &mut bytes);
             let described = Target::parse(&bytes, cfg!(target_endian = "big"));
+            if described.end().is_none() {
+                return self.fail_by_peer();
+            }
             if described.length > 0 {
                 self.send.targets[index] = described;
                 // The peer writes here again only after this one is used up.
@@ -124,8 +130,8 @@ impl Connection {
                 Mapping::parse(&bytes, cfg!(target_endian = "big"))
             })
             .find(|it| {
-                let end = it.offset.saturating_add(it.target.length.into());
-                (it.offset..end).contains(&offset)
+                let within = offset.checked_sub(it.offset);
+                within.is_some_and(|within| within < it.target.length.into())
             })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use driver::{Notifier, Situation};
 
@@ -22,6 +22,8 @@ pub(crate) struct CompletionChannel {
     open: Arc<OpenDevice>,
     /// Its notifications are addresses of completion queues.
     pub(crate) notifier: Arc<Notifier>,
+    /// Whether the peer of the id that it was created for has disconnected, and the program has not taken the event.
+    peer_has_left: OnceLock<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 entry! {
@@ -34,7 +36,11 @@ entry! {
             refcnt: 0,
         };
         let open = Arc::clone(context);
-        Ok(Channel::new_pointer(c_part, Arc::new(CompletionChannel { open, notifier })))
+        Ok(Channel::new_pointer(c_part, Arc::new(CompletionChannel {
+            open,
+            notifier,
+            peer_has_left: OnceLock::new(),
+        })))
     }
 
     export fn ibv_destroy_comp_channel(channel: &Channel) -> c_int {
@@ -48,11 +54,25 @@ entry! {
 
 impl Waited for CompletionChannel {
     fn describe(&self) -> Box<dyn Fn() -> Situation + Send + Sync> {
-        Box::new(self.open.driver.describe_channel(&self.notifier))
+        const PEER_LEFT: &str = "The peer of its connection has disconnected, and the program has not taken the event. The receives are \
+             flushed only after that: take RDMA_CM_EVENT_DISCONNECTED (rdma_get_cm_event) and call rdma_disconnect.";
+        let describe = self.open.driver.describe_channel(&self.notifier);
+        let peer_has_left = self.peer_has_left.get().cloned();
+        Box::new(move || {
+            let Situation { facts, problem } = describe();
+            let has_left = || peer_has_left.as_ref().is_some_and(|has_left| has_left());
+            let problem = problem.or_else(|| has_left().then(|| PEER_LEFT.to_owned()));
+            Situation { facts, problem }
+        })
     }
 }
 
 impl CompletionChannel {
+    /// Tells how to find out why a wait for it may not end.
+    pub(crate) fn set_peer_has_left(&self, has_left: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.peer_has_left.set(Arc::new(has_left));
+    }
+
     /// The address of the queue of the next notification; `None` after a while without one, so that the
     /// thread can be cancelled.
     pub(super) fn wait(&self) -> Result<Option<u64>, Errno> {

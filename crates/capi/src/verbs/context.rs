@@ -116,7 +116,7 @@ impl OpenDevice {
     /// Fails in the child of a fork: the device belongs to the parent.
     pub(crate) fn check_not_inherited(&self) -> Result<(), Errno> {
         if self.driver.is_inherited() {
-            Err(Errno::INHERITED)
+            Err(Errno::inherited())
         } else {
             Ok(())
         }

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::{Mutex, Once, PoisonError};
 
-use net::interface;
+use net::socket::interface;
 
 use crate::abi;
 use crate::entry::{Pointer, entry};

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use driver::{DeviceMemoryMistake, Misuse};
 use engine::{Access, Buffer, Extent};
 
 use super::context::{Context, DeviceBuffer, OpenDevice};
@@ -36,14 +37,19 @@ entry! {
             return Err(Errno::INVALID);
         }
         let too_strict = init.log_align_req > MAX_DEVICE_MEMORY.ilog2();
-        if init.length as u64 > MAX_DEVICE_MEMORY || too_strict {
+        let length = init.length as u64;
+        if length > MAX_DEVICE_MEMORY {
+            let mistake = DeviceMemoryMistake::TooLarge { length, max: MAX_DEVICE_MEMORY };
+            report(context, "ibv_alloc_dm", mistake);
+        }
+        if length > MAX_DEVICE_MEMORY || too_strict {
             return Err(Errno::NO_MEMORY);
         }
         let buffer = Buffer::try_zeroed(init.length).ok_or(Errno::NO_MEMORY)?;
         let shared = Arc::new(DeviceBuffer { buffer });
         let handle = context.handle();
         // The child of a fork may allocate device memory, but can't register it.
-        if context.check_not_inherited().is_ok() {
+        if !context.driver.is_inherited() {
             context.objects().device_memories.insert(handle, Arc::clone(&shared));
         }
         Ok(new_handle(context, handle, shared, false))
@@ -52,9 +58,10 @@ entry! {
     op fn free_dm(memory: &Dm) -> c_int {
         let is_registered = Arc::strong_count(&memory.shared.buffer) > 1;
         if is_registered {
+            report(&memory.open, "ibv_free_dm", DeviceMemoryMistake::Registered);
             return Err(Errno::BUSY);
         }
-        if memory.open.check_not_inherited().is_ok() {
+        if !memory.open.driver.is_inherited() {
             memory.open.objects().device_memories.remove(&memory.read().handle);
         }
         memory.destroy();
@@ -83,16 +90,21 @@ entry! {
         let access = memory_region::access_of(access)?;
         // Device memory has only zero-based addresses.
         if !access.contains(Access::ZERO_BASED) {
+            report(&memory.open, "ibv_reg_dm_mr", DeviceMemoryMistake::NotZeroBased);
             return Err(Errno::INVALID);
         }
         let whole = Extent::from(Arc::clone(&memory.shared.buffer));
-        let part = whole.part(offset, length as u64).ok_or(Errno::INVALID)?;
+        let length = length as u64;
+        let part = whole.part(offset, length).ok_or_else(|| {
+            report(&memory.open, "ibv_reg_dm_mr", out_of_range(memory, offset, length));
+            Errno::INVALID
+        })?;
         let kind = RegionKind::Device;
         memory_region::add(domain, std::ptr::null_mut(), part, 0, access, kind)
     }
 
     op fn memcpy_to_dm(memory: &Dm, offset: u64, from: *const c_void, length: usize) -> c_int {
-        check_range(memory, offset, length)?;
+        check_range(memory, "ibv_memcpy_to_dm", offset, length)?;
         if is_nothing(from, length)? {
             return Ok(0);
         }
@@ -103,7 +115,7 @@ entry! {
     }
 
     op fn memcpy_from_dm(into: *mut c_void, memory: &Dm, offset: u64, length: usize) -> c_int {
-        check_range(memory, offset, length)?;
+        check_range(memory, "ibv_memcpy_from_dm", offset, length)?;
         if is_nothing(into, length)? {
             return Ok(0);
         }
@@ -146,12 +158,39 @@ fn is_nothing(memory: *const c_void, length: usize) -> Result<bool, Errno> {
     }
 }
 
-fn check_range(memory: &DeviceMemory, offset: u64, length: usize) -> Result<(), Errno> {
-    let end = offset.checked_add(length as u64).ok_or(Errno::INVALID)?;
-    let in_units = offset.is_multiple_of(UNIT) && (length as u64).is_multiple_of(UNIT);
-    if end <= memory.shared.buffer.len() as u64 && in_units {
-        Ok(())
+fn check_range(
+    memory: &DeviceMemory,
+    call: &'static str,
+    offset: u64,
+    length: usize,
+) -> Result<(), Errno> {
+    let length = length as u64;
+    let end = offset.checked_add(length);
+    let mistake = if end.is_none_or(|end| end > memory.shared.buffer.len() as u64) {
+        out_of_range(memory, offset, length)
+    } else if !offset.is_multiple_of(UNIT) || !length.is_multiple_of(UNIT) {
+        let unit = UNIT;
+        DeviceMemoryMistake::NotInUnits {
+            offset,
+            length,
+            unit,
+        }
     } else {
-        Err(Errno::INVALID)
+        return Ok(());
+    };
+    report(&memory.open, call, mistake);
+    Err(Errno::INVALID)
+}
+
+fn out_of_range(memory: &DeviceMemory, offset: u64, length: u64) -> DeviceMemoryMistake {
+    DeviceMemoryMistake::OutOfRange {
+        offset,
+        length,
+        size: memory.shared.buffer.len() as u64,
     }
+}
+
+fn report(open: &OpenDevice, call: &'static str, mistake: DeviceMemoryMistake) {
+    let misuse = Misuse::DeviceMemory { call, mistake };
+    open.driver.report_misuse(None, misuse);
 }

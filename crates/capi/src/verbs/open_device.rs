@@ -50,12 +50,17 @@ entry! {
 }
 
 fn open<'a>(device: &Device) -> Result<&'a Context, Errno> {
+    let errno = Errno::last();
     let options = driver::OpenOptions::from_env();
     let driver = Driver::open(&device.description.name, &options);
     let driver = driver.map_err(|error| Errno::from_open_error(&error))?;
     let device = &raw const *device;
     // SAFETY: listed devices are never freed.
-    make(driver, unsafe { &*device })
+    let context = make(driver, unsafe { &*device })?;
+    // Many programs print `errno` when something else fails, such as a peer that closes its TCP connection. It is not to name a
+    // directory that was already there.
+    errno.set();
+    Ok(context)
 }
 
 /// Creates a context for a device that is already open.
@@ -65,7 +70,7 @@ pub(crate) fn adopt<'a>(driver: Arc<Driver>) -> Result<&'a Context, Errno> {
 }
 
 fn make<'a>(driver: Arc<Driver>, device: &'static Device) -> Result<&'a Context, Errno> {
-    let event_notifier = driver.event_notifier().ok_or(Errno::INHERITED)?;
+    let event_notifier = driver.event_notifier().ok_or_else(Errno::inherited)?;
     let open = Arc::new(OpenDevice {
         driver,
         device,

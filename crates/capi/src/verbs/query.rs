@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use engine::{MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_RESPONDER_RESOURCES, MAX_SEGMENTS};
-use net::interface;
+use net::socket::interface;
 use wire::PathMtu;
 
 use super::context::{Context, OpenDevice};

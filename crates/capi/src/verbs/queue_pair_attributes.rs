@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use driver::Misuse;
-use engine::{Access, AlternatePath, Attribute, Attributes, QueuePair, State};
+use engine::{Access, Attribute, Attributes, QueuePair, State};
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use super::address_handle::{address_of, attributes_of};
@@ -52,7 +52,7 @@ entry! {
             let found = device.queue_pair(queue_pair.number)?;
             Some((present_attributes(found), found.outstanding_sends()))
         });
-        let (known, outstanding) = known.ok_or(Errno::INHERITED)?;
+        let (known, outstanding) = known.ok_or_else(Errno::inherited)?;
         let current = abi::ibv_qp_attr {
             cap: queue_pair.init.cap,
             ..qp_attr_of(&known, outstanding)
@@ -128,7 +128,7 @@ fn explain(queue_pair: &Qp, misuse: Misuse) -> Errno {
 
 /// Converts attributes from C.
 fn changes_of(given: &abi::ibv_qp_attr, mask: u32) -> Result<Attributes, Misuse> {
-    // Sizes can't be changed and rates can't be limited, so unknown attributes are rejected.
+    // Sizes can't be changed, rates can't be limited and RoCE has no alternate paths, so unknown attributes are rejected.
     let unknown = mask & !Attribute::all().bits();
     let mask = Attribute::from_bits(mask).ok_or(Misuse::UnknownAttributes(unknown))?;
     let mut changes = Attributes::default();
@@ -171,7 +171,6 @@ fn change(
         Attribute::RNR_RETRY => changes.rnr_retry = Some(given.rnr_retry.min(MAX_RETRY_COUNT)),
         Attribute::RECEIVE_PSN => changes.receive_psn = Some(Psn::new(given.rq_psn)),
         Attribute::INITIATOR_DEPTH => changes.initiator_depth = Some(given.max_rd_atomic),
-        Attribute::ALTERNATE_PATH => changes.alternate_path = Some(alternate_path_of(given)?),
         Attribute::RNR_TIMER => {
             changes.rnr_timer = RnrTimer::new(given.min_rnr_timer & RNR_TIMER_MASK);
         }
@@ -184,21 +183,6 @@ fn change(
         other => return Err(Misuse::UnknownAttributes(other.bits())),
     }
     Ok(())
-}
-
-fn alternate_path_of(given: &abi::ibv_qp_attr) -> Result<AlternatePath, Misuse> {
-    let bad = |value: u8| Misuse::BadValue {
-        attribute: Attribute::ALTERNATE_PATH,
-        value: value.into(),
-    };
-    if given.alt_port_num != PORT {
-        return Err(bad(given.alt_port_num));
-    }
-    let ack_timeout = AckTimeout::new(given.alt_timeout);
-    Ok(AlternatePath {
-        address: address_of(&given.alt_ah_attr)?,
-        ack_timeout: ack_timeout.ok_or(bad(given.alt_timeout))?,
-    })
 }
 
 pub(crate) fn state_of(number: u32) -> Result<State, Errno> {
@@ -223,7 +207,6 @@ fn access_of(flags: u32) -> Access {
 pub(crate) fn qp_attr_of(known: &Attributes, outstanding: usize) -> abi::ibv_qp_attr {
     let state = known.state.map_or(0, |state| state as u32);
     let draining = state == State::SendQueueDrain as u32 && outstanding > 0;
-    let alternate = known.alternate_path.as_ref();
     abi::ibv_qp_attr {
         qp_state: state,
         cur_qp_state: state,
@@ -235,11 +218,6 @@ pub(crate) fn qp_attr_of(known: &Attributes, outstanding: usize) -> abi::ibv_qp_
         dest_qp_num: known.destination.map_or(0, Qpn::value),
         qp_access_flags: known.access.map_or(0, |access| access.bits()),
         ah_attr: known.path.as_ref().map(attributes_of).unwrap_or_default(),
-        alt_ah_attr: alternate
-            .map(|path| attributes_of(&path.address))
-            .unwrap_or_default(),
-        alt_port_num: alternate.map_or(0, |_| PORT),
-        alt_timeout: alternate.map_or(0, |path| path.ack_timeout.code()),
         pkey_index: known.partition_index.unwrap_or(0),
         en_sqd_async_notify: u8::from(known.drain_event.unwrap_or(false)),
         sq_draining: u8::from(draining),

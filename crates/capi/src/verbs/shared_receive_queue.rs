@@ -85,7 +85,7 @@ entry! {
             let found = device.shared_receive_queue(queue.posted.id())?;
             Some((found.capacity(), found.limit()))
         });
-        let (capacity, limit) = found.ok_or(Errno::INHERITED)?;
+        let (capacity, limit) = found.ok_or_else(Errno::inherited)?;
         attributes.put(abi::ibv_srq_attr {
             max_wr: capacity,
             max_sge: queue.max_segments,

@@ -140,6 +140,13 @@ fn completions_of_a_queue_that_is_not_armed() {
 }
 
 #[test]
+fn a_peer_that_has_disconnected() {
+    let words =
+        "The peer of its connection has disconnected, and the program has not taken the event.";
+    explains("disconnected", 6, CHECK, "TERM", "ibv_get_cq_event", words);
+}
+
+#[test]
 fn a_program_that_handles_the_signal_gets_it_alone() {
     if !support::can_compile() {
         return;

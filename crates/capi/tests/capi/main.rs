@@ -7,3 +7,4 @@ mod programs;
 mod releases;
 mod support;
 mod symbols;
+mod thread_sanitizer;

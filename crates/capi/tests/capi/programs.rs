@@ -23,17 +23,24 @@ macro_rules! programs {
 }
 
 programs! { PROGRAMS in "programs":
-    attribute_ranges connection_ids connections devices events fork memory post_and_poll process_exit receive_queues
+    attribute_ranges connection_ids connections devices events fork post_and_poll process_exit receive_queues
     rsocket signals_and_cancellation
 }
 
 programs! { OURS in "programs/ours":
-    destroyed_handles device_limits dma_buf extreme_values few_descriptors lost_address multicast_groups oversized_requests
+    destroyed_handles dma_buf extreme_values few_descriptors hostile_rsocket lost_address multicast_groups oversized_requests
     recent_calls repoll reply_before_disconnect socket_flags thread_destructors unmapped_memory window_keys
 }
 
 /// Programs with a test of their own below.
-const OTHERS: &[&str] = &["invalid_arguments", "calls_at_exit", "gpu_memory"];
+const OTHERS: &[&str] = &[
+    "invalid_arguments",
+    "calls_at_exit",
+    "gpu_memory",
+    "memory",
+    "device_limits",
+    "fork_after_listen",
+];
 
 const EXPLAIN: (&str, &str) = ("ROCI_EXPLAIN", "1");
 
@@ -107,6 +114,47 @@ fn invalid_arguments() {
     assert!(
         full.ends_with("posts until the queue is full."),
         "advice: {full}"
+    );
+}
+
+#[test]
+fn memory() {
+    let Some(said) = output("programs", "memory", &[EXPLAIN]) else {
+        return;
+    };
+    for words in [
+        "ibv_memcpy_from_dm failed: 64 bytes at offset 32 exceed the 64 bytes that were allocated.",
+        "ibv_memcpy_to_dm failed: 3 bytes at offset 0 are not in units of 4 bytes.",
+        "ibv_free_dm failed: a memory region still uses the memory (ibv_dereg_mr).",
+        "ibv_reg_dm_mr failed: 8 bytes at offset 60 exceed the 64 bytes that were allocated.",
+        "ibv_reg_dm_mr failed: the access flags lack IBV_ACCESS_ZERO_BASED.",
+    ] {
+        assert!(said.contains(words), "{words}:\n{said}");
+    }
+}
+
+#[test]
+fn device_limits() {
+    let Some(said) = output("programs/ours", "device_limits", &[EXPLAIN]) else {
+        return;
+    };
+    let words =
+        "ibv_alloc_dm failed: 67108865 bytes exceed the 67108864 of the device (max_dm_size).";
+    assert!(said.contains(words), "{said}");
+}
+
+/// Not with explanations: its user does not know yet that there is something to explain.
+#[test]
+fn a_child_of_a_listener_learns_why_it_gets_no_events() {
+    let Some(said) = output("programs/ours", "fork_after_listen", &[]) else {
+        return;
+    };
+    let cases = 2;
+    let words = "roci: this process was forked after its RDMA device was opened.";
+    assert_eq!(
+        said.matches(words).count(),
+        cases,
+        "once in each child: {said}"
     );
 }
 

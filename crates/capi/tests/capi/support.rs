@@ -75,6 +75,25 @@ pub(crate) fn compile(source: &Path, program: &Path, link: Option<&Path>) {
     run(command, source);
 }
 
+/// Compiles a C program with ThreadSanitizer, against our library. Returns false, and says so, if there is none.
+pub(crate) fn compile_with_thread_sanitizer(source: &Path, program: &Path, link: &Path) -> bool {
+    let mut command = compiler(source, program);
+    command
+        .arg("-fsanitize=thread")
+        .arg("-L")
+        .arg(link)
+        .args(["-libverbs", "-lrdmacm"]);
+    let output = command.output().expect("there is a compiler");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    let is_missing = messages.contains("tsan") || messages.contains("-fsanitize");
+    if !output.status.success() && is_missing {
+        println!("left out: needs a C compiler with ThreadSanitizer");
+        return false;
+    }
+    assert!(output.status.success(), "{}: {messages}", source.display());
+    true
+}
+
 /// The C compiler, with the options that all our programs have.
 fn compiler(source: &Path, result: &Path) -> Command {
     let mut command = Command::new("cc");

@@ -102,7 +102,7 @@ static inline struct ibv_context *open_by_name(const char *name)
 	return context;
 }
 
-static inline void open_end(struct end *end, const char *name)
+static inline void open_end_with(struct end *end, const char *name, int access)
 {
 	end->context = open_by_name(name);
 	end->pd = ibv_alloc_pd(end->context);
@@ -111,9 +111,14 @@ static inline void open_end(struct end *end, const char *name)
 	CHECK(end->channel != NULL);
 	end->cq = ibv_create_cq(end->context, 64, end, end->channel, 0);
 	CHECK(end->cq != NULL);
-	end->mr = ibv_reg_mr(end->pd, end->memory, sizeof(end->memory), EVERYTHING);
+	end->mr = ibv_reg_mr(end->pd, end->memory, sizeof(end->memory), access);
 	CHECK(end->mr != NULL);
 	CHECK(ibv_query_gid(end->context, 1, 0, &end->gid) == 0);
+}
+
+static inline void open_end(struct end *end, const char *name)
+{
+	open_end_with(end, name, EVERYTHING);
 }
 
 static inline struct ibv_qp *make_qp(struct end *end, enum ibv_qp_type type)

@@ -245,6 +245,7 @@ static void device_memory_keeps_its_content(void)
 	CHECK(ibv_memcpy_from_dm(out, dm, 0, 64) == 0);
 	CHECK(memcmp(in, out, 64) == 0);
 	RETURNS_ERROR(ibv_memcpy_from_dm(out, dm, 32, 64), EINVAL);
+	RETURNS_ERROR(ibv_memcpy_to_dm(dm, 0, in, 3), EINVAL);
 	CHECK(ibv_free_dm(dm) == 0);
 }
 
@@ -256,6 +257,7 @@ static void device_memory_can_be_a_region(void)
 	CHECK(mr != NULL);
 	RETURNS_ERROR(ibv_free_dm(dm), EBUSY);
 	RETURNS_NULL(ibv_reg_dm_mr(left.pd, dm, 60, 8, IBV_ACCESS_ZERO_BASED), EINVAL);
+	RETURNS_NULL(ibv_reg_dm_mr(left.pd, dm, 0, 64, IBV_ACCESS_LOCAL_WRITE), EINVAL);
 	CHECK(ibv_dereg_mr(mr) == 0);
 	CHECK(ibv_free_dm(dm) == 0);
 }

@@ -36,14 +36,12 @@ impl<S: Clone> Checker<S> {
 
 /// The objects that a device leaves behind.
 fn leak<S: Clone>(id: DeviceId, closed: &Device<S>) -> Option<Finding<S>> {
-    // The connection manager of librdmacm keeps a protection domain for each device.
-    let domains = closed.domains.saturating_sub(1);
     let counts = [
         (closed.queue_pairs.len(), "queue pair"),
         (closed.completion_queues.len(), "completion queue"),
         (closed.shared_receives.len(), "shared receive queue"),
         (closed.regions.len(), "memory region"),
-        (domains, "protection domain"),
+        (closed.domains, "protection domain"),
     ];
     let left = counts.iter().filter(|(count, _)| *count > 0);
     let left: Vec<_> = left
@@ -73,7 +71,12 @@ fn leak<S: Clone>(id: DeviceId, closed: &Device<S>) -> Option<Finding<S>> {
 
 impl<S: Clone> Step<'_, S> {
     /// Memory was registered, or a region changed. A region that has another place has the same keys.
-    pub(crate) fn register(&mut self, region: Registration, memory: Option<u64>) {
+    pub(crate) fn register(
+        &mut self,
+        region: Registration,
+        memory: Option<u64>,
+        is_of_program: bool,
+    ) {
         let (id, call) = (self.id, self.call.clone());
         let before = self.device().regions.get(&region.local_key);
         let before = before.map(|it| it.registration);
@@ -83,7 +86,7 @@ impl<S: Clone> Step<'_, S> {
             self.check_unused(region.local_key, "moved");
             self.device().forget_place(&before, call.clone());
         }
-        self.device().register(id, region, memory, call);
+        (self.device()).register(id, region, memory, is_of_program, call);
     }
 
     /// Checks that no request uses a region, as far as the program knows.
@@ -131,6 +134,7 @@ impl<S: Clone> Step<'_, S> {
         self.check_unused(key, "deregistered");
         let call = self.call.clone();
         self.device().deregister(key, call);
+        self.tell_deregistration();
     }
 
     /// A request that uses a region, as far as the program knows. A receive uses it only when a message arrives.
@@ -252,7 +256,7 @@ impl<S: Clone> Step<'_, S> {
         self.checker.with_ended.remove(&(self.id, number));
     }
 
-    pub(crate) fn forget_receives(&mut self, receives: impl IntoIterator<Item = Receive>) {
+    pub(crate) fn forget_receives(&mut self, receives: impl IntoIterator<Item = Receive<S>>) {
         for receive in receives {
             self.checker.local.remove(&receive.uses);
         }
@@ -274,13 +278,13 @@ fn not_polled<S>(number: Qpn, failure: &Completion) -> Finding<S> {
     }
 }
 
-/// Requests have ended, but the program has polled no completion that covers them.
+/// Requests were executed, but the program has polled no completion that covers them.
 fn never_polled<S: Clone>(
     number: Qpn,
     queue_pair: &QueuePair<S>,
     when: &str,
 ) -> Option<Finding<S>> {
-    let (first, count) = queue_pair.unknown_ended()?;
+    let (first, count) = queue_pair.unknown_executed()?;
     let queue = queue_pair.sizes.send_completions.index();
     let others = match count {
         1 => String::new(),

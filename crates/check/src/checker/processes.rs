@@ -70,9 +70,7 @@ impl<S: Clone> Step<'_, S> {
         if posted.work.is_local() {
             return None;
         }
-        let it = self.queue_pair(posted.queue_pair)?;
-        let message = it.messages;
-        it.messages += 1;
+        let message = self.queue_pair(posted.queue_pair)?.messages;
         self.publish(|| Event::Posted {
             queue_pair,
             message,
@@ -100,6 +98,9 @@ impl<S: Clone> Step<'_, S> {
 
     /// Remembers the number of a message until the program polls it.
     pub(super) fn message_received(&mut self, number: Qpn, message: u32) {
+        if let Some(queue_pair) = self.queue_pair(number) {
+            queue_pair.last_message = Some(message).filter(|_| queue_pair.counts_messages());
+        }
         if self.name_of(number).is_some()
             && let Some(queue_pair) = self.queue_pair(number)
         {

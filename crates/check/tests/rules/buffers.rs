@@ -1,8 +1,8 @@
 //! The local memory of requests.
 
 use check::Rule;
-use engine::observation::RemoteAccessKind;
-use engine::{CompletedWork, QueuePairType, Work};
+use engine::observation::{Discarded, RemoteAccessKind};
+use engine::{CompletedWork, Observation, QueuePairType, Work};
 
 use crate::program::{Program, local, remote};
 
@@ -53,6 +53,18 @@ fn results_and_receives_do_not_share_memory() {
     assert_eq!(program.post_receive(0, local(100)), []);
     assert_eq!(program.post_receive(1, local(107)), [Rule::SharedTarget]);
     assert_eq!(program.post_receive(1, local(200)), []);
+}
+
+#[test]
+fn memory_of_receives_is_free_when_their_queue_pair_is_reset() {
+    let mut program = program();
+    assert_eq!(program.post_receive(0, local(0)), []);
+    program.observe(Observation::QueuePairReset(Discarded {
+        queue_pair: program.queue_pairs[0],
+        sends: 0,
+        failure: None,
+    }));
+    assert_eq!(program.post_receive(1, local(0)), []);
 }
 
 #[test]
@@ -113,4 +125,48 @@ fn a_peer_does_not_access_the_memory_of_an_outstanding_request_of_another_queue_
         program.end(0);
         assert_eq!(program.access(1, kind, 0, 8), [], "the peer may know that");
     }
+}
+
+#[test]
+fn a_receive_that_only_the_program_can_have_changed_is_reported() {
+    let mut program = program();
+    program.access(1, RemoteAccessKind::Write, 0, 8);
+    program.post_receive(0, local(0));
+    program.post_receive(0, local(100));
+    program.access(1, RemoteAccessKind::Write, 8, 92);
+    assert_eq!(program.change_receive(0), [Rule::ReceiveChanged]);
+}
+
+#[test]
+fn a_receive_whose_memory_the_device_stores_to_is_not_compared() {
+    let mut written = program();
+    written.post_receive(0, local(0));
+    written.access(1, RemoteAccessKind::Write, 4, 8);
+    assert_eq!(written.change_receive(0), []);
+    let mut read_into = program();
+    read_into.post_from(1, Work::Read(remote(0)), local(0));
+    read_into.post_receive(0, local(0));
+    assert_eq!(read_into.change_receive(0), []);
+}
+
+/// As the buffer of a ping-pong: the program fills it before it sends.
+#[test]
+fn a_receive_whose_memory_is_also_sent_is_not_compared() {
+    let mut program = program();
+    program.post_receive(0, local(0));
+    program.post_from(0, Work::Send, local(0));
+    program.end(0);
+    program.poll(0, CompletedWork::Send);
+    assert_eq!(program.change_receive(0), []);
+}
+
+/// The check remembers only so much of what the device did.
+#[test]
+fn a_receive_that_waited_for_long_is_not_compared() {
+    let mut program = program();
+    program.post_receive(0, local(0));
+    for _ in 0..5000 {
+        program.access(1, RemoteAccessKind::Write, 8, 8);
+    }
+    assert_eq!(program.change_receive(0), []);
 }

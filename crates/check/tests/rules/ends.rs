@@ -8,7 +8,7 @@ use engine::{
 };
 use wire::Qpn;
 
-use crate::program::{KEY, Program, local};
+use crate::program::{DEVICE, KEY, Program, local};
 
 fn program() -> Program {
     Program::new(QueuePairType::Rc)
@@ -39,6 +39,7 @@ fn failed(queue_pair: Qpn) -> Completion {
 /// Memory that begins at zero, as the requests of these tests have it.
 fn registered() -> Observation {
     Observation::Registered {
+        accelerated: false,
         region: Registration {
             local_key: KEY,
             remote_key: KEY,
@@ -95,6 +96,41 @@ fn an_end_that_no_poll_has_told_is_found_when_its_queue_pair_or_the_program_ends
         program.poll(0, CompletedWork::Write);
         assert!(!ends(&mut program).contains(&Rule::NeverPolled));
     }
+}
+
+/// A server whose client was killed destroys the queue pair. There is no completion that it should have waited for.
+#[test]
+fn a_request_that_was_flushed_is_no_end_that_the_program_must_poll() {
+    let mut program = program();
+    let number = program.queue_pairs[0];
+    program.write(0, true);
+    program.observe(Observation::QueuePairFailed(number));
+    let flushed = Observation::SendEnded {
+        queue_pair: number,
+        status: Status::Flushed,
+        changed_at: None,
+    };
+    program.observe(flushed);
+    assert_eq!(program.observe(destroyed(number, None)), []);
+}
+
+#[test]
+fn an_end_that_no_poll_has_told_says_how_many_there_are() {
+    let what_after = |requests| {
+        let mut program = program();
+        for _ in 0..requests {
+            program.write(0, true);
+            program.end(0);
+        }
+        let mut findings = Vec::new();
+        program.checker.close(DEVICE, &mut findings);
+        let mut findings = findings.into_iter();
+        let found = findings.find(|finding| finding.rule == Rule::NeverPolled);
+        found.expect("nobody polls").what
+    };
+    let [one, three] = [1, 3].map(what_after);
+    assert!(!one.contains(" more."), "{one}");
+    assert!(three.ends_with(" and 2 more."), "{three}");
 }
 
 #[test]
@@ -167,14 +203,20 @@ fn objects_that_are_left_are_found_once() {
     assert_eq!(program.close(), []);
 }
 
-/// The connection manager of librdmacm keeps a protection domain for each device.
 #[test]
-fn a_program_that_destroys_its_objects_leaves_nothing_although_one_domain_stays() {
-    let mut program = program();
-    for number in program.queue_pairs {
-        program.observe(destroyed(number, None));
+fn a_program_leaves_nothing_only_if_it_destroys_its_last_object() {
+    for frees_domain in [false, true] {
+        let mut program = program();
+        for number in program.queue_pairs {
+            program.observe(destroyed(number, None));
+        }
+        let queue = program.completions;
+        program.observe(Observation::CompletionQueueDestroyed(queue));
+        if frees_domain {
+            program.observe(Observation::DomainFreed(program.domain));
+            assert_eq!(program.close(), []);
+        } else {
+            assert_eq!(program.close(), [Rule::Leak]);
+        }
     }
-    let queue = program.completions;
-    program.observe(Observation::CompletionQueueDestroyed(queue));
-    assert_eq!(program.close(), []);
 }

@@ -3,7 +3,7 @@
 use check::Rule;
 use engine::observation::{Discarded, RemoteAccess, RemoteAccessKind};
 use engine::{Access, Observation, QueuePairType, Registration};
-use wire::{Qpn, RnrTimer};
+use wire::{Key, Qpn, RnrTimer};
 
 use crate::program::{KEY, Program, local};
 
@@ -64,6 +64,7 @@ fn a_destroyed_queue_pair_is_forgotten() {
 fn a_key_is_known_as_deregistered_until_it_is_used_again() {
     let mut program = program();
     let registered = |length| Observation::Registered {
+        accelerated: false,
         region: Registration {
             local_key: KEY,
             remote_key: KEY,
@@ -92,4 +93,37 @@ fn a_key_is_known_as_deregistered_until_it_is_used_again() {
     // The access is outside of the new region, which may be what the peer means all the same.
     program.observe(registered(64));
     assert_eq!(program.observe(rejected), []);
+}
+
+#[test]
+fn several_deregistered_keys_are_remembered() {
+    let mut program = program();
+    let keys = [0x1111, 0x2222].map(Key::new);
+    for key in keys {
+        let region = Registration {
+            local_key: key,
+            remote_key: key,
+            address: 0,
+            length: 64,
+        };
+        program.observe(Observation::Registered {
+            region,
+            access: Access::REMOTE_WRITE,
+            memory: Some(0),
+            accelerated: false,
+        });
+        program.observe(Observation::Deregistered { key, changed: None });
+    }
+    for key in keys {
+        let rejected = Observation::AccessRejected(RemoteAccess {
+            queue_pair: program.queue_pairs[0],
+            kind: RemoteAccessKind::Write,
+            key,
+            address: 0,
+            length: 8,
+            message: 0,
+        });
+        let found = program.observe(rejected);
+        assert_eq!(found, [Rule::KeyAfterDeregistration], "{key}");
+    }
 }

@@ -6,3 +6,4 @@ mod lifetimes;
 mod program;
 mod queues;
 mod races;
+mod threads;

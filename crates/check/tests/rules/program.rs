@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use check::{Checker, DeviceId, Finding, Rule};
 use engine::observation::{Peer, PostedSend, ReceiveQueueId, RemoteAccess, RemoteAccessKind};
 use engine::{
-    CompletedWork, Completion, CompletionQueue, Config, Device, Id, Observation, QueuePairInit,
-    QueuePairType, RemoteMemory, Segment, Segments, Status, Work,
+    CompletedWork, Completion, CompletionQueue, Config, Device, Id, Observation, ProtectionDomain,
+    QueuePairInit, QueuePairType, RemoteMemory, Segment, Segments, Status, Work,
 };
 use wire::{Key, Qpn};
 
@@ -21,6 +21,7 @@ pub(crate) const SEND_QUEUE: u32 = 8;
 /// A device with two queue pairs, and its checker.
 pub(crate) struct Program {
     pub(crate) checker: Checker<()>,
+    pub(crate) domain: Id<ProtectionDomain>,
     pub(crate) completions: Id<CompletionQueue>,
     pub(crate) queue_pairs: [Qpn; 2],
 }
@@ -46,6 +47,7 @@ impl Program {
         let queue_pairs = [create(), create()];
         let mut program = Self {
             checker: Checker::new(),
+            domain,
             completions,
             queue_pairs,
         };
@@ -162,6 +164,14 @@ impl Program {
         };
         let rules = self.observe(Observation::Polled(self.completions, completion));
         assert!(rules.is_empty());
+    }
+
+    /// The device finds the memory of the oldest receive changed when its message arrives.
+    pub(crate) fn change_receive(&mut self, index: usize) -> Vec<Rule> {
+        self.observe(Observation::ReceiveChanged {
+            queue_pair: self.queue_pairs[index],
+            id: 1,
+        })
     }
 
     /// The device finds the message of the first request changed when the program polls.

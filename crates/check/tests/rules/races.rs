@@ -52,6 +52,19 @@ fn all_packets_of_a_message_count_until_it_is_answered() {
     assert_eq!(found, [Rule::TargetRace]);
 }
 
+/// A peer that sends many packets before one is answered does not fill the memory.
+#[test]
+fn only_the_newest_unanswered_accesses_are_compared() {
+    const REMEMBERED: u64 = 4096;
+    let mut program = Program::new(QueuePairType::Rc);
+    for place in 0..=REMEMBERED {
+        assert_eq!(program.access(0, RemoteAccessKind::Read, 8 * place, 8), []);
+    }
+    assert_eq!(program.access(1, RemoteAccessKind::Write, 0, 8), []);
+    let found = program.access(1, RemoteAccessKind::Write, 8 * REMEMBERED, 8);
+    assert_eq!(found, [Rule::TargetRace]);
+}
+
 #[test]
 fn unreliable_writes_are_never_answered_and_not_compared() {
     let mut program = Program::new(QueuePairType::Uc);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use explain::terminal::grouped;
-use net::port_sharing::RuntimeDirectory;
+use net::sharing::RuntimeDirectory;
 use rocinante::{
     Access, CompletionQueue, Context, Device, DeviceKind, Endpoint, MemoryRegion, OpenError,
     OpenOptions, QueuePair, Request, Status,

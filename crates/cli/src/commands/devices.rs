@@ -131,7 +131,7 @@ fn addresses_of_gids(device: &system::Device) -> Vec<String> {
 
 /// The GIDs of an iWARP device contain no addresses: those of its interface are meant.
 fn addresses_of_interface(name: Option<&String>) -> Vec<String> {
-    let interfaces = net::interface::interfaces().unwrap_or_default();
+    let interfaces = net::socket::interface::interfaces().unwrap_or_default();
     let found = interfaces.into_iter().find(|it| Some(&it.name) == name);
     let addresses = found.map(|found| found.addresses).unwrap_or_default();
     let text = addresses.iter().map(|address| address.ip.to_string());

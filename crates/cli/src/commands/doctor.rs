@@ -77,6 +77,10 @@ impl Check {
     }
 }
 
+/// What no check of one machine can find out.
+const NOT_CHECKED: &str = "Not checked: firewalls and security groups on the way to other machines, and rules of this one for their packets. \
+                           `roci ping` between two machines shows whether UDP port 4791 gets through.";
+
 /// Runs all checks.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut findings = rdma_devices::of_machine();
@@ -148,7 +152,8 @@ fn print_findings(findings: &[Check]) -> anyhow::Result<()> {
             count(warnings, "warning", "warnings")
         ),
         (failures, _) => format!("\n{} failed.", count(failures, "check", "checks")),
-    })
+    })?;
+    print_line(styled(FAINT, NOT_CHECKED))
 }
 
 #[cfg(test)]

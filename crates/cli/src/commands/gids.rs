@@ -63,7 +63,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let advice: Vec<String> = rows.iter().filter_map(advice).collect();
+    let mut advice: Vec<String> = rows.iter().filter_map(advice).collect();
+    // Without IPv6 there is no such file.
+    let addresses = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    advice.extend(unsettled(&rows, &addresses));
     let mut table = Table::new(["", "DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "NETDEV"]);
     for row in rows {
         table.push([
@@ -81,6 +84,41 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         "{table}\n{}\n",
         styled(FAINT, advice.join("\n"))
     ))
+}
+
+/// Warns of interfaces in the table whose IPv6 address the kernel still checks: the index of their other addresses changes soon.
+fn unsettled(rows: &[Row], addresses: &str) -> Vec<String> {
+    let mut interfaces = tentative(addresses);
+    interfaces.retain(|name| rows.iter().any(|row| row.interface == *name));
+    interfaces
+        .iter()
+        .map(|name| {
+            format!(
+                "! the kernel still checks an IPv6 address of {name}: in a second or two it is in the table, and the indexes of \
+                 other addresses may have changed."
+            )
+        })
+        .collect()
+}
+
+/// The interfaces with tentative addresses in the list of the kernel, `/proc/net/if_inet6`.
+fn tentative(addresses: &str) -> Vec<&str> {
+    const TENTATIVE: u32 = 0x40;
+    // Another machine has the address: it stays tentative.
+    const IS_DUPLICATE: u32 = 0x08;
+    let mut names = Vec::new();
+    for line in addresses.lines() {
+        // The address, then numbers of the interface, the prefix length, the scope and the flags, and the name of the interface.
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if let [_, _, _, _, flags, name] = fields[..]
+            && u32::from_str_radix(flags, 16)
+                .is_ok_and(|flags| flags & (TENTATIVE | IS_DUPLICATE) == TENTATIVE)
+        {
+            names.push(name);
+        }
+    }
+    names.dedup();
+    names
 }
 
 fn system_rows(device: &str, port: &system::Port) -> Vec<Row> {
@@ -149,4 +187,36 @@ fn advice(row: &Row) -> Option<String> {
         "* use index {} of {}: {why}.",
         row.index, row.device
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_with_a_tentative_address_is_named() {
+        let addresses = "\
+fe80000000000000d46a91fffe6a1b2c 05 40 20 40     x0
+fe80000000000000d46a91fffe6a1b2d 06 40 20 80     x1
+fe80000000000000d46a91fffe6a1b2e 07 40 20 c0     x2
+00000000000000000000000000000001 01 80 10 80       lo
+";
+        assert_eq!(tentative(addresses), ["x0", "x2"]);
+        let row = Row {
+            device: "roci_x0".to_owned(),
+            port: 1,
+            index: 0,
+            gid: String::new(),
+            ipv4: None,
+            version: "v2",
+            interface: "x0".to_owned(),
+            chosen: true,
+            why: None,
+        };
+        let warnings = unsettled(&[row], addresses);
+        assert!(
+            matches!(&warnings[..], [warning] if warning.contains(" of x0: ")),
+            "{warnings:?}"
+        );
+    }
 }

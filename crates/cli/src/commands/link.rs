@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use net::interface::{self, Link, Links};
+use net::socket::interface::{self, Link, Links};
 use serde::Serialize;
 use system::Tree;
 

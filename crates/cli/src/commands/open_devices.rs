@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ops::AddAssign;
 use std::time::Instant;
 
-use net::port_sharing::{StatisticsSnapshot, statistics};
+use net::sharing::{StatisticsSnapshot, statistics};
 use serde::Serialize;
 use statistics::{DeviceCounters, ObjectCounts, QUEUE_PAIR_COUNTERS, QueuePairRecord};
 

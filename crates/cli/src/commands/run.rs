@@ -61,7 +61,7 @@ Examples:
   roci run -- ib_write_bw 127.0.0.1                          the client
   roci run --pcap trace.pcapng -- rping -c -a 10.0.0.7 -C 3  write a capture for Wireshark
   roci run --pcap trace.pcapng --pcap-ring 64M -- ./my-test  only the newest packets
-  roci run --fault loss=1% -- ibv_rc_pingpong 10.0.0.7       with packet loss
+  roci run --fault loss=1% -- ibv_rc_pingpong -g 0 10.0.0.7  with packet loss; `roci gids` shows the index for -g
   roci run --devices mlx5_0=127.0.0.2 -- ./my-program        on a device with this name
   roci run --explain -- rping -c -a 10.0.0.7 -C 3            explain errors on stderr
   roci run --rsocket -- redis-server --bind 10.0.0.7         its TCP connections over RDMA

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::open_devices::Report;
+use crate::find_device;
 use crate::output::{print, print_line, remark};
 
 /// The options of `roci stat`.
@@ -67,6 +68,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     if report.is_empty() && options.interval.is_none() && !options.json {
         remark("no process of this user has a device open in this network namespace");
+        if let Some(Err(error)) = wanted.map(find_device::named_of_any_kind) {
+            remark(error);
+        }
         return Ok(());
     }
     show(options, &report)?;

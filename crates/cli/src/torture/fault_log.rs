@@ -1,10 +1,10 @@
-//! Reads the log of injected faults (`net::fault`, `ROCI_FAULT_LOG`).
+//! Reads the log of injected faults (`net::tap::fault`, `ROCI_FAULT_LOG`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use net::fault::{Action, FaultSpec};
+use net::tap::fault::{Action, FaultSpec};
 
 /// What the processes of one run have logged.
 #[derive(Default, Clone, Debug, PartialEq)]

@@ -196,7 +196,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use net::fault::FaultSpec;
+    use net::tap::fault::FaultSpec;
 
     fn seen() -> FaultRecord {
         let class = |context, is_sent, name: &str| PacketClass {

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use net::fault::{FAULT_LOG_VARIABLE, FAULT_VARIABLE};
+use net::tap::fault::{FAULT_LOG_VARIABLE, FAULT_VARIABLE};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 

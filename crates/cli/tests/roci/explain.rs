@@ -201,6 +201,15 @@ fn number_without_its_kind_gets_the_kinds_that_have_it() {
 }
 
 #[test]
+fn an_option_for_captures_is_rejected_with_a_code() {
+    for option in [&["--html", "/nonexistent/page.html"][..], &["--follow"]] {
+        let words = [&["explain"], option, &["wc", "12"]].concat();
+        let complaint = roci(words).run().complaint();
+        assert!(complaint.contains("are for captures"), "{complaint}");
+    }
+}
+
+#[test]
 fn unknown_kind_of_code_gets_a_list_of_the_kinds() {
     let complaint = roci(["explain", "status", "12"]).run().complaint();
     assert!(complaint.contains("wc, event, nak"), "{complaint}");

@@ -23,6 +23,11 @@ fn every_command_has_help_with_examples() {
     ] {
         let text = roci([command, "--help"]).run().success();
         assert!(text.contains("Examples:"), "{command}: {text}");
+        // Without a GID index it fails on every RoCE device.
+        let mut pingpongs = text
+            .lines()
+            .filter(|line| line.contains("-- ibv_rc_pingpong"));
+        assert!(pingpongs.all(|line| line.contains(" -g ")), "{text}");
     }
 }
 
@@ -37,6 +42,12 @@ fn the_list_of_commands_names_every_command_for_users() {
         assert!(is_listed(command), "{command}: {text}");
     }
     assert!(!is_listed("demo-peer"), "{text}");
+}
+
+#[test]
+fn monitor_is_another_name_of_top() {
+    let text = roci(["monitor", "--help"]).run().success();
+    assert!(text.contains("roci top"), "{text}");
 }
 
 #[test]
@@ -86,6 +97,12 @@ fn a_missing_server_is_named() {
 fn unknown_devices_and_words_are_rejected() {
     let complaint = roci(["gids", "nosuch"]).run().complaint();
     assert!(complaint.contains("there is no device `nosuch`") && complaint.contains("a, b"));
+    let unused = roci(["stat", "nosuch"]).run();
+    assert!(
+        unused.stderr.contains("there is no device `nosuch`"),
+        "{}",
+        unused.stderr
+    );
     let outcome = roci(["perf", "send-bandwidth"]).run();
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.stderr.contains("send-bw"), "{}", outcome.stderr);

@@ -1,4 +1,4 @@
-//! Two machines, as two network namespaces that a cable connects, and machines with unusual networks.
+//! Two machines, as two network namespaces that a cable connects, a third one behind them, and machines with unusual networks.
 
 use std::process::Command;
 
@@ -9,10 +9,11 @@ use crate::run_roci::Directory;
 const MACHINES: &str = "set -e
 ip link set lo up
 ip link add veth type veth peer name other 2>/dev/null || { echo forbidden; exit 0; }
+await() { until test \"$(readlink /proc/$1/ns/net)\" != \"$(readlink /proc/$$/ns/net)\"; do sleep 0.01; done; }
 mkfifo end
 unshare --net sh -c 'cat end > /dev/null' &
 machine=$!
-until test \"$(readlink /proc/$machine/ns/net)\" != \"$(readlink /proc/$$/ns/net)\"; do sleep 0.01; done
+await $machine
 exec 3> end
 roci=\"timeout 60 $roci\"
 repeat() {
@@ -30,6 +31,31 @@ ip link set veth up
 there ip link set lo up
 there ip address add 10.99.1.2/24 dev other
 there ip link set other up
+";
+
+/// More lines: the machine `beyond` has 10.99.2.2, and `there` is the router to it. All interfaces have an MTU of 9000, and the router
+/// forwards packets of at most 1500 bytes, as if there were a tunnel between them.
+const A_ROUTER: &str = "
+mkfifo other_end
+unshare --net sh -c 'cat other_end > /dev/null' &
+far=$!
+await $far
+exec 4> other_end
+beyond() { nsenter --net --target $far \"$@\"; }
+there ip link add wan type veth peer name far
+there ip link set far netns $far
+there ip address add 10.99.2.1/24 dev wan
+there ip link set wan up mtu 9000
+there ip link set other mtu 9000
+ip link set veth mtu 9000
+beyond ip link set lo up
+beyond ip address add 10.99.2.2/24 dev far
+beyond ip link set far up mtu 9000
+ip route add 10.99.2.0/24 via 10.99.1.2
+beyond ip route add 10.99.1.0/24 via 10.99.2.1
+there sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+there ip route change 10.99.2.0/24 dev wan mtu lock 1500
+there ip route change 10.99.1.0/24 dev other mtu lock 1500
 ";
 
 /// Runs a script beside two machines, with the environment variable `roci`. Nothing if this system does not allow that.
@@ -90,6 +116,37 @@ echo connected";
         }
         assert!(said.ends_with("connected\n"), "{said}");
     }
+}
+
+/// A router that drops packets says how long they may be. A connected queue pair can't use that any more, so its failure is
+/// explained; the next connection does.
+#[test]
+fn a_path_that_is_narrower_than_the_interfaces_is_explained_and_then_used() {
+    let script = "
+export ROCI_EXPLAIN=1
+nsenter --net --target $far $roci perf write-bw > /dev/null 2>&1 &
+server=$!
+fails() { $roci perf write-bw -n 4 -s 8192 10.99.2.2 2>&1 | tee perf | grep -q 'too long for the path'; }
+repeat fails
+cat perf
+kill $server || true
+nsenter --net --target $far $roci ping -s -P -a 10.99.2.2 > /dev/null 2>&1 &
+server=$!
+pings() { $roci ping -c -a 10.99.2.2 -C 4 -S 60000 > /dev/null 2> ping; }
+repeat pings
+cat ping
+kill $server
+echo connected";
+    let Some(said) = on_two_machines("narrow", &format!("{A_ROUTER}{script}")) else {
+        return;
+    };
+    for text in [
+        "It carries IP packets of 1500 bytes, and the path MTU of the queue pair is 4096; 1024 fits",
+        "Connections to 10.99.2.2 use a path MTU of 1024, not 4096",
+    ] {
+        assert!(said.contains(text), "{text}: {said}");
+    }
+    assert!(said.ends_with("connected\n"), "{said}");
 }
 
 /// The kernel asks for an address for three seconds. Only a peer that exists gets a connection request.

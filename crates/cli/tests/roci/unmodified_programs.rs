@@ -411,6 +411,23 @@ fn an_error_is_explained_and_the_exit_code_unchanged() {
     }
 }
 
+#[test]
+fn a_program_whose_failure_was_explained_is_not_said_to_have_no_device() {
+    if Command::new("rping").arg("-h").output().is_err() {
+        return;
+    }
+    // An address for documentation.
+    let program = ["rping", "-c", "-a", "203.0.113.7"];
+    let words = [&["run", "--explain", "--"][..], &program].concat();
+    let outcome = roci(words).run();
+    assert!(outcome.stderr.contains("203.0.113.7"), "{}", outcome.stderr);
+    assert!(
+        !outcome.stderr.contains("opened none of our devices"),
+        "{}",
+        outcome.stderr
+    );
+}
+
 /// A signal that is sent to roci is for the program.
 #[test]
 fn signals_reach_a_program() {

@@ -3,7 +3,7 @@
 use engine::observation::ReceiveQueueId;
 use engine::{AsyncEvent, Completion, Observation};
 use errors::CodeKind;
-use net::capture::{Capture, Note};
+use net::tap::capture::{Capture, Note};
 use wire::Qpn;
 
 use crate::clock::wall_time;

@@ -2,6 +2,8 @@
 
 use std::backtrace::Backtrace;
 
+use net::thread_sanitizer;
+
 /// How many frames are shown.
 const MAX_FRAMES: usize = 8;
 
@@ -10,16 +12,27 @@ const OWN: [&str; 6] = ["engine", "check", "driver", "host", "capi", "verbs"];
 
 /// The stack of a call. Its functions are looked up when it is shown.
 #[derive(Debug)]
-pub(crate) struct Call(Backtrace);
+pub(crate) struct Call {
+    stack: Backtrace,
+    /// Where the program's functions are that called each other, innermost first, for ThreadSanitizer.
+    places: Vec<usize>,
+}
 
 impl Call {
     pub(crate) fn capture() -> Self {
-        Self(Backtrace::force_capture())
+        Self {
+            stack: Backtrace::force_capture(),
+            places: thread_sanitizer::calls(),
+        }
     }
 
     /// The program's functions, innermost first.
     pub(crate) fn frames(&self) -> Vec<String> {
-        program_frames(&self.0.to_string())
+        program_frames(&self.stack.to_string())
+    }
+
+    pub(super) fn places(&self) -> &[usize] {
+        &self.places
     }
 }
 

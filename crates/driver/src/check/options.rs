@@ -3,9 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use ::check::{Profile, Rule, UnknownProfile};
+use net::{named_file, stderr};
 
 use super::Finding;
 use super::summary::EXPLAINED;
+use crate::diagnostics::CHECK_FAILS;
+use crate::options::switch;
+
+const PROCESSES: &str = "ROCI_CHECK_PROCESSES";
 
 /// How a program is checked. The options of the first device count for all devices of a process.
 #[derive(Debug, Clone, Default)]
@@ -31,14 +36,29 @@ impl CheckOptions {
     #[must_use]
     pub fn from_env() -> Option<Self> {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let value = text("ROCI_CHECK").filter(|value| value != "0")?;
+        let fail = fails(text("ROCI_CHECK")?.as_str())?;
         Some(Self {
-            fail: value == "fail",
+            fail,
             json: text("ROCI_CHECK_JSON").map(PathBuf::from),
             suppressions: text("ROCI_CHECK_SUPPRESS").map(PathBuf::from),
             profile: text("ROCI_CHECK_PROFILE").and_then(|name| known(&name)),
-            processes: text("ROCI_CHECK_PROCESSES").is_some_and(|value| value != "0"),
+            processes: switch(PROCESSES, text(PROCESSES).as_deref()).unwrap_or(false),
         })
+    }
+}
+
+/// Whether a program with errors fails, from `ROCI_CHECK`; `None` if it is not checked. A value that means nothing is reported.
+fn fails(value: &str) -> Option<bool> {
+    match value {
+        "0" => None,
+        "1" => Some(false),
+        CHECK_FAILS => Some(true),
+        value => {
+            stderr::print(format_args!(
+                "ROCI_CHECK={value} is ignored: give 0, 1 or {CHECK_FAILS}"
+            ));
+            None
+        }
     }
 }
 
@@ -59,7 +79,7 @@ impl Suppressions {
         let Some(path) = path else {
             return Self::default();
         };
-        match std::fs::read_to_string(path) {
+        match named_file::read_text(path) {
             Ok(text) => Self::parse(&text),
             Err(error) => {
                 let path = path.display();
@@ -123,6 +143,12 @@ mod tests {
             what: what.to_owned(),
             calls: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_program_is_checked_only_for_values_with_a_meaning() {
+        let meant = ["0", "1", "fail", "maybe", "2"].map(fails);
+        assert_eq!(meant, [None, Some(false), Some(true), None, None]);
     }
 
     #[test]

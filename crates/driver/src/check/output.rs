@@ -1,11 +1,11 @@
 //! Writes findings to stderr, and to a file as JSON.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use ::check::Level;
-use net::stderr;
+use net::{named_file, stderr};
 use serde_json::json;
 
 use super::Finding;
@@ -21,9 +21,8 @@ pub(super) struct Output {
 impl Output {
     /// Findings go to stderr, and to this file. If it cannot be written, the program is told once.
     pub(super) fn new(json: Option<&Path>) -> Self {
-        let open = |path| OpenOptions::new().create(true).append(true).open(path);
         let json = json.and_then(|path: &Path| {
-            let file = open(path);
+            let file = named_file::open_to_append(path);
             file.inspect_err(|error| {
                 let path = path.display();
                 print(&format!(

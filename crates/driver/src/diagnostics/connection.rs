@@ -4,12 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use cm::{EventKind, Failure, MtuLimit, Unreachable};
 use errors::{Cause, CodeKind, cause};
-use net::interface::Device;
+use net::socket::interface::Device;
 use wire::ROCE_PORT;
 use wire::cm::RejectReason;
 
 use super::port_probe::PortState;
-use super::{Diagnostic, Reporter, is_enabled, report_once};
+use super::{Diagnostic, Explained, Reporter, is_enabled, names, report_once};
+use crate::narrow_path::NarrowPath;
 
 /// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
@@ -101,7 +102,24 @@ pub(super) fn smaller_mtu(device: &Device, limit: &MtuLimit) -> Diagnostic {
     Diagnostic::new(about, what, &cause::MTUS_DIFFER)
 }
 
-pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {
+/// A connection uses a smaller path MTU than its port has.
+pub(super) fn narrow_path(device: &Device, path: &NarrowPath) -> Diagnostic {
+    let what = format!(
+        "Connections to {} use a path MTU of {}, not {}: the path from {} carries packets of at most {}, the interface \
+         of {} bytes.",
+        path.peer,
+        path.mtu.bytes(),
+        device.active_mtu.bytes(),
+        path.source,
+        names::bytes(path.carries.into()),
+        device.mtu
+    );
+    let about = format!("the path to {}", path.peer);
+    Diagnostic::new(about, what, &cause::NARROW_PATH)
+}
+
+pub(super) fn describe(reporter: &Reporter, failure: &ConnectionFailure) -> Option<Diagnostic> {
+    let device = &reporter.device;
     let (number, wrong, cause) = match &failure.kind {
         EventKind::AddressError(Failure::TimedOut) => (
             1,
@@ -134,10 +152,21 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         }
         EventKind::Rejected { reason, .. } => {
             let code = u32::from(reason.code());
-            let wrong = format!("it was rejected, with reason {code}: {reason}.");
-            return Some(
-                diagnostic(device, failure, &wrong, of_reason(code)?).code(CodeKind::Reject, code),
-            );
+            let (wrong, cause) = match unserved_address(reporter, failure, *reason) {
+                Some(address) => (
+                    format!(
+                        "no process serves UDP port {ROCE_PORT} at {address}. The program is told so by a rejection \
+                         with reason {code}: {reason}."
+                    ),
+                    &cause::NO_PROCESS_AT_ADDRESS,
+                ),
+                None => (
+                    format!("it was rejected, with reason {code}: {reason}."),
+                    of_reason(code)?,
+                ),
+            };
+            let diagnostic = diagnostic(device, failure, &wrong, cause);
+            return Some(diagnostic.code(CodeKind::Reject, code));
         }
         EventKind::MulticastError { group, failure } => {
             let wrong = format!("joining {group} failed: {}", reason(*failure));
@@ -146,6 +175,21 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         _ => return None,
     };
     Some(diagnostic(device, failure, &wrong, cause).code(CodeKind::Connection, number))
+}
+
+/// The address of a peer where nobody can have rejected the request: no process serves its port, and the device itself told the program
+/// that there is no listener.
+fn unserved_address(
+    reporter: &Reporter,
+    failure: &ConnectionFailure,
+    reason: RejectReason,
+) -> Option<IpAddr> {
+    if failure.is_child || reason != RejectReason::InvalidServiceId {
+        return None;
+    }
+    let (local, peer) = (failure.local?.ip(), failure.peer?.ip());
+    let state = reporter.probe.port_state(local, peer);
+    (state == Some(PortState::Closed)).then_some(peer)
 }
 
 fn of_reason(code: u32) -> Option<&'static Cause> {
@@ -186,18 +230,18 @@ fn reason(failure: Failure) -> String {
     }
 }
 
-/// Reports that no device leads to a peer. No device's reporter can do that.
+/// Reports that no device leads to a peer. No device's reporter can do that. Returns what it explained for the first time.
 pub(crate) fn report_unresolved(
     source: Option<SocketAddr>,
     peer: SocketAddr,
     (wrong, cause): (String, &'static Cause),
-) {
+) -> Option<Explained> {
     if !is_enabled() {
-        return;
+        return None;
     }
     let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
     let about = format!("The address {peer}");
     let what = format!("{about} can't be resolved{from}: {wrong}.");
     let diagnostic = Diagnostic::new(about, what, cause).code(CodeKind::Connection, 1);
-    report_once::report(None, &diagnostic);
+    report_once::report(None, &diagnostic).then(|| diagnostic.explained(false))
 }

@@ -1,9 +1,10 @@
 //! Send requests that completed with an error.
 
 use engine::incident::{FailedSend, SegmentFault, SendFault};
-use engine::{AccessError, Status};
+use engine::{AccessError, CompletedWork, Status};
 use errors::{Cause, CodeKind, cause};
 
+use super::no_response::Unanswered;
 use super::{Diagnostic, PeerLookup, Reporter, names, no_response};
 
 const REJECTED: &str = "the peer rejected it.";
@@ -23,7 +24,14 @@ pub(super) fn send(
             Some(cause) => (no_response::not_sent(failed), cause),
             None => {
                 let tried = no_response::tried(&failed.fault);
-                no_response::explain(reporter, failed.path, responses, &tried, lookup)
+                let request = Unanswered {
+                    path: failed.path,
+                    work: failed.work,
+                    length: failed.length,
+                    responses,
+                    lookup,
+                };
+                no_response::explain(reporter, &request, &tried)
             }
         },
         SendFault::NotReady { retries } => (
@@ -37,7 +45,7 @@ pub(super) fn send(
         ),
         SendFault::Other => match failed.status {
             Status::RemoteAccess => (REJECTED.to_owned(), &cause::ASK_ABOUT_MEMORY),
-            Status::RemoteInvalidRequest => (REJECTED.to_owned(), &cause::ASK_ABOUT_REQUEST),
+            Status::RemoteInvalidRequest => (REJECTED.to_owned(), ask_about(failed.work.kind())),
             Status::RemoteOperation => (REJECTED.to_owned(), &cause::ASK_ABOUT_RECEIVE),
             Status::BadResponse => (
                 "the peer's response does not match the request.".to_owned(),
@@ -56,6 +64,17 @@ pub(super) fn send(
     )
 }
 
+/// What makes a responder reject a request of this kind as invalid, which only the responder knows.
+const fn ask_about(work: CompletedWork) -> &'static Cause {
+    match work {
+        CompletedWork::Read => &cause::ASK_ABOUT_READ,
+        CompletedWork::CompareSwap | CompletedWork::FetchAdd | CompletedWork::AtomicWrite => {
+            &cause::ASK_ABOUT_ATOMIC
+        }
+        _ => &cause::ASK_ABOUT_REQUEST,
+    }
+}
+
 /// The request, its destination and its status.
 fn asked(failed: &FailedSend) -> String {
     let work = names::completed(failed.work.kind());
@@ -68,7 +87,7 @@ fn asked(failed: &FailedSend) -> String {
         None => String::new(),
     };
     let destination = match failed.path {
-        Some((_, peer)) => format!(" to {}", names::peer(peer)),
+        Some(path) => format!(" to {}", names::peer(path.peer)),
         None => String::new(),
     };
     let code = u32::from(failed.status as u8);

@@ -34,6 +34,47 @@ pub enum Misuse {
     },
     /// An address that cannot be used.
     Address(Address, AddressError),
+    /// A call about memory of the device.
+    DeviceMemory {
+        /// Its name.
+        call: &'static str,
+        /// What is wrong.
+        mistake: DeviceMemoryMistake,
+    },
+}
+
+/// What is wrong with a call about memory of the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceMemoryMistake {
+    /// The device has less memory.
+    TooLarge {
+        /// The requested length in bytes.
+        length: u64,
+        /// The most that the device has.
+        max: u64,
+    },
+    /// A region is to have the addresses of the program, which this memory does not have.
+    NotZeroBased,
+    /// The range is not all in the allocated memory.
+    OutOfRange {
+        /// Where it begins.
+        offset: u64,
+        /// Its length in bytes.
+        length: u64,
+        /// How many bytes were allocated.
+        size: u64,
+    },
+    /// The range does not consist of whole units.
+    NotInUnits {
+        /// Where it begins.
+        offset: u64,
+        /// Its length in bytes.
+        length: u64,
+        /// The bytes of a unit.
+        unit: u64,
+    },
+    /// A memory region still uses it.
+    Registered,
 }
 
 impl Misuse {

@@ -12,7 +12,7 @@ pub(super) fn peer(peer: Peer) -> String {
     format!("QP {} at {}", peer.queue_pair, peer.address)
 }
 
-const ATTRIBUTES: [(Attribute, &str); 20] = [
+const ATTRIBUTES: [(Attribute, &str); 19] = [
     (Attribute::STATE, "IBV_QP_STATE"),
     (Attribute::CURRENT_STATE, "IBV_QP_CUR_STATE"),
     (Attribute::DRAIN_EVENT, "IBV_QP_EN_SQD_ASYNC_NOTIFY"),
@@ -27,7 +27,6 @@ const ATTRIBUTES: [(Attribute, &str); 20] = [
     (Attribute::RNR_RETRY, "IBV_QP_RNR_RETRY"),
     (Attribute::RECEIVE_PSN, "IBV_QP_RQ_PSN"),
     (Attribute::INITIATOR_DEPTH, "IBV_QP_MAX_QP_RD_ATOMIC"),
-    (Attribute::ALTERNATE_PATH, "IBV_QP_ALT_PATH"),
     (Attribute::RNR_TIMER, "IBV_QP_MIN_RNR_TIMER"),
     (Attribute::SEND_PSN, "IBV_QP_SQ_PSN"),
     (Attribute::RESPONDER_RESOURCES, "IBV_QP_MAX_DEST_RD_ATOMIC"),

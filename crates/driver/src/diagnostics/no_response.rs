@@ -3,30 +3,61 @@
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 
-use engine::State;
-use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
+use engine::incident::{FailedSend, Path, Peer, PeerResponses, SendFault};
+use engine::{State, Work};
 use errors::errno::EMSGSIZE;
 use errors::{Cause, CodeKind, cause};
-use net::interface::Device;
-use net::port_sharing::list_members;
+use net::sharing::list_members;
 use net::socket::SendError;
+use net::socket::interface::Device;
 use wire::{Qpn, ROCE_PORT};
 
 use super::port_probe::PortState;
 use super::{Diagnostic, PeerLookup, Reporter, names, rejected_call};
+use crate::narrow_path::NarrowPath;
+
+/// A request without a response.
+pub(super) struct Unanswered {
+    pub(super) path: Option<Path>,
+    pub(super) work: Work,
+    pub(super) length: u32,
+    pub(super) responses: PeerResponses,
+    pub(super) lookup: PeerLookup,
+}
+
+impl Unanswered {
+    /// The path, if it doesn't carry the longest packet that was sent.
+    fn stopped_by(&self, path: &Path) -> Option<NarrowPath> {
+        // The data of the others is the peer's.
+        let sends_data = !self.work.has_response();
+        let payload = path.mtu.bytes().min(self.length as usize);
+        let narrow = NarrowPath::find(path.source, path.peer.address, path.mtu);
+        narrow.filter(|narrow| sends_data && narrow.stops(payload))
+    }
+}
 
 /// Why a peer may not have responded. `tried` says what was tried.
 pub(super) fn explain(
     reporter: &Reporter,
-    path: Option<(IpAddr, Peer)>,
-    responses: PeerResponses,
+    request: &Unanswered,
     tried: &str,
-    lookup: PeerLookup,
 ) -> (String, &'static Cause) {
-    let Some((source, peer)) = path else {
+    let Some(path) = request.path else {
         return (format!("{tried}."), &cause::SILENCE);
     };
-    match (lookup, responses) {
+    if let Some(narrow) = request.stopped_by(&path) {
+        let (mtu, carries) = (path.mtu.bytes(), names::bytes(narrow.carries.into()));
+        return (
+            format!(
+                "{tried}: its packets are too long for the path. It carries IP packets of {carries}, and the path MTU of \
+                 the queue pair is {mtu}; {} fits.",
+                narrow.mtu.bytes()
+            ),
+            &cause::TOO_LONG_FOR_LINK,
+        );
+    }
+    let Path { source, peer, .. } = path;
+    match (request.lookup, request.responses) {
         (PeerLookup::Missing, _) => (
             format!("{tried}: there is no QP {} here.", peer.queue_pair),
             &cause::UNKNOWN_QUEUE_PAIR,
@@ -38,6 +69,14 @@ pub(super) fn explain(
         (PeerLookup::Found(State::Error), _) => (
             format!("{tried}: {} is in the error state.", names::peer(peer)),
             &cause::PEER_BROKEN,
+        ),
+        (PeerLookup::ConnectedTo(other), _) => (
+            format!(
+                "{tried}: {} is connected to {}, not to this one.",
+                names::peer(peer),
+                names::queue_pair(other)
+            ),
+            &cause::WRONG_PEER,
         ),
         (_, PeerResponses::WrongPsn { expected, started }) => (
             format!(

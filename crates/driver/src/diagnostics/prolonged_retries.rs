@@ -8,6 +8,7 @@ use engine::incident::{Peer, RetriedSend, RetryReason};
 use errors::cause;
 use wire::Qpn;
 
+use super::no_response::Unanswered;
 use super::{Diagnostic, PeerLookup, Reporter, names, no_response};
 
 /// A request that is still retried.
@@ -20,7 +21,7 @@ pub(super) fn retried(
     let work = names::completed(retried.work.kind());
     let length = names::bytes(retried.length.into());
     let to = match retried.path {
-        Some((_, peer)) => format!(" to {}", names::peer(peer)),
+        Some(path) => format!(" to {}", names::peer(path.peer)),
         None => String::new(),
     };
     let asked = format!("{work} (wr_id {}, {length}) of {about}{to}", retried.id);
@@ -31,22 +32,31 @@ pub(super) fn retried(
             responses,
         } => {
             let tried = format!("no response for {waited:.1?} ({timeouts} timeouts)");
-            let (wrong, cause) =
-                no_response::explain(reporter, retried.path, responses, &tried, lookup);
+            let request = Unanswered {
+                path: retried.path,
+                work: retried.work,
+                length: retried.length,
+                responses,
+                lookup,
+            };
+            let (wrong, cause) = no_response::explain(reporter, &request, &tried);
             let what = format!("{asked} is still being retried: {wrong}");
             Diagnostic::new(about, what, cause)
         }
         RetryReason::NotReady { naks, endless } => {
-            let limit = if endless {
-                " It is retried without a limit (rnr_retry is 7)."
+            let (limit, cause) = if endless {
+                (
+                    " It is retried without a limit (rnr_retry is 7).",
+                    &cause::NO_RECEIVE_YET,
+                )
             } else {
-                ""
+                ("", &cause::NO_RECEIVE)
             };
             let what = format!(
                 "{asked} waits for a receive: the peer has had none posted for {waited:.1?} ({naks} RNR \
                  NAKs).{limit}"
             );
-            Diagnostic::new(about, what, &cause::NO_RECEIVE)
+            Diagnostic::new(about, what, cause)
         }
     }
 }

@@ -9,10 +9,10 @@ use engine::{
 };
 use errors::errno::{EBUSY, EFAULT, EINVAL, ENODATA, ENOMEM, EOPNOTSUPP};
 use errors::{Cause, CodeKind, cause};
-use net::interface::Device;
+use net::socket::interface::Device;
 use wire::Qpn;
 
-use super::misuse::Misuse;
+use super::misuse::{DeviceMemoryMistake, Misuse};
 use super::{Diagnostic, names, row_towards};
 
 pub(super) fn modify(device: &Device, change: &RejectedModify) -> Diagnostic {
@@ -153,6 +153,57 @@ pub(super) fn better_row(device: &Device, peer: Option<IpAddr>, present: Option<
     }
 }
 
+fn device_memory(call: &str, mistake: &DeviceMemoryMistake) -> Diagnostic {
+    let range = |offset, length| format!("{} at offset {offset}", names::bytes(length));
+    let (wrong, cause, number) = match *mistake {
+        DeviceMemoryMistake::TooLarge { length, max } => (
+            format!(
+                "{} exceed the {max} of the device (max_dm_size).",
+                names::bytes(length)
+            ),
+            &cause::EXHAUSTED,
+            ENOMEM,
+        ),
+        DeviceMemoryMistake::NotZeroBased => (
+            "the access flags lack IBV_ACCESS_ZERO_BASED.".to_owned(),
+            &cause::DEVICE_MEMORY_HAS_NO_ADDRESS,
+            EINVAL,
+        ),
+        DeviceMemoryMistake::OutOfRange {
+            offset,
+            length,
+            size,
+        } => (
+            format!(
+                "{} exceed the {} that were allocated.",
+                range(offset, length),
+                names::bytes(size)
+            ),
+            &cause::DEVICE_MEMORY_RANGE,
+            EINVAL,
+        ),
+        DeviceMemoryMistake::NotInUnits {
+            offset,
+            length,
+            unit,
+        } => (
+            format!(
+                "{} are not in units of {unit} bytes.",
+                range(offset, length)
+            ),
+            &cause::DEVICE_MEMORY_RANGE,
+            EINVAL,
+        ),
+        DeviceMemoryMistake::Registered => (
+            "a memory region still uses the memory (ibv_dereg_mr).".to_owned(),
+            &cause::IN_USE,
+            EBUSY,
+        ),
+    };
+    Diagnostic::new(call.to_owned(), format!("{call} failed: {wrong}"), cause)
+        .code(CodeKind::Errno, number)
+}
+
 pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) -> Diagnostic {
     let about = match (queue_pair, misuse) {
         (Some(number), _) => names::queue_pair(number),
@@ -194,6 +245,7 @@ pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) 
             (wrong, &cause::GPU_MEMORY)
         }
         Misuse::Address(address, error) => wrong_path(device, Some(*address), *error),
+        Misuse::DeviceMemory { call, mistake } => return device_memory(call, mistake),
     };
     let verb = match queue_pair {
         Some(_) => "can't be modified",

@@ -29,6 +29,12 @@ pub(super) fn report(device: Option<&str>, diagnostic: &Diagnostic) -> bool {
     times == Some(1) && !diagnostic.is_ordinary
 }
 
+/// Whether this process has explained anything.
+pub(super) fn is_any_reported() -> bool {
+    let reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    reported.is_some()
+}
+
 /// How often this problem has happened; `None` if it is one of too many.
 fn count(key: (String, &'static str)) -> Option<u32> {
     let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,7 +22,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{Builder, sleep};
 
 use engine::{ObjectError, QueuePairInit};
-use net::port_sharing::NumberBlock;
+use net::sharing::NumberBlock;
+use net::thread_sanitizer::Unobserved;
 use parking_lot::Mutex;
 use wire::Qpn;
 
@@ -137,6 +138,7 @@ impl Relief for Mover {
             let mover = Builder::new().name("roci".to_owned());
             // Without threads, the lane stays as it is.
             let _ = mover.spawn(move || {
+                let _unobserved = Unobserved::begin();
                 if let Some(opened) = opened.upgrade() {
                     // If that fails, for example because the process may open no more files, the first lane continues to
                     // serve it.
@@ -489,7 +491,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
 
-    use net::port_sharing::RuntimeDirectory;
+    use net::sharing::RuntimeDirectory;
 
     use super::*;
     use crate::CheckOptions;
@@ -660,7 +662,7 @@ mod tests {
         let part = first.opened.groups.groups[1].part.expect("two groups");
         // As if the process had no descriptors left.
         let address = IpAddr::from([127, 58, 93, 23]);
-        let _taken = net::port_sharing::join_part(&[address], part).expect("room");
+        let _taken = net::sharing::join_part(&[address], part).expect("room");
         let handle = in_own_lane(&first, 1);
         assert_eq!(handle.lane_number(), 0);
         let queue = handle.call(|device| device.create_completion_queue(8));

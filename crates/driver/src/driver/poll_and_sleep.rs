@@ -157,7 +157,7 @@ impl Driver {
     }
 
     /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives packets
-    /// first.
+    /// first. `take` may use the device: no lock is held meanwhile.
     pub fn poll_many(
         &self,
         queue: &PolledQueue,
@@ -167,45 +167,46 @@ impl Driver {
         if limit == 0 {
             return 0;
         }
-        let waiting = std::iter::from_fn(|| self.take_directly(queue));
-        let count = waiting.take(limit).map(&mut take).count();
+        let count = self.take_many_directly(queue, limit, &mut take);
         if count > 0 {
             return count;
         }
-        let mut take = |completion| {
-            self.lane().unanswered.note_taken(&completion);
-            take(completion);
-        };
-        let polled = self.step_to_poll(queue, |lane, state| {
-            state.note_polled(queue.id());
-            let mut count = state.poll_completions(&queue.queue, limit, &mut take);
-            let mut again = None;
-            if count == 0 {
-                match lane.poll_for(state, &queue.queue) {
-                    Polled::Result(None) => return None,
-                    Polled::Result(Some(completion)) => {
-                        take(completion);
-                        count = 1 + state.poll_completions(&queue.queue, limit - 1, &mut take);
-                    }
-                    Polled::LookAgain(begin) => again = Some(begin),
-                }
-            }
-            Some((lane, count, state.statistics_deadline(), again))
-        });
-        let Some((lane, mut count, next, again)) = polled.flatten() else {
-            here(|machine| machine.note_idle_poll());
-            self.rest_after_empty_poll(queue.id());
+        let Some(first) = self.poll_empty(queue) else {
             return 0;
         };
-        if let Some(begin) = again
-            && let Some(completion) = lane.look_before_wait(&queue.queue, begin)
-        {
-            take(completion);
-            let rest =
-                |state: &mut LaneState| state.poll_completions(&queue.queue, limit - 1, &mut take);
-            count = 1 + lane.step(rest);
+        take(first);
+        1 + self.take_rest(queue, limit - 1, &mut take)
+    }
+
+    fn take_many_directly(
+        &self,
+        queue: &PolledQueue,
+        limit: usize,
+        take: &mut impl FnMut(Completion),
+    ) -> usize {
+        let waiting = std::iter::from_fn(|| self.take_directly(queue));
+        waiting.take(limit).map(take).count()
+    }
+
+    /// Takes what has arrived together with a completion that was found.
+    fn take_rest(
+        &self,
+        queue: &PolledQueue,
+        limit: usize,
+        take: &mut impl FnMut(Completion),
+    ) -> usize {
+        let count = self.take_many_directly(queue, limit, take);
+        if count > 0 || limit == 0 || queue.queue.is_idle() {
+            return count;
         }
-        lane.wake_thread_before(next);
+        let mut rest = Vec::new();
+        let lane = self.lane();
+        lane.step(|state| state.poll_completions(&queue.queue, limit, |it| rest.push(it)));
+        let count = rest.len();
+        for completion in rest {
+            lane.unanswered.note_taken(&completion);
+            take(completion);
+        }
         count
     }
 
@@ -253,9 +254,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::check::CheckOptions;
     use crate::driver::connected_end::End;
     use crate::options::OpenOptions;
     use crate::turn::MAX_SOCKET_SLEEPERS;
+    use crate::waiting::deferred_wakeups;
     use crate::waiting::notifier::Notifier;
 
     #[test]
@@ -306,6 +309,37 @@ mod tests {
             }
         });
         assert_eq!(sleepers(), 0);
+    }
+
+    fn poll_until_something_is_taken(end: &End) {
+        let queue = end.driver.polled_queue(end.completions);
+        let queue = queue.expect("it exists");
+        let timeout = now() + Duration::from_secs(20);
+        let take = |_| assert!(!deferred_wakeups::holds_lock(), "it may use the device");
+        while end.driver.poll_many(&queue, 8, take) == 0 {
+            assert!(now() < timeout, "nothing completes");
+        }
+    }
+
+    #[test]
+    fn a_completion_that_a_poll_receives_is_passed_on_when_the_lock_is_free() {
+        let (here, there) = End::pair_without_rings(["127.58.93.7", "127.58.93.8"]);
+        here.send_to(&there);
+        poll_until_something_is_taken(&there);
+    }
+
+    #[test]
+    fn observed_completions_are_passed_on_when_the_lock_is_free() {
+        let options = OpenOptions {
+            check: Some(CheckOptions::default()),
+            ..OpenOptions::default()
+        };
+        let driver = Driver::open("127.58.93.9", &options).expect("a loopback address");
+        let end = End::of(&driver);
+        end.connect(&end);
+        end.send_to(&end);
+        end.send_to(&end);
+        poll_until_something_is_taken(&end);
     }
 
     /// A disconnection waits until all queues with a notification are polled.

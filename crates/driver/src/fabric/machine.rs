@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
-use net::capture::Capture;
-use net::fault::{FaultSpec, Faults};
-use net::interface::Device;
-use net::port_sharing::{NumberBlock, PageOwner, StatisticsPage};
-use net::{interface, signal};
+use net::sharing::{NumberBlock, PageOwner, StatisticsPage};
+use net::signal;
+use net::socket::interface;
+use net::socket::interface::Device;
+use net::tap::capture::Capture;
+use net::tap::fault::{FaultSpec, Faults};
 
 use super::Fabric;
 use super::sockets::Sockets;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use engine::{Now, QpnRange, SharedRoom, Transmit};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet};
-use net::port_sharing::NumberBlock;
+use net::sharing::NumberBlock;
 use net::socket::SocketError;
 use wire::{Gid, Qpn, Route};
 
@@ -80,7 +80,7 @@ impl SharedRoom for RoomBelow<'_> {
 impl Port {
     /// Joins the addresses of a device, with a part of the numbers that another lane of it has, or with numbers of its own.
     pub(crate) fn open(
-        device: &net::interface::Device,
+        device: &net::socket::interface::Device,
         shortcut: Shortcut,
         part: Option<NumberBlock>,
     ) -> Result<Self, OpenError> {

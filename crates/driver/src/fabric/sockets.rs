@@ -11,7 +11,7 @@ use cm::Recipient;
 use engine::Transmit;
 use host::{Message, Owner};
 use net::poll::is_socket_lost;
-use net::port_sharing::{
+use net::sharing::{
     ExitWatch, Member, NumberBlock, ReceivedPacket, begin_service, join_all, join_part,
 };
 use net::socket::{Inbox, Receiver, Sender, SocketError};
@@ -53,7 +53,7 @@ pub(super) struct Sockets {
 
 impl Sockets {
     pub(super) fn open(
-        device: &net::interface::Device,
+        device: &net::socket::interface::Device,
         shortcut: Shortcut,
         part: Option<NumberBlock>,
     ) -> Result<Self, OpenError> {

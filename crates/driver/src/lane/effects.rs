@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use net::capture::CaptureError;
+use net::tap::capture::CaptureError;
 
 use super::Lane;
 use super::state::LaneState;

@@ -19,9 +19,9 @@ use engine::{
     MovingQueuePairs, Notify, Now, Observation, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
-use net::capture::CaptureError;
-use net::interface::{Interface, LinkState};
-use net::port_sharing::{NumberBlock, ReceivedPacket};
+use net::sharing::{NumberBlock, ReceivedPacket};
+use net::socket::interface::{Interface, LinkState};
+use net::tap::capture::CaptureError;
 use net::watcher::Watcher;
 use wire::{IcrcGenerator, PayloadBytes};
 
@@ -39,8 +39,12 @@ use crate::shortcut::Decision;
 use crate::statistics::Statistics;
 use crate::waiting::notifier::Notifier;
 use crate::waiting::packet_wakeups::{AtReadable, PacketWakeups};
+#[cfg(feature = "async")]
+use crate::waiting::task_packets::TaskPackets;
 use crate::waiting::task_timers::TaskTimers;
-use progress::{Armed, Message, OwnPackets, Responses, Sleep};
+#[cfg(feature = "async")]
+pub(crate) use progress::MANY;
+use progress::{Armed, Message, OwnPackets, Responses, Sleep, Told};
 pub(crate) use progress::{Found, Intent};
 use unanswered::UnansweredRequests;
 
@@ -79,6 +83,9 @@ pub(crate) struct LaneState {
     /// What to tell other lanes when the lock is released.
     lane_messages: Vec<LaneMessage>,
     pub(crate) packet_wakeups: PacketWakeups,
+    /// The packets that an executor receives for its tasks.
+    #[cfg(feature = "async")]
+    task_packets: Option<TaskPackets>,
     /// Whether packets can pass through an interface of the device.
     link: LinkState,
     /// The counters when retransmissions were last traced.
@@ -99,7 +106,7 @@ pub(crate) struct LaneState {
 
 impl LaneState {
     pub(crate) fn new(
-        device: &net::interface::Device,
+        device: &net::socket::interface::Device,
         sockets: Port,
         options: &OpenOptions,
         first: Option<&FirstLane>,
@@ -162,6 +169,8 @@ impl LaneState {
             rank: first.map_or(Rank::First, |_| Rank::Other),
             lane_messages: Vec::new(),
             packet_wakeups: PacketWakeups::default(),
+            #[cfg(feature = "async")]
+            task_packets: None,
             link: device.state,
             #[cfg(feature = "tracing")]
             traced: engine::Counters::default(),
@@ -381,6 +390,39 @@ impl LaneState {
     /// Updates the packet wake-ups after the set of sockets has changed.
     pub(crate) fn renew_packet_wakeups(&mut self) {
         self.packet_wakeups.renew(|| self.sockets.packets());
+        #[cfg(feature = "async")]
+        if let Some(task_packets) = &mut self.task_packets
+            && let Ok(packets) = self.sockets.packets()
+        {
+            task_packets.renew(packets);
+        }
+    }
+
+    /// Whether packets wake an executor for its tasks.
+    #[cfg(feature = "async")]
+    pub(crate) fn packets_wake_tasks(&self) -> bool {
+        let packets = self.task_packets.as_ref();
+        packets.is_some_and(TaskPackets::is_used)
+    }
+
+    /// Lets packets wake an executor, unless they wake one. If the system has no descriptor left, the lane's thread wakes the tasks.
+    #[cfg(feature = "async")]
+    pub(crate) fn offer_packets_to_executor(&mut self) -> Option<&TaskPackets> {
+        if self.packets_wake_tasks() || !self.sockets.is_real() {
+            return None;
+        }
+        self.task_packets = None;
+        let packets = TaskPackets::over(self.sockets.packets().ok()?).ok()?;
+        Some(self.task_packets.insert(packets))
+    }
+
+    /// Whether the lane's thread leaves packets to a program that they wake.
+    pub(crate) fn leaves_packets(&self) -> bool {
+        #[cfg(feature = "async")]
+        if self.packets_wake_tasks() {
+            return true;
+        }
+        self.packet_wakeups.are_used()
     }
 
     fn take_packets(&mut self, now: Instant, scope: PollScope) -> usize {
@@ -467,8 +509,8 @@ impl LaneState {
                 }
             }
             self.transmit_messages(now);
-            // So do those for which there is no room. They are sent when packets that wait are.
-            if self.sockets.is_congested() {
+            // So do those for which there is no room, or no time. They are sent when packets that wait are.
+            if self.sockets.is_congested() || self.deliver_more_at.is_some() {
                 break;
             }
         }
@@ -597,22 +639,21 @@ impl LaneState {
         }
     }
 
-    /// Dispatches all events. Threads and tasks are woken when the lock is released. Returns whether one is a notification that a
-    /// program awaits outside of the library.
-    pub(crate) fn dispatch_events(&mut self) -> bool {
-        let mut is_awaited_outside = false;
+    /// Dispatches all events. Threads and tasks are woken when the lock is released. Returns who waits for them.
+    pub(crate) fn dispatch_events(&mut self) -> Told {
+        let mut told = Told::default();
         while let Some(event) = self.next_event() {
             match event {
                 Event::Completion(queue) => {
                     if let Some((notifier, token)) = self.common.channel(queue) {
-                        is_awaited_outside |= notifier.is_waited_for_outside();
+                        told.program |= notifier.is_waited_for_outside();
                         notifier.notify(token);
                         self.common.note_notified(queue);
                     }
                 }
                 Event::CompletionAdded(queue) => {
                     if let Some(waiting) = self.common.wait_set(queue) {
-                        waiting.wake_all_later();
+                        told.tasks |= waiting.wake_all_later();
                     }
                 }
                 // The host of the first lane has told its own connection manager.
@@ -624,7 +665,7 @@ impl LaneState {
                 Event::Async(event) => self.queue_event(event),
             }
         }
-        is_awaited_outside
+        told
     }
 
     /// Arms a completion queue. Returns whether a program awaits the notification outside of the library,
@@ -746,7 +787,7 @@ impl Drop for LaneState {
 
 /// The configuration of the engine.
 fn device_config(
-    device: &net::interface::Device,
+    device: &net::socket::interface::Device,
     sockets: &Port,
     options: &OpenOptions,
     batch: BatchLimits,

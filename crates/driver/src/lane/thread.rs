@@ -8,8 +8,9 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
+use net::socket::interface::Monitor;
+use net::thread_sanitizer::Unobserved;
 
 use crate::clock::{earliest, now};
 use crate::fabric::Served;
@@ -32,6 +33,7 @@ impl Thread {
         let running = Arc::new(Barrier::new(2));
         let reached = Arc::clone(&running);
         let handle = Builder::new().name("roci".to_owned()).spawn(move || {
+            let _unobserved = Unobserved::begin();
             reached.wait();
             serve(&theirs);
         })?;
@@ -185,7 +187,7 @@ struct Woken {
 /// Updates addresses and interfaces. Connections over a removed interface end.
 fn check_interfaces(lane: &Lane) {
     if lane.monitor.as_ref().is_some_and(Monitor::has_changed)
-        && let Ok(interfaces) = net::interface::interfaces()
+        && let Ok(interfaces) = net::socket::interface::interfaces()
     {
         lane.step(|state| {
             state.update_interfaces(&interfaces);
@@ -274,7 +276,7 @@ fn spin_on_rings<'s>(lane: &'s Lane, progress: &mut Progress<'s>, begin: Instant
         let looked = lane.try_step(|state| {
             let now = now();
             // A program that packets wake receives them itself.
-            let left_to_program = state.packet_wakeups.are_used();
+            let left_to_program = state.leaves_packets();
             if left_to_program
                 || !state.has_shortcuts()
                 || now > last_arrival + LOOK

@@ -22,8 +22,6 @@ use crate::fabric::here;
 use crate::lane::Awaited;
 use crate::times::RECHECK;
 use crate::waiting::notifier::Notifier;
-#[cfg(feature = "async")]
-use crate::waiting::task_timers::TimerKey;
 
 /// The name of an id in events. It is unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -159,22 +157,6 @@ impl EventChannel {
         NextEvent(self)
     }
 
-    /// The next event; `None` if there is none before `deadline`. The device of `driver` runs the
-    /// timer.
-    #[cfg(feature = "async")]
-    pub fn next_until<'c>(
-        &'c self,
-        driver: &'c Arc<Driver>,
-        deadline: Option<Instant>,
-    ) -> EventUntil<'c> {
-        EventUntil {
-            channel: self,
-            driver,
-            deadline,
-            timer: None,
-        }
-    }
-
     /// If all ids are at a single device, the sleeping thread serves that device, which saves
     /// waking another thread.
     fn sleep(&self, deadline: Option<Instant>) -> bool {
@@ -246,50 +228,6 @@ impl AsFd for EventChannel {
     /// If the channel is [private](Self::private), which has no descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.queue.notifier().expose()
-    }
-}
-
-/// Waits for an event until a deadline.
-#[cfg(feature = "async")]
-#[must_use = "futures do nothing unless they are awaited"]
-#[derive(Debug)]
-pub struct EventUntil<'c> {
-    channel: &'c EventChannel,
-    driver: &'c Arc<Driver>,
-    deadline: Option<Instant>,
-    timer: Option<TimerKey>,
-}
-
-#[cfg(feature = "async")]
-impl Future for EventUntil<'_> {
-    type Output = Option<Event>;
-
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Event>> {
-        let mut next = NextEvent(self.channel);
-        if let std::task::Poll::Ready(event) = std::pin::Pin::new(&mut next).poll(context) {
-            return std::task::Poll::Ready(Some(event));
-        }
-        let Some(deadline) = self.deadline else {
-            return std::task::Poll::Pending;
-        };
-        if deadline <= now() {
-            return std::task::Poll::Ready(None);
-        }
-        let driver = self.driver;
-        self.timer = driver.set_task_timer(self.timer, deadline, context.waker());
-        std::task::Poll::Pending
-    }
-}
-
-#[cfg(feature = "async")]
-impl Drop for EventUntil<'_> {
-    fn drop(&mut self) {
-        if let Some(timer) = self.timer {
-            self.driver.cancel_task_timer(timer);
-        }
     }
 }
 

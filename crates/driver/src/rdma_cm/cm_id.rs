@@ -116,7 +116,10 @@ impl CmId {
     /// # Errors
     /// If the device is not one of ours.
     pub fn choose<D: TryInto<Arc<Driver>>>(&self, device: D) -> Result<(), D::Error> {
-        self.inner().chosen = Some(device.try_into()?);
+        let chosen = device.try_into()?;
+        let former = self.with_inner(|inner| inner.chosen.replace(chosen));
+        // Not under the lock: it may be the last handle, and close the device.
+        drop(former);
         Ok(())
     }
 
@@ -138,6 +141,13 @@ impl CmId {
         self.query_manager(Manager::state)
     }
 
+    /// Whether its peer has disconnected, and the application has not taken the event.
+    #[must_use]
+    pub fn has_unnoticed_end(&self) -> bool {
+        let is_end = |kind: &EventKind| matches!(kind, EventKind::Disconnected { .. });
+        self.inner().channel.queue().holds(self.token, is_end)
+    }
+
     /// Adds an event of the application to its channel.
     pub fn write_event(&self, code: u32, status: i32, argument: u64) {
         self.report(EventKind::Application {
@@ -149,20 +159,20 @@ impl CmId {
 
     /// Adds an event that another connection manager reports about it to its channel.
     pub fn report(&self, kind: EventKind) {
-        // A waker may poll its task at once, and the task may use this id.
-        deferred_wakeups::deliver_after(|| self.push_event(&self.inner(), kind));
+        self.with_inner(|inner| self.push_event(inner, kind));
     }
 
     /// Delivers its events to another channel from now on, including those that were not taken yet.
     pub fn migrate(&self, channel: &EventChannel) {
-        let mut inner = self.inner();
-        for device_id in inner.bind_state.device_ids() {
-            device_id.subscribe(channel, self.token);
-        }
-        for queued in inner.channel.queue().take_of(self.token) {
-            channel.queue().push(queued);
-        }
-        inner.channel = channel.clone();
+        self.with_inner(|inner| {
+            for device_id in inner.bind_state.device_ids() {
+                device_id.subscribe(channel, self.token);
+            }
+            for queued in inner.channel.queue().take_of(self.token) {
+                channel.queue().push(queued);
+            }
+            inner.channel = channel.clone();
+        });
     }
 
     /// Adds an event that does not come from a manager to its channel.
@@ -181,17 +191,24 @@ impl CmId {
         &self,
         work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, CmError>,
     ) -> Result<R, CmError> {
-        match &self.inner().bind_state {
+        self.with_inner(|inner| match &inner.bind_state {
             BindState::OneDevice(device_id) => device_id.call_manager(work),
             _ => Err(CmError::NotBound),
-        }
+        })
     }
 
     fn query_manager<R>(&self, question: impl Fn(&Manager, cm::Id) -> Option<R>) -> Option<R> {
-        let inner = self.inner();
-        let device_id = inner.bind_state.device_ids().first()?;
-        let asked = device_id.call_manager(|manager, _, id| Ok(question(manager, id)));
-        asked.ok().flatten()
+        self.with_inner(|inner| {
+            let device_id = inner.bind_state.device_ids().first()?;
+            let asked = device_id.call_manager(|manager, _, id| Ok(question(manager, id)));
+            asked.ok().flatten()
+        })
+    }
+
+    /// Runs `work` under its lock, and wakes afterwards what that wants to wake: a waker may poll its task at once, and the
+    /// task may use this id.
+    fn with_inner<R>(&self, work: impl FnOnce(&mut Inner) -> R) -> R {
+        deferred_wakeups::deliver_after(|| work(&mut self.inner()))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -201,7 +218,7 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        let inner = self.inner();
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         // First the ids on devices, so that there are no new events; then the events that were not
         // taken.
         let bind_state = &inner.bind_state;
@@ -226,6 +243,7 @@ impl fmt::Debug for CmId {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::{Wake, Waker};
+    use std::time::Duration;
 
     use super::*;
 
@@ -254,5 +272,29 @@ mod tests {
         waiting.add_task(&Waker::from(Arc::clone(&task)));
         task.id.report(EventKind::Disconnected { timed_out: false });
         assert!(task.could_use_id.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn an_event_of_a_call_wakes_tasks_when_the_id_is_free() {
+        const TIMEOUT: Duration = Duration::from_secs(20);
+        let channel = EventChannel::private();
+        let task = Arc::new(Task {
+            id: channel.create_id(PortSpace::Tcp),
+            could_use_id: AtomicBool::new(false),
+        });
+        let own = "127.58.91.13:0".parse().expect("an address");
+        task.id.bind(own).expect("a free port");
+        let wakes = |call: &dyn Fn() -> Result<(), CmError>| {
+            let waiting = channel.queue().notifier().waiting();
+            waiting.add_task(&Waker::from(Arc::clone(&task)));
+            call().expect("the id is in the right state");
+            let event = channel.wait_for(TIMEOUT).expect("an event").kind;
+            (event, task.could_use_id.swap(false, Ordering::Relaxed))
+        };
+        let peer = "127.58.91.14:7".parse().expect("an address");
+        let resolved = wakes(&|| task.id.resolve_address(None, peer, TIMEOUT));
+        assert_eq!(resolved, (EventKind::AddressResolved, true));
+        let resolved = wakes(&|| task.id.resolve_route(TIMEOUT));
+        assert_eq!(resolved, (EventKind::RouteResolved, true));
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cm::Failure;
-use net::interface::Device;
+use net::socket::interface::Device;
 
 use super::CmError;
 use crate::Driver;
@@ -54,7 +54,7 @@ pub(super) fn at(address: IpAddr) -> Result<Arc<Driver>, CmError> {
 /// The device of an address in 127.0.0.0/8, which exists without being listed. `None` if the user
 /// lists the devices: programs try all addresses of a machine to find those that have a device.
 fn unlisted(address: IpAddr) -> Option<Device> {
-    match net::interface::listed_by_env() {
+    match net::socket::interface::listed_by_env() {
         Some(_) => None,
         None => named_by(address),
     }
@@ -173,14 +173,15 @@ pub(super) fn failure(error: &CmError) -> Failure {
 mod tests {
     use std::io;
 
-    use net::port_sharing::JoinError;
+    use net::sharing::JoinError;
 
     use super::*;
     use crate::options::OpenError;
 
     fn device(name: &str, addresses: &str) -> Device {
         let specification = format!("{name}={addresses}");
-        let devices = net::interface::devices(Some(&specification)).expect("loopback addresses");
+        let devices =
+            net::socket::interface::devices(Some(&specification)).expect("loopback addresses");
         devices.into_iter().next().expect("one")
     }
 

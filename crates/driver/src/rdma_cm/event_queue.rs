@@ -137,6 +137,13 @@ impl EventQueue {
         its
     }
 
+    /// Whether an event of this id waits.
+    pub(crate) fn holds(&self, token: u64, wanted: impl Fn(&EventKind) -> bool) -> bool {
+        let waiting = self.lock();
+        let mut events = waiting.events.iter();
+        events.any(|event| event.token == token && wanted(&event.kind))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

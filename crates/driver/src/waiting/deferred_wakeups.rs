@@ -78,6 +78,12 @@ pub(crate) fn deliver_after<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Whether this thread holds such a lock.
+#[cfg(test)]
+pub(crate) fn holds_lock() -> bool {
+    HELD.get() > 0
+}
+
 #[cold]
 fn deliver_all() {
     let wakeups = WAKEUPS.with(|wakeups| wakeups.take());

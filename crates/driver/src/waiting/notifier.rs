@@ -115,7 +115,7 @@ impl Notifier {
             let descriptor = Arc::clone(&self.descriptor);
             deferred_wakeups::wake(Wake::Waiting(descriptor));
         }
-        self.waiting.wake_all_later();
+        let _ = self.waiting.wake_all_later();
     }
 
     /// The threads and tasks that wait for a notification.

@@ -93,11 +93,15 @@ impl WaitSet {
         }
     }
 
-    /// Wakes all threads and tasks as soon as this thread holds no lane's lock.
-    pub(crate) fn wake_all_later(self: &Arc<Self>) {
-        if !self.lock().is_empty() {
+    /// Wakes all threads and tasks as soon as this thread holds no lane's lock. Returns whether there are tasks.
+    pub(crate) fn wake_all_later(self: &Arc<Self>) -> bool {
+        let waiting = self.lock();
+        let (is_empty, has_tasks) = (waiting.is_empty(), !waiting.tasks.is_empty());
+        drop(waiting);
+        if !is_empty {
             deferred_wakeups::wake(Wake::Waiting(Arc::clone(self) as _));
         }
+        has_tasks
     }
 
     /// Wakes all threads and tasks.

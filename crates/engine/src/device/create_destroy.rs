@@ -37,6 +37,11 @@ impl Device {
         Ok(id)
     }
 
+    /// Leaves a protection domain to the library that allocated it: the program need not free it.
+    pub fn leave_domain(&mut self, id: Id<ProtectionDomain>) {
+        self.observe(Observation::DomainFreed(id));
+    }
+
     /// Records an observation, if they are recorded.
     fn observe(&mut self, observation: Observation) {
         self.state.observations.note(|| observation);
@@ -155,11 +160,12 @@ impl Device {
             return;
         }
         let registration = self.state.objects.memory().registration(key);
-        if let Some((region, access, memory)) = registration {
+        if let Some((region, access, memory, accelerated)) = registration {
             self.observe(Observation::Registered {
                 region,
                 access,
                 memory,
+                accelerated,
             });
         }
     }

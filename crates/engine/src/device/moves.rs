@@ -42,6 +42,8 @@ impl Device {
         let queue_pairs = moving.iter().filter_map(|it| {
             let mut queue_pair = self.queue_pairs.take(*it)?;
             queue_pair.leave_path(&mut self.state.paths);
+            // It counts among what this device keeps.
+            queue_pair.drop_kept();
             Some(queue_pair)
         });
         MovingQueuePairs {

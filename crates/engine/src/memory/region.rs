@@ -140,8 +140,12 @@ impl Memory {
         })
     }
 
-    /// A region as it is registered now, its access rights, and the address of its first byte in this process.
-    pub(crate) fn registration(&self, key: Key) -> Option<(Registration, Access, Option<u64>)> {
+    /// A region as it is registered now, its access rights, the address of its first byte, and whether that is in an
+    /// accelerator.
+    pub(crate) fn registration(
+        &self,
+        key: Key,
+    ) -> Option<(Registration, Access, Option<u64>, bool)> {
         let Some(KeyedMemory::Region(region)) = self.keys.get(key) else {
             return None;
         };
@@ -151,7 +155,9 @@ impl Memory {
             address: region.address,
             length: region.extent.length(),
         };
-        Some((registration, region.access, region.extent.address()))
+        let extent = &region.extent;
+        let accelerated = extent.is_accelerated();
+        Some((registration, region.access, extent.address(), accelerated))
     }
 
     /// Removes a region. Returns its protection domain.

@@ -8,7 +8,7 @@ use super::QueuePair;
 use crate::completion::{CompletedWork, Status};
 use crate::device_state::DeviceState;
 use crate::incident::{
-    FailedSend, Incident, Peer, PeerResponses, ReceiveFault, RejectedModify, SegmentFault,
+    FailedSend, Incident, Path, Peer, PeerResponses, ReceiveFault, RejectedModify, SegmentFault,
     SendFault,
 };
 use crate::memory::{ProtectionDomain, Requirement};
@@ -191,16 +191,20 @@ impl QueuePair {
         device.incidents.note(|| Incident::SendFailed(failed));
     }
 
-    pub(super) fn path(&self) -> Option<(std::net::IpAddr, Peer)> {
+    pub(super) fn path(&self) -> Option<Path> {
         let link = self.link.as_ref()?;
         let flow = &link.route.flow;
-        Some((flow.source, peer(flow.destination, link.peer)))
+        Some(Path {
+            source: flow.source,
+            peer: peer(flow.destination, link.peer),
+            mtu: link.mtu,
+        })
     }
 
     /// The queue pair that it is connected to.
     #[must_use]
     pub fn peer(&self) -> Option<Peer> {
-        self.path().map(|(_, peer)| peer)
+        self.path().map(|path| path.peer)
     }
 
     fn send_fault(&self, status: Status, device: &DeviceState) -> SendFault {

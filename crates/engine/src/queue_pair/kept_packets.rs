@@ -6,11 +6,20 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wire::{HeldPackets, ICRC_LENGTH, Operation, Packet, Psn, held};
 
 /// How many bytes a queue pair keeps at most. The largest send window fits: see `window`.
 pub(super) const MAX_KEPT_BYTES: usize = 16 << 20;
+
+/// How many bytes all queue pairs of a device keep at most, with overhead: peers with many connections can't make them keep
+/// more. A peer that repairs needs little of this for a short time.
+const MAX_KEPT_TOTAL: usize = 64 << 20;
+
+/// What a kept packet needs besides its bytes.
+const OVERHEAD: usize = size_of::<Kept>() + 16;
 
 /// How far beyond the expected packet one may be that is kept. A packet of an earlier connection is farther away, unless its
 /// PSNs were near by chance.
@@ -25,6 +34,48 @@ pub(super) const REORDERING: i32 = 3;
 pub(super) struct KeptPackets {
     packets: VecDeque<Kept>,
     bytes: usize,
+    share: Share,
+}
+
+/// How many bytes the queue pairs of a device keep, with overhead.
+#[derive(Debug, Default)]
+pub(crate) struct KeptTotal(AtomicUsize);
+
+/// The limit of the device is reached. All its queue pairs must drop what they keep, because some may keep it for ever. Their
+/// peers send it again.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct DeviceFull;
+
+/// The part of the total that belongs to one direction of a queue pair.
+#[derive(Debug, Default)]
+struct Share {
+    bytes: usize,
+    total: Option<Arc<KeptTotal>>,
+}
+
+impl Share {
+    fn grow(&mut self, bytes: usize, total: &Arc<KeptTotal>) -> Result<(), DeviceFull> {
+        if total.0.load(Ordering::Relaxed) + bytes > MAX_KEPT_TOTAL {
+            return Err(DeviceFull);
+        }
+        let total = self.total.get_or_insert_with(|| Arc::clone(total));
+        total.0.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    fn shrink(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        if let Some(total) = &self.total {
+            total.0.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
 }
 
 #[derive(Debug)]
@@ -56,21 +107,29 @@ impl KeptPackets {
     }
 
     /// Keeps a packet that takes `span` PSNs, unless it is kept already or a limit is reached.
-    pub(super) fn keep(&mut self, packet: &Packet<'_>, span: u32, expected: Psn) {
+    pub(super) fn keep(
+        &mut self,
+        packet: &Packet<'_>,
+        span: u32,
+        expected: Psn,
+        total: &Arc<KeptTotal>,
+    ) -> Result<(), DeviceFull> {
         let length = packet.length();
         let is_near = packet.psn.ahead_of(expected) < MAX_KEPT_AHEAD;
         if !is_near || self.bytes + length > MAX_KEPT_BYTES {
-            return;
+            return Ok(());
         }
         let is_before = |kept: &Kept| kept.psn.since(packet.psn) < 0;
         let index = self.packets.partition_point(is_before);
         if let Some(known) = self.packets.get(index).filter(|it| it.psn == packet.psn) {
             if !known.gives_way_to(packet) {
-                return;
+                return Ok(());
             }
-            self.bytes -= known.datagram.len();
-            self.packets.remove(index);
+            if let Some(known) = self.packets.remove(index) {
+                self.forget(&known);
+            }
         }
+        self.share.grow(length + OVERHEAD, total)?;
         let mut datagram = Vec::with_capacity(length);
         packet.emit(&mut datagram);
         datagram.extend_from_slice(&[0; ICRC_LENGTH]);
@@ -82,6 +141,7 @@ impl KeptPackets {
             datagram,
         };
         self.packets.insert(index, kept);
+        Ok(())
     }
 
     /// What is kept, as a list for the peer, which must send `missing`.
@@ -105,7 +165,7 @@ impl KeptPackets {
     pub(super) fn first_from(&mut self, psn: Psn) -> Option<Psn> {
         while self.packets.front()?.psn.since(psn) < 0 {
             let kept = self.packets.pop_front()?;
-            self.bytes -= kept.datagram.len();
+            self.forget(&kept);
         }
         Some(self.packets.front()?.psn)
     }
@@ -114,12 +174,18 @@ impl KeptPackets {
     pub(super) fn take(&mut self, psn: Psn) -> Option<Kept> {
         while self.packets.front()?.psn.since(psn) <= 0 {
             let kept = self.packets.pop_front()?;
-            self.bytes -= kept.datagram.len();
+            self.forget(&kept);
             if kept.psn == psn {
                 return Some(kept);
             }
         }
         None
+    }
+
+    /// Counts a packet that is removed.
+    fn forget(&mut self, removed: &Kept) {
+        self.bytes -= removed.datagram.len();
+        self.share.shrink(removed.datagram.len() + OVERHEAD);
     }
 }
 
@@ -130,10 +196,20 @@ mod tests {
     use super::*;
 
     fn keep(kept: &mut KeptPackets, psn: Psn, payload: usize) {
+        keep_with(kept, psn, payload, &Arc::default()).expect("there is room");
+    }
+
+    fn keep_with(
+        kept: &mut KeptPackets,
+        psn: Psn,
+        payload: usize,
+        total: &Arc<KeptTotal>,
+    ) -> Result<(), DeviceFull> {
         let head = PacketHead::new(Opcode::RcSendMiddle, Qpn::new(17), psn);
         let mut datagram = head.bytes().to_vec();
         datagram.resize(datagram.len() + payload + ICRC_LENGTH, 0);
-        kept.keep(&Packet::parse(&datagram).expect("a packet"), 1, psn - 1);
+        let packet = Packet::parse(&datagram).expect("a packet");
+        kept.keep(&packet, 1, psn - 1, total)
     }
 
     #[test]
@@ -170,5 +246,26 @@ mod tests {
         }
         assert!(kept.bytes <= MAX_KEPT_BYTES);
         assert!(kept.packets.len() > 4000);
+    }
+
+    #[test]
+    fn what_queue_pairs_keep_together_is_counted_until_they_drop_it() {
+        let total = Arc::new(KeptTotal::default());
+        let [mut one, mut other] = [KeptPackets::default(), KeptPackets::default()];
+        for offset in 0..10 {
+            keep_with(&mut one, Psn::ZERO + offset, 4096, &total).expect("there is room");
+            keep_with(&mut other, Psn::ZERO + offset, 0, &total).expect("there is room");
+        }
+        let count = || total.0.load(Ordering::Relaxed);
+        assert_eq!(count(), one.bytes + other.bytes + 20 * OVERHEAD);
+        assert_eq!(one.first_from(Psn::new(4)), Some(Psn::new(4)));
+        assert!(one.take(Psn::new(6)).is_some());
+        assert_eq!(count(), one.bytes + other.bytes + 13 * OVERHEAD);
+        one = KeptPackets::default();
+        assert_eq!(count(), other.bytes + 10 * OVERHEAD);
+        total.0.store(MAX_KEPT_TOTAL, Ordering::Relaxed);
+        let full = keep_with(&mut one, Psn::ZERO, 0, &total);
+        assert_eq!(full, Err(DeviceFull));
+        assert!(one.is_empty());
     }
 }

@@ -146,7 +146,12 @@ impl QueuePair {
             id: request.id,
             segments: request.segments.clone(),
         });
-        self.receive.push(request);
+        if device.observations.are_recorded() {
+            let contents = device.contents_of(self.init.domain, &request.segments);
+            self.receive.push_with_contents(request, contents);
+        } else {
+            self.receive.push(request);
+        }
         if self.state == State::Error {
             self.flush_receives(device);
         }

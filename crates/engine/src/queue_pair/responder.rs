@@ -25,7 +25,7 @@ use crate::memory::ProtectionDomain;
 use crate::now::Now;
 use crate::observation::Observation;
 use crate::planted_bug::{Bug, PlantedBug};
-use crate::receive_queue::SharedReceiveQueue;
+use crate::receive_queue::{Contents, SharedReceiveQueue};
 use crate::slab::Id;
 use crate::state::{QueuePairType, State};
 use crate::work_request::ReceiveRequest;
@@ -76,6 +76,8 @@ pub(super) struct Receiving {
     /// The shared receive queue that it came from, if any.
     pub(super) origin: Option<Arc<SharedReceiveQueue>>,
     pub(super) filled: u32,
+    /// What was in its memory when it was posted, if that is known.
+    pub(super) contents: Contents,
 }
 
 /// The address of the next packet of a WRITE.
@@ -202,7 +204,9 @@ impl QueuePair {
         let awaits_retry = matches!(self.responder.nak_sent, Some(Syndrome::ReceiverNotReady(_)));
         if !awaits_retry {
             let (span, expected) = (self.span_of(packet), self.responder.expected);
-            self.responder.kept.keep(packet, span, expected);
+            let total = &device.kept;
+            let kept = self.responder.kept.keep(packet, span, expected, total);
+            device.kept_is_full |= kept.is_err();
         }
         let is_reported = self.responder.nak_sent.is_some();
         if packet.acknowledge && is_reported && !awaits_retry {
@@ -334,12 +338,14 @@ impl QueuePair {
     ) -> Option<Receiving> {
         let own_completions = Arc::clone(&self.attached.receive_completions);
         let Some(queue) = self.shared_receive_for(packet, device) else {
+            let (request, contents) = self.receive.take_with_contents()?;
             return Some(Receiving {
-                request: self.receive.take()?,
+                request,
                 domain: self.init.domain,
                 completions: own_completions,
                 origin: None,
                 filled: 0,
+                contents,
             });
         };
         let (request, below_limit) = queue.take()?;
@@ -359,6 +365,7 @@ impl QueuePair {
             completions,
             origin: Some(queue),
             filled: 0,
+            contents: None,
         })
     }
 

@@ -9,7 +9,8 @@ use crate::address::Address;
 use crate::memory::Access;
 
 bitflags::bitflags! {
-    /// The names of attributes. The values are those of `enum ibv_qp_attr_mask`.
+    /// The names of attributes. The values are those of `enum ibv_qp_attr_mask`. The alternate path (`1 << 14`) is not
+    /// among them: Linux has it for InfiniBand only, and rejects it at RoCE devices.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct Attribute: u32 {
         /// The new state.
@@ -40,8 +41,6 @@ bitflags::bitflags! {
         const RECEIVE_PSN = 1 << 12;
         /// The maximum number of outstanding reads and atomics to the peer.
         const INITIATOR_DEPTH = 1 << 13;
-        /// The alternate path.
-        const ALTERNATE_PATH = 1 << 14;
         /// How long the peer must wait after an RNR NAK.
         const RNR_TIMER = 1 << 15;
         /// The first PSN to send.
@@ -60,15 +59,6 @@ impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bitflags::parser::to_writer(self, f)
     }
-}
-
-/// An alternate path. Kept for the caller: the device never migrates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AlternatePath {
-    /// The address of the peer.
-    pub address: Address,
-    /// The acknowledgement timeout on this path.
-    pub ack_timeout: AckTimeout,
 }
 
 macro_rules! attributes {
@@ -125,8 +115,6 @@ attributes! {
     receive_psn: Psn = RECEIVE_PSN,
     /// The maximum number of outstanding reads and atomics to the peer.
     initiator_depth: u8 = INITIATOR_DEPTH,
-    /// The alternate path.
-    alternate_path: AlternatePath = ALTERNATE_PATH,
     /// How long the peer must wait after an RNR NAK.
     rnr_timer: RnrTimer = RNR_TIMER,
     /// The first PSN to send.

@@ -93,12 +93,8 @@ const REQUESTER: Attribute = Attribute::ACK_TIMEOUT
     .union(Attribute::RNR_RETRY)
     .union(Attribute::INITIATOR_DEPTH);
 const SEND_PSN: Attribute = Attribute::SEND_PSN;
-const OPTIONAL_IN_RTR: Attribute = Attribute::ALTERNATE_PATH
-    .union(ACCESS)
-    .union(Attribute::PARTITION);
-const OPTIONAL_WHEN_CONNECTED: Attribute = Attribute::ALTERNATE_PATH
-    .union(ACCESS)
-    .union(Attribute::MIGRATION);
+const OPTIONAL_IN_RTR: Attribute = ACCESS.union(Attribute::PARTITION);
+const OPTIONAL_WHEN_CONNECTED: Attribute = ACCESS.union(Attribute::MIGRATION);
 const OPTIONAL_IN_RTS: Attribute = OPTIONAL_WHEN_CONNECTED.union(Attribute::CURRENT_STATE);
 const RELIABLE_IN_RTS: Attribute = OPTIONAL_IN_RTS.union(Attribute::RNR_TIMER);
 const OPTIONAL_IN_SQD: Attribute = OPTIONAL_WHEN_CONNECTED

@@ -1,7 +1,7 @@
 //! Packets that are not for this queue pair, and invalid packets: counted, never answered.
 
 use engine::{Counters, State, Status};
-use wire::{Opcode, Qpn, Srqn};
+use wire::{Opcode, PathMtu, Qpn, Reth, Srqn};
 
 use crate::conversation::*;
 
@@ -157,4 +157,34 @@ fn response_without_a_request_is_dropped() {
     peer.receives_nothing(at(1));
     assert_eq!(peer.counters().unexpected_responses, 1);
     assert_eq!(peer.state(), State::ReadyToSend);
+}
+
+#[test]
+fn queue_pairs_keep_a_limited_amount_together_and_then_drop_all() {
+    const PAGE: usize = 4096;
+    // Five times as much as one queue pair keeps is more than the limit of all.
+    const KEPT_BY_EACH: u32 = 4000;
+    let mut peer = Conversation::with(Setup {
+        path_mtu: PathMtu::Mtu4096,
+        ..Setup::default()
+    });
+    let first = peer.number;
+    let region = peer.registers(0x1000, &[0; 2 * PAGE]);
+    // The first packet of a queue pair is for the first page, all others are for the second one.
+    let write = |offset: u32| {
+        let page = u64::from(offset.min(1)) * PAGE as u64;
+        let reth = Reth::new(region.address(page), region.key(), PAGE as u32);
+        write_only(PSN + offset, reth, &[7; PAGE])
+    };
+    for _ in 0..5 {
+        for offset in 1..=KEPT_BY_EACH {
+            peer.sends(at(1), write(offset));
+        }
+        peer.number = peer.adds(peer.init());
+    }
+    peer.number = first;
+    peer.sends(at(2), write(0));
+    assert_eq!(region.bytes()[PAGE - 1..=PAGE], [7, 0]);
+    peer.sends(at(3), write(1));
+    assert_eq!(region.bytes()[PAGE - 1..=PAGE], [7, 7]);
 }

@@ -3,13 +3,14 @@
 use std::io::Read;
 
 use pcap_file::Endianness;
+use pcap_file::pcapng::Block;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
-use pcap_file::pcapng::{Block, PcapNgReader};
 
+use super::blocks::Blocks;
 use super::{Direction, Ending, Frame, Item, ReadError, beginning, ended_early, is_cut_off};
 
 /// The used fields of an interface.
@@ -28,7 +29,7 @@ struct Clock {
 }
 
 pub(super) fn read(source: impl Read, mut take: impl FnMut(Item<'_>)) -> Result<Ending, ReadError> {
-    let mut reader = PcapNgReader::new(source).map_err(beginning)?;
+    let mut reader = Blocks::new(source).map_err(beginning)?;
     take(Item::Section(application(reader.section())));
     let mut endianness = reader.section().endianness;
     let mut interfaces = Vec::new();

@@ -166,20 +166,24 @@ fn report_outcome(
     }
 }
 
-/// Reports several disconnect requests of one side that were each answered.
+/// Reports several disconnect requests of one side, of which at least one was answered: the connection is over, whatever became of
+/// the others.
 fn report_disconnects(exchange: &Exchange, connection: ConnectionId, context: &mut Context<'_>) {
     for by in [Sender::Active, Sender::Passive] {
-        let mut requests = exchange
-            .messages
-            .iter()
-            .filter(|message| message.name == "DREQ" && message.by == by && !message.retransmitted);
-        let first = requests.next();
-        let (Some(first), number @ 1..) = (first, requests.count() as u64) else {
+        let of = |name: &'static str, by| {
+            let messages = exchange.messages.iter();
+            messages.filter(move |message| message.name == name && message.by == by)
+        };
+        let number = of("DREQ", by).count() as u64;
+        let answer = of("DREP", by.other()).next();
+        let (Some(first), Some(answer), 2..) = (of("DREQ", by).next(), answer, number) else {
             continue;
         };
+        let time = |message: &ExchangeMessage| context.packets[message.packet].time;
         let what = format!(
-            "sent {}, each one after the previous one was answered",
-            count(number + 1, "DREQ", "DREQs")
+            "sent {}; the first response came {} after the first one",
+            count(number, "DREQ", "DREQs"),
+            duration(time(answer).saturating_sub(time(first)))
         );
         report(
             AnomalyKind::DisconnectedAgain,
@@ -192,7 +196,7 @@ fn report_disconnects(exchange: &Exchange, connection: ConnectionId, context: &m
     }
 }
 
-/// Reports retransmitted messages.
+/// Reports retransmitted messages, other than those that end the connection twice.
 fn report_retransmissions(
     exchange: &Exchange,
     connection: ConnectionId,
@@ -201,7 +205,8 @@ fn report_retransmissions(
     let mut retransmitted = exchange
         .messages
         .iter()
-        .filter(|message| message.retransmitted);
+        .filter(|message| message.retransmitted)
+        .filter(|message| !is_over(exchange, message));
     let Some(first) = retransmitted.next() else {
         return;
     };
@@ -222,6 +227,15 @@ fn report_retransmissions(
         connection,
         context,
     );
+}
+
+/// Whether a message asks for, or confirms, the end of a connection that has ended.
+fn is_over(exchange: &Exchange, message: &ExchangeMessage) -> bool {
+    match message.name {
+        "DREQ" => is_answered(exchange, message),
+        "DREP" => true,
+        _ => false,
+    }
 }
 
 /// Whether the other side has responded to a message. A message that needs no response counts as answered.

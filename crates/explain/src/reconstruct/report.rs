@@ -266,9 +266,12 @@ pub(super) fn not_captured(stream: &Stream, recovery: &Recovery, context: &mut C
     }
 }
 
+/// The largest rnr_retry that is a number. 7 means forever.
+const FINITE_RNR_RETRIES: u64 = 6;
+
 /// A recovery that does not end in the capture.
 fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
-    let silence = duration(context.end.saturating_sub(recovery.last));
+    let ending = ending(recovery, context);
     let again = sent_again(recovery);
     let has_given_up = has_given_up(stream, recovery, context);
     let (kind, outcome, sentence) = match recovery.cause {
@@ -277,7 +280,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
             (
                 AnomalyKind::StillTrying,
                 Outcome::Unanswered,
-                format!("{beginning}; the capture ends {silence} later."),
+                format!("{beginning}; {ending}."),
             )
         }
         Cause::NotReady { delay } if !has_given_up => {
@@ -285,7 +288,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
             (
                 AnomalyKind::StillTrying,
                 Outcome::NotReady,
-                format!("{beginning}; the capture ends {silence} later."),
+                format!("{beginning}; {ending}."),
             )
         }
         Cause::Sequence { .. } => {
@@ -297,10 +300,24 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
                 format!("{beginning}; {end}."),
             )
         }
+        Cause::NotReady { delay } if recovery.rounds > FINITE_RNR_RETRIES => {
+            let beginning = not_ready(stream, recovery, delay, context);
+            let end = "so many attempts mean that rnr_retry is 7 and the sender never gives up";
+            (
+                AnomalyKind::StillTrying,
+                Outcome::NotReady,
+                format!("{beginning}; {end}."),
+            )
+        }
         Cause::NotReady { delay } => {
             let beginning = not_ready(stream, recovery, delay, context);
-            let end =
-                format!("after that, the capture goes on for {silence} without another attempt");
+            let end = match silence(recovery, context) {
+                0 => "that was the last attempt".to_owned(),
+                silence => format!(
+                    "after that, the capture goes on for {} without another attempt",
+                    duration(silence)
+                ),
+            };
             (
                 AnomalyKind::NotReadyForEver,
                 Outcome::NotReady,
@@ -324,7 +341,7 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
         }
         Cause::Timeout { waited } => {
             let beginning = timed_out(stream, recovery, waited, context);
-            let end = format!("there was no response, and the capture ends {silence} later");
+            let end = format!("there was no response, and {ending}");
             (
                 AnomalyKind::RetriesExhausted,
                 Outcome::GivenUp,
@@ -336,6 +353,18 @@ fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
         context.messages[message.index()].outcome = outcome;
     }
     report(kind, sentence, stream, recovery, context);
+}
+
+/// The time from the last attempt to the end of the capture.
+fn silence(recovery: &Recovery, context: &Context<'_>) -> u64 {
+    context.end.saturating_sub(recovery.last)
+}
+
+fn ending(recovery: &Recovery, context: &Context<'_>) -> String {
+    match silence(recovery, context) {
+        0 => "the capture ends with that".to_owned(),
+        silence => format!("the capture ends {} later", duration(silence)),
+    }
 }
 
 /// Whether the sender has stopped trying: its completion says so, the connection was closed, or it has been silent for

@@ -42,7 +42,6 @@ impl Stream {
         let packet = context.packets[id.index()];
         let message = MessageId::new(context.messages.len());
         context.messages.push(new_message(id, &packet, 1));
-        context.messages[message.index()].sent = packet.time;
         context.packets[id.index()].message = Some(message);
     }
 

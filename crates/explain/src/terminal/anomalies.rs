@@ -30,7 +30,15 @@ pub(super) fn list(analysis: &Analysis, view: &View) -> String {
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(kind, _)| (std::cmp::Reverse(kind.severity()), *kind));
-    let mut text = format!("\n{}\n", paint(STRONG, "What went wrong"));
+    let is_harmless = kinds
+        .iter()
+        .all(|(kind, _)| kind.severity() == Severity::Note);
+    let title = if is_harmless {
+        "Remarks"
+    } else {
+        "What went wrong"
+    };
+    let mut text = format!("\n{}\n", paint(STRONG, title));
     for (kind, anomalies) in kinds {
         text.push_str(&section(kind, &anomalies, view.width()));
     }

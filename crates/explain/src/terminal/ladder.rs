@@ -231,11 +231,11 @@ impl Drawing<'_> {
         format!("←{} {label} {}", dashes(before - 1), dashes(behind))
     }
 
-    /// The lengths of the shaft on both sides of the label, at least long enough for the arrow head.
+    /// The lengths of the shaft on both sides of the label. [`label`](Self::label) leaves enough for the arrow heads.
     fn shafts(&self, label: &str) -> (usize, usize) {
-        let room = self.inside.saturating_sub(label.chars().count() + 2);
-        let before = (room / 2).max(3);
-        (before, room.saturating_sub(before).max(3))
+        let room = self.inside - (label.chars().count() + 2);
+        let before = room / 2;
+        (before, room - before)
     }
 
     /// The beginning of the payload is shown where there is room for it.

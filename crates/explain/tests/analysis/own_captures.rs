@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use explain::{Analysis, AnomalyKind, Marks, Outcome, Role};
+use explain::{Analysis, AnomalyKind, Marks, Outcome, Role, Side};
 use rocinante::{
     Access, AckTimeout, CompletionQueue, ConnectOptions, Context, MemoryRegion, OpenOptions,
     PathMtu, PreparedQueuePair, ProtectionDomain, QueuePair, Request, Status,
@@ -267,4 +267,32 @@ fn requests_in_both_directions_recover_from_faults() {
         "{:?}",
         analysis.anomalies
     );
+}
+
+#[test]
+fn requests_of_a_queue_pair_to_itself_come_from_the_left() {
+    let setup = Setup::set("127.58.9.1", None, patient());
+    let completions = setup.context.create_completion_queue(4).expect("room");
+    let builder = setup.domain.queue_pair_builder(&completions);
+    let builder = builder.connect_options(patient()).depth(2, 2);
+    let prepared = builder.create_reliable().expect("room");
+    let itself = prepared.endpoint();
+    let queue_pair = prepared.connect(itself).expect("a peer");
+    queue_pair.post_send(setup.write()).expect("room");
+    let completion = completions.wait_for(DEADLINE).expect("it completes");
+    assert_eq!(completion.status, Status::Success);
+    drop((queue_pair, completions));
+    let analysis = setup.analysis();
+    let packets = || {
+        let packets = analysis.packets.iter();
+        packets.filter(|it| it.opcode.transport() == Transport::Rc)
+    };
+    for (role, side) in [
+        (Role::Request, Side::Left),
+        (Role::Acknowledge, Side::Right),
+    ] {
+        let mut of_role = packets().filter(|it| it.role == role).peekable();
+        assert!(of_role.peek().is_some(), "{role:?}");
+        assert!(of_role.all(|it| it.from == side), "{role:?}");
+    }
 }

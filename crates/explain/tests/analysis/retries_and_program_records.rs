@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use explain::terminal::{View, render};
-use explain::{Analysis, AnomalyKind, Marks, Outcome, Role};
+use explain::{Analysis, Anomaly, AnomalyKind, Marks, Outcome, Role};
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -16,14 +16,14 @@ use pcap_file::pcapng::blocks::systemd_journal_export::SystemdJournalExportBlock
 
 use crate::kernel_captures::{Frame, analysis, frames};
 
-const OUTBOUND: u32 = 2;
+pub(crate) const OUTBOUND: u32 = 2;
 const INBOUND: u32 = 1;
 
 /// A capture of our own, as a process writes it.
-struct OwnCapture(PcapNgWriter<Vec<u8>>);
+pub(crate) struct OwnCapture(PcapNgWriter<Vec<u8>>);
 
 impl OwnCapture {
-    fn of(process: &str) -> Self {
+    pub(crate) fn of(process: &str) -> Self {
         let application = format!("Rocinante 0.1.0 in {process}");
         let section = SectionHeaderBlock {
             options: vec![SectionHeaderOption::UserApplication(application.into())],
@@ -39,7 +39,12 @@ impl OwnCapture {
         OwnCapture(writer)
     }
 
-    fn packet(&mut self, frame: &Frame, flags: Option<u32>, comment: Option<&str>) -> &mut Self {
+    pub(crate) fn packet(
+        &mut self,
+        frame: &Frame,
+        flags: Option<u32>,
+        comment: Option<&str>,
+    ) -> &mut Self {
         self.packet_of(frame, frame.ethernet.len(), flags, comment)
     }
 
@@ -76,7 +81,7 @@ impl OwnCapture {
         self
     }
 
-    fn bytes(self) -> Vec<u8> {
+    pub(crate) fn bytes(self) -> Vec<u8> {
         self.0.into_inner()
     }
 }
@@ -102,7 +107,7 @@ fn plain(frames: &[Frame]) -> Analysis {
     Analysis::read(capture.bytes().as_slice()).expect("a capture")
 }
 
-fn text(analysis: &Analysis, view: &View) -> String {
+pub(crate) fn text(analysis: &Analysis, view: &View) -> String {
     anstream::adapter::strip_str(&render(analysis, view)).to_string()
 }
 
@@ -139,9 +144,9 @@ fn capture_that_ends_while_the_sender_tries_is_not_called_exhausted() {
     assert!(kinds.contains(&AnomalyKind::NotReadyForEver), "{kinds:?}");
 }
 
-#[test]
-fn failed_completion_shows_that_the_sender_gave_up() {
-    let mut frames = never_ready(2);
+/// The anomalies of a sender whose receiver is not ready, and whose request completes with this status.
+fn never_ready_until_completed(naks: usize, status: &str) -> Vec<Anomaly> {
+    let mut frames = never_ready(naks);
     let number = analysis("gold-rnr");
     let number = number.number_at(number.packets[0].connection, explain::Side::Left);
     let number = number.expect("the connection manager named it").value();
@@ -153,16 +158,64 @@ fn failed_completion_shows_that_the_sender_gave_up() {
     let last = frames.pop().expect("a frame").time;
     capture.note(
         last + Duration::from_millis(1),
-        &format!("ROCI_EVENT=completion\nROCI_QP={number:#x}\nROCI_WR_ID=7\nROCI_WORK=SEND\nROCI_STATUS=IBV_WC_RNR_RETRY_EXC_ERR"),
+        &format!("ROCI_EVENT=completion\nROCI_QP={number:#x}\nROCI_WR_ID=7\nROCI_WORK=SEND\nROCI_STATUS={status}"),
     );
     let analysis = Analysis::read(capture.bytes().as_slice()).expect("a capture");
-    let kinds: Vec<AnomalyKind> = analysis.anomalies.iter().map(|it| it.kind).collect();
-    assert_eq!(
-        kinds,
-        [AnomalyKind::NotReadyForEver],
-        "{:?}",
-        analysis.anomalies
+    analysis.anomalies
+}
+
+#[test]
+fn failed_completion_shows_that_the_sender_gave_up() {
+    let anomalies = never_ready_until_completed(2, "IBV_WC_RNR_RETRY_EXC_ERR");
+    let [anomaly] = anomalies.as_slice() else {
+        panic!("{anomalies:?}");
+    };
+    assert_eq!(anomaly.kind, AnomalyKind::NotReadyForEver);
+    let sentence = &anomaly.sentence;
+    assert!(
+        sentence.ends_with("each time; that was the last attempt."),
+        "{sentence}"
     );
+}
+
+#[test]
+fn a_request_that_was_flushed_has_not_exhausted_its_retries() {
+    let anomalies = never_ready_until_completed(2, "IBV_WC_WR_FLUSH_ERR");
+    let [anomaly] = anomalies.as_slice() else {
+        panic!("{anomalies:?}");
+    };
+    assert_eq!(anomaly.kind, AnomalyKind::StillTrying);
+    let sentence = &anomaly.sentence;
+    assert!(
+        sentence.ends_with("; the capture ends with that."),
+        "{sentence}"
+    );
+}
+
+/// The largest number of retries is 6, and 7 means forever.
+#[test]
+fn a_sender_that_retries_more_than_six_times_never_gives_up() {
+    let first = never_ready(1);
+    let round = &first[first.len() - 2..];
+    for (attempts, kind) in [
+        (7, AnomalyKind::NotReadyForEver),
+        (8, AnomalyKind::StillTrying),
+    ] {
+        let mut all = never_ready(1);
+        for number in 1..attempts {
+            let again = round.iter().map(|frame| Frame {
+                time: frame.time + number * Duration::from_millis(1),
+                ethernet: frame.ethernet.clone(),
+            });
+            all.extend(again);
+        }
+        // The connection manager closes the connection.
+        let end = frames("gold-rnr");
+        all.extend(end.into_iter().rev().take(2).rev());
+        let analysis = plain(&all);
+        let kinds: Vec<AnomalyKind> = analysis.anomalies.iter().map(|it| it.kind).collect();
+        assert_eq!(kinds, [kind], "{:?}", analysis.anomalies);
+    }
 }
 
 #[test]
@@ -204,9 +257,8 @@ fn comment_names_the_sender_without_a_direction() {
     assert_eq!(number, Some(wire::Qpn::new(0xabc)));
 }
 
-/// A capture of the kernel's device as its two ends would have captured it. That of the server begins after so many
-/// frames.
-fn at_both_ends(name: &str, server_begin: usize) -> [Vec<u8>; 2] {
+/// A capture of the kernel's device as its two ends would have captured it. That of the server lacks some frames.
+fn at_both_ends(name: &str, server_lacks: impl Fn(usize) -> bool) -> [Vec<u8>; 2] {
     let one = analysis(name);
     let client = one[one[one.packets[0].connection].ends[0].endpoint].address;
     let std::net::IpAddr::V4(client) = client else {
@@ -225,7 +277,7 @@ fn at_both_ends(name: &str, server_begin: usize) -> [Vec<u8>; 2] {
             ((&later, INBOUND), (frame, OUTBOUND))
         };
         left.packet(here.0, Some(here.1), None);
-        if place >= server_begin {
+        if !server_lacks(place) {
             right.packet(there.0, Some(there.1), None);
         }
     }
@@ -236,7 +288,8 @@ fn at_both_ends(name: &str, server_begin: usize) -> [Vec<u8>; 2] {
 fn packets_before_the_capture_of_the_other_end_begins_are_not_lost() {
     let whole = analysis("rping");
     assert_eq!(whole.anomalies.len(), 0, "{:?}", whole.anomalies);
-    let sources = at_both_ends("rping", whole.packets.len() / 3);
+    let begin = whole.packets.len() / 3;
+    let sources = at_both_ends("rping", |place| place < begin);
     let sources = sources.iter().map(Vec::as_slice).collect();
     let merged = Analysis::read_all(sources).expect("two captures");
     assert_eq!(merged.packets.len(), whole.packets.len());
@@ -245,10 +298,21 @@ fn packets_before_the_capture_of_the_other_end_begins_are_not_lost() {
     assert_eq!(merged.anomalies.len(), 0, "{:?}", merged.anomalies);
 }
 
+/// Nothing tells that the capture of the server begins later.
+#[test]
+fn first_packet_that_did_not_arrive_is_lost() {
+    let sources = at_both_ends("gold-send", |place| place == 0);
+    let sources = sources.iter().map(Vec::as_slice).collect();
+    let merged = Analysis::read_all(sources).expect("two captures");
+    let lost = |packet: &explain::Packet| packet.marks.contains(Marks::LOST);
+    assert!(lost(&merged.packets[0]));
+    assert!(!merged.packets[1..].iter().any(lost));
+}
+
 #[test]
 fn captures_of_both_ends_are_merged() {
     let one = analysis("gold-send");
-    let sources = at_both_ends("gold-send", 0);
+    let sources = at_both_ends("gold-send", |_| false);
     // The order of the files does not matter.
     for order in [[0, 1], [1, 0]] {
         let sources = order.map(|place| sources[place].as_slice()).to_vec();
@@ -264,8 +328,13 @@ fn captures_of_both_ends_are_merged() {
         );
         assert_eq!(merged.anomalies.len(), 0, "{:?}", merged.anomalies);
         let text = text(&merged, &View::default());
-        for process in ["client (process 1): ", "server (process 2): "] {
-            assert!(text.contains(process), "{text}");
+        let ends = merged[merged.packets[0].connection].ends;
+        for (process, end) in ["client (process 1)", "server (process 2)"]
+            .into_iter()
+            .zip(ends)
+        {
+            let has = format!("  {process}: {} QP ", merged[end.endpoint].address);
+            assert!(text.contains(&has), "{has}: {text}");
         }
     }
     let broken: Vec<&[u8]> = vec![&sources[0], b"no capture"];

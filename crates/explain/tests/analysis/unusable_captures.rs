@@ -89,7 +89,8 @@ fn malformed_packets_are_reported_and_own_probes_are_not() {
     );
     let probe = [&[0xff, 0x0f, b'r', b'c'][..], &[7; 12]].concat();
     let of_closed_port = Vec::new();
-    for probe in [probe, of_closed_port] {
+    let of_silent_peer = vec![0; 16];
+    for probe in [probe, of_closed_port, of_silent_peer] {
         let analysis = crate::kernel_captures::analysed(&capture(DataLink::RAW, &datagram(&probe)));
         assert_eq!((analysis.anomalies.len(), analysis.capture.foreign), (0, 1));
     }

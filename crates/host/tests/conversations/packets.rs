@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 
-use engine::{CompletedWork, ObjectCounts, Status};
+use engine::{
+    Access, Buffer, CompletedWork, ObjectCounts, RemoteMemory, Segment, SendRequest, Status, Work,
+};
 use host::is_management;
+use wire::Qpn;
 
 use crate::station::{CLIENT, Pair, SERVER, Station, at};
 
@@ -63,7 +66,7 @@ fn packet_without_icrc_is_handled_like_any_other() {
 #[test]
 fn message_of_the_connection_manager_without_icrc_is_answered() {
     let (mut client, mut server) = (Station::new(CLIENT), Station::new(SERVER));
-    client.connect(0, wire::Qpn::new(0x11));
+    client.connect(0, Qpn::new(0x11));
     let [request] = &client.sends(0)[..] else {
         panic!("one packet");
     };
@@ -110,4 +113,38 @@ fn hosts_of_two_lanes_share_their_objects() {
     let second = Station::with(CLIENT, |config| config.objects = Some(objects));
     let shared = second.host.device().objects();
     assert!(Arc::ptr_eq(shared, first.host.device().objects()));
+}
+
+/// A poll that posted messages then would deliver as much again, under the lock of its caller.
+#[test]
+fn messages_wait_while_a_poll_has_delivered_enough_to_the_device_itself() {
+    const LENGTH: u32 = 3 << 20;
+    let mut client = Station::new(CLIENT);
+    let pair = client.queue_pair();
+    pair.connect(&mut client, CLIENT, pair.number);
+    let device = client.host.device_mut();
+    device.set_own_delivery(true);
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let memory = device.register(pair.domain, Buffer::zeroed(LENGTH as usize), 0, access);
+    let memory = memory.expect("memory");
+    let target = RemoteMemory {
+        address: memory.address,
+        key: memory.remote_key,
+    };
+    let source = Segment {
+        address: memory.address,
+        length: LENGTH,
+        key: memory.local_key,
+    };
+    let write = SendRequest::new(1, Work::Write(target)).with([source]);
+    device.post_send(pair.number, write).expect("room");
+    client.connect(0, Qpn::new(0x500));
+    let mut buffer = Vec::new();
+    let sent = client.host.poll_transmit(at(0), &mut buffer);
+    assert!(sent.is_none() && client.host.device().has_more_to_deliver());
+    let mut messages = Vec::new();
+    while client.host.device().has_more_to_deliver() {
+        messages.extend(client.messages(0));
+    }
+    assert_eq!(messages.len(), 1, "the request for a connection");
 }

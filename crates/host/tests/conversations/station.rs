@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use cm::{EventKind, Id, Instruction, Parameters, ResolvedRoute, ServiceType};
 use engine::transmit::packets;
 use engine::{
-    Access, Address, Attributes, Buffer, CompletionQueue, QueuePairInit, QueuePairType,
-    ReceiveRequest, Registration, Segment, SendRequest, State, Work,
+    Access, Address, Attributes, Buffer, CompletionQueue, ProtectionDomain, QueuePairInit,
+    QueuePairType, ReceiveRequest, Registration, Segment, SendRequest, State, Work,
 };
 use host::{Config, Host};
 use wire::cm::{Message, PortSpace};
@@ -199,6 +199,7 @@ impl Station {
         let number = device.create_queue_pair(init).expect("room");
         Pair {
             number,
+            domain,
             completions,
             buffer,
             registration,
@@ -214,6 +215,7 @@ impl Station {
 /// A queue pair, its completions and its memory.
 pub(crate) struct Pair {
     pub(crate) number: Qpn,
+    pub(crate) domain: engine::Id<ProtectionDomain>,
     pub(crate) completions: engine::Id<CompletionQueue>,
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) registration: Registration,

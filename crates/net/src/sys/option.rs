@@ -33,7 +33,6 @@ pub(crate) fn set(fd: BorrowedFd<'_>, (level, name): Name, value: libc::c_int) -
 }
 
 /// The value of an option that is an integer.
-#[cfg(test)]
 pub(crate) fn get(fd: BorrowedFd<'_>, (level, name): Name) -> io::Result<libc::c_int> {
     let mut value = 0;
     let mut length = size_of_val(&value) as libc::socklen_t;

@@ -109,7 +109,38 @@ pub(crate) fn event_clear(counter: BorrowedFd<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+    use crate::poll::{Interest, wait};
+
+    extern "C" fn ignore(_: c_int) {}
+
+    #[test]
+    fn a_signal_ends_a_wait_with_nothing_ready() {
+        let handler = ignore as extern "C" fn(c_int) as libc::sighandler_t;
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGUSR2, handler) };
+        // SAFETY: takes no pointers.
+        let waiter = unsafe { libc::pthread_self() };
+        let counter = event_counter().unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Again, because the other thread may not wait yet.
+                while !is_over.load(Ordering::Acquire) {
+                    // SAFETY: that thread outlives this one, which it waits for.
+                    unsafe { libc::pthread_kill(waiter, libc::SIGUSR2) };
+                    std::thread::yield_now();
+                }
+            });
+            let ready = wait(&[Interest::readable(counter.as_fd())], None);
+            is_over.store(true, Ordering::Release);
+            let ready = ready.unwrap();
+            assert!(ready.was_interrupted() && ready.is_empty());
+        });
+    }
 
     #[test]
     fn waiting_for_a_closed_descriptor_is_an_error() {

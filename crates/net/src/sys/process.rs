@@ -1,5 +1,6 @@
 //! The identity, limits and descriptors of this process.
 
+use std::ffi::c_int;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -82,6 +83,27 @@ pub(crate) fn replace_with_null(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no pointers. The owner of `fd`, from which it is borrowed, still owns a valid
     // descriptor of the same number afterwards.
     let result = unsafe { libc::dup3(null.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
+    check(result).map(drop)
+}
+
+/// Replaces the file behind a descriptor by the end of a pipe that nobody writes to any more: it is readable, it has hung up, and
+/// it is never writable. As [`replace_with_null`], it may run directly after a fork.
+pub(crate) fn replace_with_end(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    let mut ends = [0; 2];
+    // A program that has made it non-blocking expects it to be.
+    let flags = libc::O_CLOEXEC | (flags as c_int & libc::O_NONBLOCK);
+    // SAFETY: the kernel writes two descriptors to the live array.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), flags) })?;
+    // SAFETY: the kernel just returned these descriptors, and they have no other owner.
+    let [reader, writer] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    // Programs that look only for something to read would take a mere end for nothing.
+    // SAFETY: reads one byte of a live array. The pipe is empty, so that this does not wait.
+    let written = unsafe { libc::write(writer.as_raw_fd(), [0u8].as_ptr().cast(), 1) };
+    check(written as libc::c_long)?;
+    // SAFETY: as in `replace_with_null`.
+    let result = unsafe { libc::dup3(reader.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
     check(result).map(drop)
 }
 

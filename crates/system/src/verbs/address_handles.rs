@@ -129,6 +129,18 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_that_no_send_uses_stays_while_there_is_room() {
+        let handles = AddressHandles::new(4);
+        for client in 1..4 {
+            handles
+                .get(&address(client), || Ok(client))
+                .expect("a handle");
+        }
+        let again = handles.get(&address(1), || Ok(99)).expect("a handle");
+        assert_eq!(*again, 1);
+    }
+
+    #[test]
     fn a_handle_lives_while_a_send_uses_it() {
         let handles = AddressHandles::new(1);
         let outstanding = handles.get(&address(0), || Ok(0)).expect("a handle");

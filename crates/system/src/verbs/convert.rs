@@ -108,7 +108,6 @@ pub(super) fn post_receive_with(
 /// The attributes as C has them. The mask has the same bits as [`Attributes::given`].
 pub(super) fn attributes_of(given: &Attributes, port: u8) -> ibv_qp_attr {
     let address = |address: &Address| address_of(address, port);
-    let alternate = given.alternate_path.as_ref();
     ibv_qp_attr {
         qp_state: given.state.map_or(0, |state| state as u32),
         cur_qp_state: given.current_state.map_or(0, |state| state as u32),
@@ -120,11 +119,6 @@ pub(super) fn attributes_of(given: &Attributes, port: u8) -> ibv_qp_attr {
         dest_qp_num: given.destination.map_or(0, Qpn::value),
         qp_access_flags: given.access.map_or(0, |access| access.bits()),
         ah_attr: given.path.as_ref().map(address).unwrap_or_default(),
-        alt_ah_attr: alternate
-            .map(|path| address(&path.address))
-            .unwrap_or_default(),
-        alt_port_num: alternate.map_or(0, |_| port),
-        alt_timeout: alternate.map_or(0, |path| path.ack_timeout.code()),
         pkey_index: given.partition_index.unwrap_or(0),
         en_sqd_async_notify: u8::from(given.drain_event.unwrap_or(false)),
         max_rd_atomic: given.initiator_depth.unwrap_or(0),

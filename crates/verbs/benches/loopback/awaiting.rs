@@ -51,14 +51,15 @@ impl Executor {
     }
 }
 
-/// One request at a time: the time of a round trip, and the processor time of both processes.
-pub(crate) fn run(peer: &mut Peer, way: Way) {
+/// One request at a time: the time of a round trip, and the processor time of both processes. Each row has a device of its own, because
+/// a device remembers how its tasks waited.
+pub(crate) fn run(way: Way) {
     println!("round trip of 64 bytes {way}, tasks: µs, median (min-max)");
     println!("{:>18}  {:>25}  {:>25}", "", "time", "processor time");
-    let peer = RefCell::new(peer);
+    let peers = [(); 4].map(|()| RefCell::new(Peer::start(way)));
     let cost = RefCell::new(Costs::default());
     let measure = |which: usize, trips: &mut dyn FnMut(&mut Peer)| {
-        let peer = &mut *peer.borrow_mut();
+        let peer = &mut *peers[which].borrow_mut();
         let processes = [std::process::id(), peer.process()];
         let before = processes.map(processor_time);
         let start = Instant::now();

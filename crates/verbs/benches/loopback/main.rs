@@ -112,7 +112,7 @@ fn print_tables(chosen: &[&str]) {
 
 #[cfg(feature = "async")]
 fn run_async(way: Way) {
-    awaiting::run(&mut Peer::start(way), way);
+    awaiting::run(way);
 }
 
 #[cfg(not(feature = "async"))]

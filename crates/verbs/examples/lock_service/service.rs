@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rocinante::{
-    Access, CompletionQueue, Connection, Connector, Listener, MemoryRegion, RemoteMemory, Request,
+    Access, Connection, Connector, Listener, MemoryRegion, Outstanding, RemoteMemory, Requests,
 };
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -56,8 +56,7 @@ pub(crate) async fn serve(listener: Listener, clients: usize) -> Outcome {
     let word = domain.allocate_memory(WORD, access | Access::REMOTE_ATOMIC)?;
     let mut connections = Vec::new();
     for number in 1..=clients {
-        let completions = request.context().create_completion_queue(1)?;
-        let prepared = request.prepare(domain.queue_pair_builder(&completions))?;
+        let prepared = request.prepare(domain.requests_builder())?;
         let place = word.remote(0).to_string();
         // A client may have done its work and gone before its confirmation arrives. That is no error of the server.
         connections.extend(prepared.accept_async(place.as_bytes()).await.ok());
@@ -81,16 +80,15 @@ pub(crate) async fn add(job: Job, done: &AtomicU64, total: u64) -> Outcome {
     let lock = Word::connect(job.own, job.locks).await?;
     let counter = Word::connect(job.own, job.storage).await?;
     for _ in 0..job.rounds {
-        while lock.compare_swap(FREE, job.name).await? != FREE {}
+        while lock.compare_and_swap(FREE, job.name).await? != FREE {}
         let value = counter.read().await?;
-        counter.post_write(value + 1)?;
+        let written = counter.write(value + 1);
         if job.release == Release::AfterCompletion {
-            counter.completions.next().await.into_result()?;
-        }
-        lock.post_write(FREE)?;
-        lock.completions.next().await.into_result()?;
-        if job.release == Release::AfterPost {
-            counter.completions.next().await.into_result()?;
+            written.await?;
+            lock.write(FREE).await?;
+        } else {
+            lock.write(FREE).await?;
+            written.await?;
         }
     }
     if done.fetch_add(job.rounds, Ordering::SeqCst) + job.rounds == total {
@@ -104,8 +102,7 @@ pub(crate) async fn add(job: Job, done: &AtomicU64, total: u64) -> Outcome {
 
 /// A word in the memory of a server, and the connection to it.
 struct Word {
-    connection: Connection,
-    completions: CompletionQueue,
+    connection: Connection<Requests>,
     place: RemoteMemory,
     local: MemoryRegion,
 }
@@ -116,39 +113,29 @@ impl Word {
         // A server accepts one client after the other, and a lost confirmation is repeated after four seconds.
         let connector = connector.timeout(Duration::from_secs(30));
         let domain = connector.context().allocate_protection_domain()?;
-        let completions = connector.context().create_completion_queue(4)?;
         let local = domain.allocate_memory(WORD, Access::LOCAL_WRITE)?;
-        let prepared = connector.prepare(domain.queue_pair_builder(&completions))?;
+        let prepared = connector.prepare(domain.requests_builder())?;
         let connection = prepared.connect_async(b"").await?;
         let place = std::str::from_utf8(connection.private_data())?;
         let place = place.trim_end_matches('\0').parse()?;
         Ok(Self {
             connection,
-            completions,
             place,
             local,
         })
     }
 
-    async fn compare_swap(&self, expected: u64, new: u64) -> Outcome<u64> {
-        let request = Request::compare_swap(self.place, expected, new).data(self.local.all());
-        self.fetch(request).await
+    fn compare_and_swap(&self, expected: u64, new: u64) -> Outstanding<u64> {
+        self.connection.compare_and_swap(self.place, expected, new)
     }
 
     async fn read(&self) -> Outcome<u64> {
-        self.fetch(Request::read(self.place).data(self.local.all()))
-            .await
-    }
-
-    async fn fetch(&self, request: Request) -> Outcome<u64> {
-        self.connection.post_send(request)?;
-        self.completions.next().await.into_result()?;
+        self.connection.read(self.place, self.local.all()).await?;
         let bytes = self.local.to_vec(..);
         Ok(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
     }
 
-    fn post_write(&self, value: u64) -> Outcome {
-        let request = Request::write(self.place).inline(&value.to_ne_bytes());
-        Ok(self.connection.post_send(request)?)
+    fn write(&self, value: u64) -> Outstanding<()> {
+        self.connection.write(&value.to_ne_bytes(), self.place)
     }
 }

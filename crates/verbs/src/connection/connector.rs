@@ -3,16 +3,20 @@
 use std::fmt::Debug;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use engine::{PostError, Segment};
 use wire::Qpn;
 
+use super::ends::{EndBuilder, PreparedEnd};
 use super::{Connection, ConnectionId, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
-use crate::queue_pair::{PreparedQueuePair, QueuePairBuilder};
+use crate::queue_pair::PreparedQueuePair;
 use crate::rdma_cm::{EventKind, PeerParameters};
+#[cfg(feature = "async")]
+use crate::requests::{Outstanding, PreparedRequests, Received};
 use driver::clock::deadline;
 
 /// How long resolving an address or a route may take. The kernel answers at once.
@@ -98,8 +102,12 @@ impl Connector {
         self
     }
 
-    /// Creates the queue pair of the connection.
-    pub fn prepare(self, queue_pair: QueuePairBuilder) -> Result<PreparedConnect, ConnectError> {
+    /// Creates the queue pair of the connection, of a [`QueuePairBuilder`](crate::QueuePairBuilder) or a
+    /// `RequestsBuilder`, which gives each request a future.
+    pub fn prepare<B: EndBuilder>(
+        self,
+        queue_pair: B,
+    ) -> Result<PreparedConnect<B::Prepared>, ConnectError> {
         let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedConnect {
             connector: self,
@@ -160,18 +168,12 @@ impl Resolution {
 /// A resolved route to a server, and the queue pair of the connection.
 #[derive(Debug)]
 #[must_use = "it connects after `connect`"]
-pub struct PreparedConnect {
+pub struct PreparedConnect<P = PreparedQueuePair> {
     connector: Connector,
-    prepared: PreparedQueuePair,
+    prepared: P,
 }
 
 impl PreparedConnect {
-    /// The number of the queue pair, which the connected one keeps.
-    #[must_use]
-    pub fn number(&self) -> Qpn {
-        self.prepared.endpoint().queue_pair
-    }
-
     /// Posts a receive into one or several segments, before the first message can arrive.
     pub fn post_receive(
         &self,
@@ -180,9 +182,25 @@ impl PreparedConnect {
     ) -> Result<(), PostError> {
         self.prepared.post_receive(id, segments)
     }
+}
+
+#[cfg(feature = "async")]
+impl PreparedConnect<PreparedRequests> {
+    /// Receives into one or several segments, before the first message can arrive.
+    pub fn receive(&self, into: impl IntoIterator<Item = Segment>) -> Outstanding<Received> {
+        self.prepared.receive(into)
+    }
+}
+
+impl<P: PreparedEnd> PreparedConnect<P> {
+    /// The number of the queue pair, which the connected one keeps.
+    #[must_use]
+    pub fn number(&self) -> Qpn {
+        self.prepared.queue_pair().endpoint().queue_pair
+    }
 
     /// Connects, and waits for the response.
-    pub fn connect(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+    pub fn connect(self, private_data: &[u8]) -> Result<Connection<P::Connected>, ConnectError> {
         let deadline = self.ask(private_data)?;
         loop {
             let Some(event) = self.connector.id.wait_until(deadline) else {
@@ -196,7 +214,10 @@ impl PreparedConnect {
 
     /// As [`connect`](Self::connect), for tasks.
     #[cfg(feature = "async")]
-    pub async fn connect_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+    pub async fn connect_async(
+        self,
+        private_data: &[u8],
+    ) -> Result<Connection<P::Connected>, ConnectError> {
         let deadline = self.ask(private_data)?;
         loop {
             let Connector { id, context, .. } = &self.connector;
@@ -211,7 +232,8 @@ impl PreparedConnect {
 
     /// Sends the request. Returns until when to wait for the response.
     fn ask(&self, private_data: &[u8]) -> Result<Option<Instant>, ConnectError> {
-        self.connector.id.connect(&self.prepared, private_data)?;
+        let prepared = self.prepared.queue_pair();
+        self.connector.id.connect(prepared, private_data)?;
         Ok(deadline(self.connector.timeout))
     }
 
@@ -223,19 +245,22 @@ impl PreparedConnect {
         }
     }
 
-    fn finish(self, peer_parameters: PeerParameters) -> Result<Connection, ConnectError> {
+    fn finish(
+        self,
+        peer_parameters: PeerParameters,
+    ) -> Result<Connection<P::Connected>, ConnectError> {
         let Self {
             connector,
             prepared,
         } = self;
         // If this fails, dropping the id rejects the connection, so that the peer does not wait.
-        let queue_pair = connector.id.make_ready(prepared)?;
+        let end = prepared.connect_by(|prepared| connector.id.make_ready(prepared))?;
         connector.id.establish()?;
         Ok(Connection {
             id: connector.id,
-            queue_pair,
+            end,
             private_data: peer_parameters.private_data,
-            has_ended: false.into(),
+            ended: OnceLock::new(),
         })
     }
 }

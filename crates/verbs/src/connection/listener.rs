@@ -2,17 +2,21 @@
 
 use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use engine::{PostError, Segment};
 use wire::Qpn;
 
 use super::connector::first_that_works;
-use super::{Connection, ConnectionId, Event, failure, prepare};
+use super::ends::{EndBuilder, PreparedEnd};
+use super::{Connection, ConnectionId, Ended, Event, failure, prepare};
 use crate::context::Context;
 use crate::error::ConnectError;
-use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
+use crate::queue_pair::PreparedQueuePair;
 use crate::rdma_cm::{CmError, CmId, EventKind, PeerParameters};
+#[cfg(feature = "async")]
+use crate::requests::{Outstanding, PreparedRequests, Received};
 use driver::clock::deadline;
 
 /// How many requests may wait until the application accepts them.
@@ -33,6 +37,10 @@ pub struct Listener {
 impl Listener {
     /// Listens at a local address, or at all of them if it is unspecified. Port 0 selects a free port. If a name has several addresses,
     /// the first one that can be used is.
+    ///
+    /// The queue pairs of its connections must be at the device that it listens at. A server that makes its objects before the first
+    /// request makes them from [`context`](Self::context), or opens a [`Context`] first and listens with [`bind_on`](Self::bind_on):
+    /// a context that is opened later is another device.
     pub fn bind(address: impl ToSocketAddrs + Debug) -> Result<Self, ConnectError> {
         first_that_works(address, |address| Self::bind_id(None, address))
     }
@@ -50,6 +58,54 @@ impl Listener {
         let local = id.bind(address)?;
         id.listen(BACKLOG)?;
         Ok(Self { id, local })
+    }
+
+    /// The device that it listens at. `None` if it listens at all of them: then each request has its [own](ConnectionRequest::context).
+    ///
+    /// A server with many clients makes one completion queue and one shared receive queue for all of them:
+    ///
+    /// ```
+    /// use rocinante::{Access, Connector, Listener, Request};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let listener = Listener::bind("127.0.0.1:0")?;
+    /// let address = listener.local_address();
+    /// let clients = std::thread::spawn(move || (0..2).try_for_each(|_| send_to(address).map_err(|error| error.to_string())));
+    ///
+    /// let context = listener.context().expect("it listens at one address");
+    /// let domain = context.allocate_protection_domain()?;
+    /// let completions = context.create_completion_queue(64)?;
+    /// let receives = domain.create_shared_receive_queue(32, 1)?;
+    /// let memory = domain.allocate_memory(32 * 64, Access::LOCAL_WRITE)?;
+    /// for id in 0..32 {
+    ///     receives.post_receive(id as u64, memory.slice(id * 64..(id + 1) * 64))?;
+    /// }
+    /// let mut connections = Vec::new();
+    /// for request in listener.incoming().take(2) {
+    ///     let builder = domain.queue_pair_builder(&completions).depth(4, 0).shared_receive_queue(&receives);
+    ///     connections.push(request.prepare(builder)?.accept(b"")?);
+    /// }
+    /// for _ in &connections {
+    ///     let received = completions.wait().into_result()?;
+    ///     assert!(connections.iter().any(|client| client.number() == received.queue_pair));
+    /// }
+    /// # clients.join().expect("no panic")?;
+    /// # Ok(())
+    /// # }
+    /// # fn send_to(address: std::net::SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
+    /// #     let connector = Connector::resolve(address)?;
+    /// #     let context = connector.context().clone();
+    /// #     let domain = context.allocate_protection_domain()?;
+    /// #     let completions = context.create_completion_queue(16)?;
+    /// #     let connection = connector.prepare(domain.queue_pair_builder(&completions).depth(4, 4))?.connect(b"")?;
+    /// #     connection.post_send(Request::send().inline(b"hello"))?;
+    /// #     completions.wait().into_result()?;
+    /// #     Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn context(&self) -> Option<Context> {
+        self.id.context().ok()
     }
 
     /// The address and port that clients connect to.
@@ -153,8 +209,12 @@ impl ConnectionRequest {
         self.id.reject(private_data)
     }
 
-    /// Creates the queue pair of the connection.
-    pub fn prepare(self, queue_pair: QueuePairBuilder) -> Result<PreparedAccept, ConnectError> {
+    /// Creates the queue pair of the connection, of a [`QueuePairBuilder`](crate::QueuePairBuilder) or a
+    /// `RequestsBuilder`, which gives each request a future.
+    pub fn prepare<B: EndBuilder>(
+        self,
+        queue_pair: B,
+    ) -> Result<PreparedAccept<B::Prepared>, ConnectError> {
         let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedAccept {
             request: self,
@@ -167,19 +227,13 @@ impl ConnectionRequest {
 /// A request, and the queue pair of the connection.
 #[derive(Debug)]
 #[must_use = "dropping it rejects the request"]
-pub struct PreparedAccept {
+pub struct PreparedAccept<P = PreparedQueuePair> {
     request: ConnectionRequest,
-    prepared: PreparedQueuePair,
+    prepared: P,
     timeout: Duration,
 }
 
 impl PreparedAccept {
-    /// The number of the queue pair, which the connected one keeps.
-    #[must_use]
-    pub fn number(&self) -> Qpn {
-        self.prepared.endpoint().queue_pair
-    }
-
     /// Posts a receive into one or several segments, before the first message can arrive.
     pub fn post_receive(
         &self,
@@ -187,6 +241,25 @@ impl PreparedAccept {
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
         self.prepared.post_receive(id, segments)
+    }
+}
+
+#[cfg(feature = "async")]
+impl PreparedAccept<PreparedRequests> {
+    /// Receives into one or several segments, before the first message can arrive.
+    pub fn receive(&self, into: impl IntoIterator<Item = Segment>) -> Outstanding<Received> {
+        self.prepared.receive(into)
+    }
+}
+
+impl<P: PreparedEnd> PreparedAccept<P> {
+    /// The number of the queue pair, which the connected one keeps.
+    ///
+    /// The client may send before [`accept`](Self::accept) has returned the connection. A server whose connections share a completion
+    /// queue enters the number into its table before it accepts, and keeps what arrives until the connection is there.
+    #[must_use]
+    pub fn number(&self) -> Qpn {
+        self.prepared.queue_pair().endpoint().queue_pair
     }
 
     /// Sets how long the client may take to confirm the connection; ten seconds by default.
@@ -198,25 +271,28 @@ impl PreparedAccept {
     /// Accepts, and waits until the client confirms the connection. A client that does not confirm in time
     /// is rejected, and this returns [`ConnectError::NotConfirmed`]. Continue with the next client then. A client
     /// that has already disconnected was connected: its messages are received as usual.
-    pub fn accept(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+    pub fn accept(self, private_data: &[u8]) -> Result<Connection<P::Connected>, ConnectError> {
         let timeout = self.timeout;
-        let (request, queue_pair) = self.answer(private_data)?;
+        let (request, end) = self.answer(private_data)?;
         let deadline = deadline(timeout);
         loop {
             let Some(event) = request.id.wait_until(deadline) else {
                 return Err(not_confirmed(&request, timeout));
             };
             if let Some(ended) = outcome(request.peer, event) {
-                return ended.map(|progress| connection(request, queue_pair, progress));
+                return ended.map(|progress| connection(request, end, progress));
             }
         }
     }
 
     /// As [`accept`](Self::accept), for tasks.
     #[cfg(feature = "async")]
-    pub async fn accept_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+    pub async fn accept_async(
+        self,
+        private_data: &[u8],
+    ) -> Result<Connection<P::Connected>, ConnectError> {
         let timeout = self.timeout;
-        let (request, queue_pair) = self.answer(private_data)?;
+        let (request, end) = self.answer(private_data)?;
         let deadline = deadline(timeout);
         loop {
             let next = request.id.next_until(&request.context, deadline);
@@ -224,16 +300,19 @@ impl PreparedAccept {
                 return Err(not_confirmed(&request, timeout));
             };
             if let Some(ended) = outcome(request.peer, event) {
-                return ended.map(|progress| connection(request, queue_pair, progress));
+                return ended.map(|progress| connection(request, end, progress));
             }
         }
     }
 
-    fn answer(self, private_data: &[u8]) -> Result<(ConnectionRequest, QueuePair), ConnectError> {
+    fn answer(
+        self,
+        private_data: &[u8],
+    ) -> Result<(ConnectionRequest, P::Connected), ConnectError> {
         let Self {
             request, prepared, ..
         } = self;
-        let mut parameters = prepared.parameters(private_data);
+        let mut parameters = prepared.queue_pair().parameters(private_data);
         // At most what the client supports.
         let peer_parameters = &request.peer_parameters;
         parameters.responder_resources = parameters
@@ -242,9 +321,9 @@ impl PreparedAccept {
         parameters.initiator_depth = parameters
             .initiator_depth
             .min(peer_parameters.initiator_depth);
-        let queue_pair = request.id.make_ready(prepared)?;
+        let end = prepared.connect_by(|prepared| request.id.make_ready(prepared))?;
         request.id.accept(&parameters)?;
-        Ok((request, queue_pair))
+        Ok((request, end))
     }
 }
 
@@ -273,11 +352,14 @@ fn outcome(peer: SocketAddr, event: Event) -> Option<Result<Progress, ConnectErr
     }
 }
 
-fn connection(request: ConnectionRequest, queue_pair: QueuePair, progress: Progress) -> Connection {
+fn connection<E>(request: ConnectionRequest, end: E, progress: Progress) -> Connection<E> {
     Connection {
         id: request.id,
-        queue_pair,
+        end,
         private_data: request.peer_parameters.private_data,
-        has_ended: matches!(progress, Progress::Ended).into(),
+        ended: match progress {
+            Progress::Established => OnceLock::new(),
+            Progress::Ended => Ended::Agreed.into(),
+        },
     }
 }

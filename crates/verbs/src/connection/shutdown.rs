@@ -1,18 +1,22 @@
 //! Ending a connection in good order.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use driver::clock::{deadline, now};
 use engine::State;
 
-use super::Connection;
+use super::ends::ConnectedEnd;
+use super::{Connection, Ended};
 use crate::rdma_cm::CmError;
 
-/// How often a thread or task that ends a connection looks whether its requests are acknowledged. Nothing tells it: an unsignaled
-/// request has no completion. The end takes this much longer at most.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// How soon a thread or task that ends a connection looks again whether its requests are acknowledged. Nothing tells it: an unsignaled
+/// request has no completion. Not measured: it is long for a look, and short for the end of a connection.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+
+/// Which part of the time that has passed it waits until the next look. The end takes this part longer at most, and an endless wait for a
+/// peer without receives costs nothing after a while.
+const LOOK_PART: u32 = 8;
 
 /// Why a connection did not end in good order. It has ended nevertheless.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +30,8 @@ pub enum ShutdownError {
         /// How many requests were outstanding.
         requests: usize,
     },
-    /// All requests were acknowledged, but the timeout passed before the peer answered that the connection ends.
+    /// All requests were acknowledged, but the peer did not answer that the connection ends: before the timeout, or to any of
+    /// the messages that the connection manager sends in a time of its own.
     #[error("the peer did not confirm in time that the connection ends")]
     Unconfirmed,
     /// The connection manager can't end it.
@@ -34,13 +39,12 @@ pub enum ShutdownError {
     Cm(#[from] CmError),
 }
 
-impl Connection {
+impl<E: ConnectedEnd> Connection<E> {
     /// Ends the connection in good order: waits until the peer has acknowledged all requests that were posted, disconnects, and waits
     /// until the peer has confirmed it. After `timeout` it disconnects in any case.
     ///
     /// Dropping the connection without this ends it at once, and the peer may miss the last messages. The completions of all requests are still
-    /// in their queue afterwards; receives are flushed. If the peer has disconnected before, there is nothing to wait for. If it never
-    /// answers, and the connection manager gives up before `timeout` has passed, the connection counts as ended in good order.
+    /// in their queue afterwards; receives are flushed. If the peer has disconnected before, there is nothing to wait for.
     ///
     /// # Errors
     /// If requests were outstanding when the connection ended, or the peer did not confirm the end; at devices of the system, which do not
@@ -67,7 +71,7 @@ impl Connection {
             match shutdown.next_wait()? {
                 ControlFlow::Break(()) => return Ok(()),
                 ControlFlow::Continue(until) => {
-                    let context = self.queue_pair.context();
+                    let context = self.end.queue_pair().context();
                     if let Some(event) = self.id.next_until(context, until).await {
                         self.note(event);
                     }
@@ -78,53 +82,90 @@ impl Connection {
 }
 
 /// The end of a connection.
-struct Shutdown<'c> {
-    connection: &'c Connection,
+struct Shutdown<'c, E> {
+    connection: &'c Connection<E>,
+    begin: Instant,
     deadline: Option<Instant>,
-    /// Whether this side has disconnected.
-    is_said: bool,
+    stage: Stage,
 }
 
-impl<'c> Shutdown<'c> {
-    fn begin(connection: &'c Connection, timeout: Duration) -> Self {
+/// What it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The peer must acknowledge all requests.
+    Acknowledgements,
+    /// This side has disconnected, and the peer must confirm it.
+    Confirmation,
+}
+
+impl<'c, E: ConnectedEnd> Shutdown<'c, E> {
+    fn begin(connection: &'c Connection<E>, timeout: Duration) -> Self {
         Self {
             connection,
+            begin: now(),
             deadline: deadline(timeout),
-            is_said: false,
+            stage: Stage::Acknowledgements,
         }
     }
 
     /// Does what can be done now. Returns until when to wait for an event of the connection, unless it has ended.
     fn next_wait(&mut self) -> Result<ControlFlow<(), Option<Instant>>, ShutdownError> {
+        if let Some(ended) = self.connection.ended.get() {
+            return self.finish(*ended).map(ControlFlow::Break);
+        }
         let now = now();
         let is_late = self.deadline.is_some_and(|at| at <= now);
-        let has_ended = self.connection.has_ended.load(Ordering::Relaxed);
-        if !has_ended {
-            if !self.is_said {
-                let (state, outstanding) = self.unacknowledged()?;
-                if state != State::Error && outstanding > 0 && !is_late {
-                    let look = now + LOOK_INTERVAL;
-                    let until = self.deadline.map_or(look, |at| at.min(look));
-                    return Ok(ControlFlow::Continue(Some(until)));
-                }
-                self.connection.disconnect()?;
-                self.is_said = true;
+        if self.stage == Stage::Acknowledgements {
+            let (state, outstanding) = self.unacknowledged()?;
+            if state != State::Error && outstanding > 0 && !is_late {
+                let look = next_look(self.begin, now);
+                let until = self.deadline.map_or(look, |at| at.min(look));
+                return Ok(ControlFlow::Continue(Some(until)));
             }
-            if !is_late {
-                return Ok(ControlFlow::Continue(self.deadline));
-            }
+            self.connection.disconnect()?;
+            self.stage = Stage::Confirmation;
         }
+        if is_late {
+            return self.finish(Ended::Unconfirmed).map(ControlFlow::Break);
+        }
+        Ok(ControlFlow::Continue(self.deadline))
+    }
+
+    /// What becomes of it after the end.
+    fn finish(&self, ended: Ended) -> Result<(), ShutdownError> {
         // The peer may have acknowledged requests since the last look, and then disconnected.
-        match self.unacknowledged()? {
-            (_, 0) if has_ended => Ok(ControlFlow::Break(())),
-            (_, 0) => Err(ShutdownError::Unconfirmed),
-            (_, requests) => Err(ShutdownError::Unacknowledged { requests }),
+        match (self.unacknowledged()?, ended) {
+            ((_, 0), Ended::Agreed) => Ok(()),
+            ((_, 0), Ended::Unconfirmed) => Err(ShutdownError::Unconfirmed),
+            ((_, requests), _) => Err(ShutdownError::Unacknowledged { requests }),
         }
     }
 
     /// The state of the queue pair, and how many requests are not acknowledged.
     fn unacknowledged(&self) -> Result<(State, usize), ShutdownError> {
-        let found = self.connection.queue_pair.unacknowledged_sends();
+        let found = self.connection.end.queue_pair().unacknowledged_sends();
         Ok(found.map_err(CmError::from)?)
+    }
+}
+
+/// When to look again whether requests are acknowledged.
+fn next_look(begin: Instant, now: Instant) -> Instant {
+    now + FIRST_LOOK.max((now - begin) / LOOK_PART)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_wait_looks_seldom_and_ends_soon_after_its_reason() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let begin = now();
+        let looks = std::iter::successors(Some(begin), |at| Some(next_look(begin, *at)));
+        let in_an_hour = looks.take_while(|at| *at < begin + HOUR);
+        assert!(in_an_hour.count() < 150);
+        let look = next_look(begin, begin + HOUR);
+        assert_eq!(look - begin, HOUR + HOUR / LOOK_PART);
+        assert_eq!(next_look(begin, begin), begin + FIRST_LOOK);
     }
 }

@@ -40,9 +40,18 @@ struct Sizes {
 
 /// How many requests may be outstanding.
 #[derive(Debug, Clone, Copy)]
-struct Depth {
-    sends: u32,
-    receives: u32,
+pub(crate) struct Depth {
+    pub(crate) sends: u32,
+    pub(crate) receives: u32,
+}
+
+impl Default for Depth {
+    fn default() -> Self {
+        Self {
+            sends: DEFAULT_DEPTH,
+            receives: DEFAULT_DEPTH,
+        }
+    }
 }
 
 impl ProtectionDomain {

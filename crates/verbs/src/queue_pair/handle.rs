@@ -38,8 +38,8 @@ pub(crate) struct Handle {
 pub(super) type Reservations = (Reservation, Arc<Reservation>);
 
 /// The queue pair at its device.
-#[derive(Debug)]
-pub(super) enum Object {
+#[derive(Debug, Clone)]
+pub(crate) enum Object {
     Software {
         /// The lane that it lives in.
         driver: Arc<Driver>,
@@ -53,6 +53,28 @@ impl Object {
         match self {
             Self::Software { number, .. } => *number,
             Self::System(queue_pair) => queue_pair.number(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn post_send(&self, mut request: Request) -> Result<(), PostError> {
+        let request = request.as_engine();
+        #[cfg(feature = "tracing")]
+        let _span = post_span(self.number(), request).entered();
+        match self {
+            Self::Software { driver, number } => {
+                driver.post(|device| device.post_send(*number, request))
+            }
+            Self::System(queue_pair) => Ok(queue_pair.post_send(request)?),
+        }
+    }
+
+    pub(crate) fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError> {
+        match self {
+            Self::Software { driver, number } => {
+                driver.call_without_transmit(|device| device.post_receive(*number, request))
+            }
+            Self::System(queue_pair) => Ok(queue_pair.post_receive(&request)?),
         }
     }
 }
@@ -95,16 +117,8 @@ impl Handle {
     }
 
     #[inline]
-    pub(crate) fn post_send(&self, mut request: Request) -> Result<(), PostError> {
-        let (number, request) = (self.number, request.as_engine());
-        #[cfg(feature = "tracing")]
-        let _span = post_span(number, request).entered();
-        match &self.object {
-            Object::Software { driver, .. } => {
-                driver.post(|device| device.post_send(number, request))
-            }
-            Object::System(queue_pair) => Ok(queue_pair.post_send(request)?),
-        }
+    pub(crate) fn post_send(&self, request: Request) -> Result<(), PostError> {
+        self.object.post_send(request)
     }
 
     /// Posts until one request is rejected. All posted requests are sent together.
@@ -146,13 +160,12 @@ impl Handle {
         id: u64,
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
-        let (number, request) = (self.number, ReceiveRequest::new(id, segments));
-        match &self.object {
-            Object::Software { driver, .. } => {
-                driver.call_without_transmit(|device| device.post_receive(number, request))
-            }
-            Object::System(queue_pair) => Ok(queue_pair.post_receive(&request)?),
-        }
+        self.object.post_receive(ReceiveRequest::new(id, segments))
+    }
+
+    #[cfg(feature = "async")]
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
     }
 
     /// The state. A device of the system that fails to report it counts as one in the error state.

@@ -4,6 +4,8 @@ use engine::{
     Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State, SystemRefusal,
 };
 
+#[cfg(feature = "async")]
+use super::Object;
 use super::{ConnectOptions, Endpoint, Handle, QueuePair};
 use crate::context::Context;
 use crate::error::{ConnectError, SetupError};
@@ -119,6 +121,12 @@ impl PreparedQueuePair {
             ..Attributes::default()
         })?;
         Ok(())
+    }
+
+    /// The queue pair at its device.
+    #[cfg(feature = "async")]
+    pub(crate) fn object(&self) -> &Object {
+        self.handle.object()
     }
 
     /// Whether it belongs to this device.

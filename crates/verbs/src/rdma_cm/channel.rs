@@ -6,17 +6,15 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "async")]
 use std::{
     pin::Pin,
-    task::{Context as TaskContext, Poll, Waker, ready},
+    task::{Context as TaskContext, Poll, ready},
 };
 
 use driver::clock::deadline;
-#[cfg(feature = "async")]
-use driver::clock::now;
 use driver::rdma_cm::{self as software, EventKind, PortSpace, ServiceType, Token};
 
 use super::cm_id::CmId;
 #[cfg(feature = "async")]
-use crate::context::{Context, Opened};
+use crate::{context::Context, task_timer::TaskTimer};
 
 /// An event of an id.
 #[derive(Debug)]
@@ -122,19 +120,13 @@ impl EventChannel {
     #[cfg(feature = "async")]
     pub fn next_until<'c>(
         &'c self,
-        context: &'c Context,
+        context: &Context,
         deadline: Option<Instant>,
     ) -> EventUntil<'c> {
-        let timer = match context.opened() {
-            Opened::Software(driver) => Timer::Software(self.software.next_until(driver, deadline)),
-            Opened::System(_) => Timer::System(SystemTimer {
-                deadline,
-                key: None,
-            }),
-        };
         EventUntil {
             channel: self,
-            timer,
+            deadline,
+            timer: TaskTimer::new(context),
         }
     }
 
@@ -194,15 +186,8 @@ impl Future for NextEvent<'_> {
 #[derive(Debug)]
 pub struct EventUntil<'c> {
     channel: &'c EventChannel,
-    timer: Timer<'c>,
-}
-
-/// Who runs the timer of the deadline.
-#[cfg(feature = "async")]
-#[derive(Debug)]
-enum Timer<'c> {
-    Software(software::EventUntil<'c>),
-    System(SystemTimer),
+    deadline: Option<Instant>,
+    timer: TaskTimer,
 }
 
 #[cfg(feature = "async")]
@@ -210,60 +195,12 @@ impl Future for EventUntil<'_> {
     type Output = Option<Event>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Event>> {
-        let channel = self.channel;
-        match &mut self.timer {
-            Timer::Software(until) => loop {
-                let Some(event) = ready!(Pin::new(&mut *until).poll(task)) else {
-                    return Poll::Ready(None);
-                };
-                if let Some(event) = channel.event(event) {
-                    return Poll::Ready(Some(event));
-                }
-            },
-            Timer::System(timer) => match Pin::new(&mut channel.next()).poll(task) {
-                Poll::Ready(event) => Poll::Ready(Some(event)),
-                Poll::Pending => timer.poll(task.waker()).map(|()| None),
-            },
+        if let Poll::Ready(event) = Pin::new(&mut self.channel.next()).poll(task) {
+            return Poll::Ready(Some(event));
         }
-    }
-}
-
-/// A timer of the thread that takes the events of the system's connection manager.
-#[cfg(feature = "async")]
-#[derive(Debug)]
-struct SystemTimer {
-    deadline: Option<Instant>,
-    key: Option<system::rdma_cm::TimerKey>,
-}
-
-#[cfg(feature = "async")]
-impl SystemTimer {
-    fn poll(&mut self, waker: &Waker) -> Poll<()> {
         let Some(deadline) = self.deadline else {
             return Poll::Pending;
         };
-        if deadline <= now() {
-            return Poll::Ready(());
-        }
-        self.cancel();
-        match system::rdma_cm::set_task_timer(deadline, waker) {
-            Ok(key) => self.key = Some(key),
-            // There is no connection manager, so nobody else measures the time.
-            Err(_) => waker.wake_by_ref(),
-        }
-        Poll::Pending
-    }
-
-    fn cancel(&mut self) {
-        if let Some(key) = self.key.take() {
-            system::rdma_cm::cancel_task_timer(key);
-        }
-    }
-}
-
-#[cfg(feature = "async")]
-impl Drop for SystemTimer {
-    fn drop(&mut self) {
-        self.cancel();
+        self.timer.poll(deadline, task.waker()).map(|()| None)
     }
 }

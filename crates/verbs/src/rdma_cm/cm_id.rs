@@ -134,13 +134,12 @@ impl CmId {
 
     /// Restricts it to one device, before it has an address.
     pub fn choose(&self, device: &Context) {
-        let mut place = self.0.place();
         match device.opened() {
             Opened::Software(driver) => {
-                *place = Place::Software;
+                self.0.move_to(Place::Software);
                 let Ok(()) = self.0.software.choose(Arc::clone(driver));
             }
-            Opened::System(_) => *place = Place::system(Devices::One(device.clone())),
+            Opened::System(_) => self.0.move_to(Place::system(Devices::One(device.clone()))),
         }
     }
 
@@ -355,11 +354,11 @@ impl CmId {
 
     /// Sets how long the peer waits if no receive is posted.
     pub fn set_rnr_timer(&self, timer: RnrTimer) -> Result<(), CmError> {
-        match &mut *self.0.place() {
-            Place::System { rnr_timer, .. } => *rnr_timer = Some(timer),
-            Place::Software => return self.0.software.set_rnr_timer(timer),
+        if let Place::System { rnr_timer, .. } = &mut *self.0.place() {
+            *rnr_timer = Some(timer);
+            return Ok(());
         }
-        Ok(())
+        self.0.software.set_rnr_timer(timer)
     }
 
     /// Lets several ids share a port while none of them listens.
@@ -405,6 +404,17 @@ impl Place {
 impl Shared {
     fn place(&self) -> MutexGuard<'_, Place> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the devices that it was for. The id at those of the system is destroyed, with its requests.
+    fn move_to(&self, new: Place) {
+        let old = std::mem::replace(&mut *self.place(), new);
+        if let Place::System { .. } = old {
+            system_ids().remove(&self.software.token());
+            let requests = std::mem::take(&mut *self.requests());
+            // Dropped here, and not under a lock: both wait until the library has told the peers.
+            drop((requests, old));
+        }
     }
 
     fn requests(&self) -> MutexGuard<'_, VecDeque<system::rdma_cm::Id>> {
@@ -481,15 +491,11 @@ fn service_of(wanted: ServiceType) -> Result<Service, SystemRefusal> {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        let place = std::mem::replace(&mut *self.0.place(), Place::Software);
-        if let Place::System { .. } = place {
-            system_ids().remove(&self.token());
+        if self.is_of_system() {
             // The thread that reports an event may have the rest of it for a moment longer: nobody gets that event.
             let nobody = software::EventChannel::private();
             self.0.software.migrate(&nobody);
-            // Dropped here, and not under a lock: both wait until the library has told the peers.
-            let requests = std::mem::take(&mut *self.0.requests());
-            drop((requests, place));
+            self.0.move_to(Place::Software);
         }
     }
 }

@@ -10,7 +10,7 @@ use driver::rdma_cm::{
     private_data as limits,
 };
 use engine::{Attributes, State};
-use net::interface::{SystemChoice, source_towards};
+use net::socket::interface::{SystemChoice, source_towards};
 use system::rdma_cm;
 use wire::Gid;
 use wire::cm::PrivateDataTooLong;

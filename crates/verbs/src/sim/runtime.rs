@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use driver::simulation::{HostId, World};
-use net::fault::{FaultSpec, Random};
+use net::tap::fault::{FaultSpec, Random};
 
 use super::failure::{Cause, Failure, Waiting};
 use super::host::{Control, Host};

@@ -39,6 +39,8 @@ fn device_memory_is_written_and_read_by_both_sides() {
     pair.left.success();
     assert_eq!(pair.left.memory.to_vec(100..116), b"\0\0\0some bytes\0\0\0");
     assert_eq!(memory.to_vec(5..9), b"me b");
+    memory.write(5, b"XY");
+    assert_eq!(memory.to_vec(0..16), b"\0\0\0soXY bytes\0\0\0");
 }
 
 #[test]

@@ -166,6 +166,50 @@ fn inline_data_may_be_changed_after_the_post() {
     assert_eq!(received, b"copied when it is posted");
 }
 
+/// More than a library is asked for at once.
+#[test]
+fn all_completions_that_are_there_are_polled_up_to_the_limit() {
+    const MESSAGES: u64 = 40;
+    let pair = Pair::reliable();
+    for id in 0..MESSAGES {
+        pair.right.receive(id, 64);
+    }
+    for id in 0..MESSAGES {
+        let request = Request::send().inline(b"one of many").id(id);
+        let is_last = id == MESSAGES - 1;
+        pair.left.post(if is_last {
+            request
+        } else {
+            request.unsignaled()
+        });
+    }
+    // All have arrived.
+    assert_eq!(pair.left.success().id, MESSAGES - 1);
+    let mut received = Vec::new();
+    let poll = |into: &mut Vec<Completion>, limit| pair.right.completions.poll_many(into, limit);
+    assert_eq!(poll(&mut received, 5), 5);
+    assert_eq!(poll(&mut received, 33), 33);
+    assert_eq!(poll(&mut received, 33), 2);
+    assert_eq!(poll(&mut received, 33), 0);
+    assert!(received.iter().map(|it| it.id).eq(0..MESSAGES));
+}
+
+#[test]
+fn a_program_that_names_no_inline_size_has_256_bytes() {
+    if !is_software() {
+        return;
+    }
+    let pair = Pair::reliable();
+    pair.right.receive(0, 256);
+    pair.left.post(Request::send().inline(&pattern(3, 256)));
+    pair.left.success();
+    assert_eq!(pair.right.success().length, 256);
+    // A size that it does name is no wish.
+    let builder = pair.domain.queue_pair_builder(&pair.left.completions);
+    let refused = builder.max_inline(1 << 20).depth(4, 4).create_reliable();
+    assert!(refused.is_err(), "{refused:?}");
+}
+
 #[test]
 fn several_segments_make_one_message() {
     let pair = Pair::reliable();

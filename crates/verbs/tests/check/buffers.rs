@@ -15,6 +15,7 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("receive into send", receive_into_send),
     ("two receives", two_receives),
     ("two shared receives", two_shared_receives),
+    ("receive changed", receive_changed),
     ("two reads", two_reads),
     ("peer writes send", peer_writes_send),
     ("peer reads result", peer_reads_result),
@@ -138,6 +139,22 @@ fn two_receives(wrong: bool) {
         let room = pair.right.memory.slice(start..start + 100);
         pair.from_right.post_receive(0, [room]).expect("room");
     }
+}
+
+fn receive_changed(wrong: bool) {
+    let pair = pair();
+    let change = || pair.right.memory.write(200, &[1]);
+    if !wrong {
+        change();
+    }
+    let room = pair.right.memory.slice(200..300);
+    pair.from_right.post_receive(0, [room]).expect("room");
+    if wrong {
+        change();
+    }
+    send_outstanding(&pair, 0..100);
+    pair.left.success();
+    pair.right.success();
 }
 
 fn two_shared_receives(wrong: bool) {

@@ -58,6 +58,7 @@ finds_rules! {
     between_processes_buffer_changed: "buffer-changed";
     between_processes_overlapping_requests: "overlapping-requests";
     between_processes_shared_target: "shared-target";
+    between_processes_receive_changed: "receive-changed";
     between_processes_remote_race: "remote-race";
     between_processes_missing_fence: "missing-fence";
     between_processes_target_race: "target-race";

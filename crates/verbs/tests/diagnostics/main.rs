@@ -31,10 +31,14 @@ fn scenario() {
 
 /// The lines that a scenario prints on stderr.
 fn printed(scenario: &str, explain: &str) -> Vec<String> {
+    printed_with(scenario, ("ROCI_EXPLAIN", explain))
+}
+
+fn printed_with(scenario: &str, (name, value): (&str, &str)) -> Vec<String> {
     let output = Command::new(std::env::current_exe().expect("this test"))
         .args(["scenario", "--exact", "--ignored", "--nocapture"])
         .env("SCENARIO", scenario)
-        .env("ROCI_EXPLAIN", explain)
+        .env(name, value)
         .output()
         .expect("a process");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -80,6 +84,9 @@ prints! {
     an_atomic_without_the_right: "forbidden atomic"
         ["rejected a fetch-and-add", "without IBV_ACCESS_REMOTE_ATOMIC"]
         ["fetch-and-add (wr_id 7, 8 bytes", "IBV_WC_REM_ACCESS_ERR"];
+    an_atomic_at_an_unaligned_address: "unaligned atomic"
+        ["rejected a fetch-and-add", "the address is not a multiple of 8"]
+        ["IBV_WC_REM_INV_REQ_ERR", "the peer rejected it", "Usually the remote address is not a multiple of 8"];
     a_queue_pair_that_forbids: "queue pair forbids"
         ["NAK 0x61", "qp_access_flags of this queue pair lack IBV_ACCESS_REMOTE_WRITE"]
         ["IBV_WC_REM_INV_REQ_ERR"];
@@ -131,7 +138,7 @@ prints! {
         ["SEND (wr_id 7, 64 bytes)", "is still being retried: no response for ", "no process serves UDP port 4791"]
         ["IBV_WC_RETRY_EXC_ERR", "no response after 7 retries within", "no process serves UDP port 4791"];
     a_receive_that_is_missing_for_long: "no receive for long"
-        ["SEND (wr_id 7, 8 bytes)", "waits for a receive", "without a limit (rnr_retry is 7)"]
+        ["SEND (wr_id 7, 8 bytes)", "waits for a receive", "without a limit (rnr_retry is 7)", "With an `rnr_retry` below 7"]
         ["keeps a message from QP 0x", "it has had no receive posted for "];
     a_peer_that_has_closed_its_device: "peer closed"
         ["is still being retried: no response for ", "its process has ended, nothing serves UDP port 4791 at 127.57.16.2 any more"]
@@ -140,10 +147,13 @@ prints! {
         ["from 127.57.17.1 (lo) to 127.57.17.9:7199 has no answer yet", "127.57.17.9 may be reachable, but does not answer"];
     a_connection_request_to_an_address_without_a_process: "no process for a request"
         ["to 127.57.18.9:7199 has no answer yet", "no process serves UDP port 4791 at 127.57.18.9"]
-        ["from 127.57.18.1 (lo) to 127.57.18.9:7199", "reason 8: no program listens", "roci explain reject 8"];
+        ["from 127.57.18.1 (lo) to 127.57.18.9:7199 failed: no process serves UDP port 4791 at 127.57.18.9",
+         "reason 8: no program listens", "roci explain reject 8"];
     a_peer_that_is_connected_elsewhere: "connected elsewhere"
         ["127.57.8.1 sends requests to QP 0x", "is connected to QP 0x", "at 127.57.8.3"]
         ["IBV_WC_RETRY_EXC_ERR"];
+    a_peer_of_the_same_device_that_is_connected_to_another_number: "crossed numbers"
+        ["IBV_WC_RETRY_EXC_ERR", "is connected to QP 0x", "not to this one", "dest_qp_num"];
     a_datagram_with_the_wrong_key: "wrong queue key"
         ["was dropped: its Q_Key is 0x00000002, but the queue pair's is 0x00000001"];
     a_datagram_that_is_too_long: "long datagram"
@@ -156,6 +166,15 @@ prints! {
         ["to 127.57.11.2:7199", "reason 28: refused by the application"];
     an_address_of_no_device: "no device"
         ["The address 127.57.12.1:7199 can't be resolved from 192.0.2.77: ", "no RDMA device"];
+}
+
+/// No device reports it, but the check is of the process.
+#[test]
+fn a_check_lists_an_address_that_no_device_resolves() {
+    let printed = printed_with("no device beside another", ("ROCI_CHECK", "1"));
+    let listed = "    explained: The address 127.57.12.1:7199: ";
+    let is_listed = printed.iter().any(|line| line.starts_with(listed));
+    assert!(is_listed, "{printed:#?}");
 }
 
 // Waiting.

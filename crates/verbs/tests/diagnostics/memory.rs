@@ -25,6 +25,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let request = Request::fetch_add(memory.remote(0), 1).data(pair.left.memory.slice(0..8));
         pair.fails(request, Status::RemoteAccess);
     }),
+    ("unaligned atomic", || {
+        let pair = ConnectedPair::new("127.57.1.61", "127.57.1.62");
+        let memory = pair.theirs(LOCAL | Access::REMOTE_ATOMIC);
+        let request = Request::fetch_add(memory.remote(4), 1).data(pair.left.memory.slice(0..8));
+        pair.fails(request, Status::RemoteInvalidRequest);
+    }),
     ("queue pair forbids", || {
         let theirs = ConnectOptions {
             access: Access::REMOTE_READ,

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{CmId, EventChannel, EventKind, Parameters, PortSpace};
 use rocinante::{
-    AddressHandle, ConnectOptions, Connector, Endpoint, Listener, Psn, Qpn, QueueKey, Request,
-    Status,
+    AddressHandle, ConnectOptions, Connector, Context, Endpoint, Listener, Psn, Qpn, QueueKey,
+    Request, Status,
 };
 
 use crate::connected_pair::{
@@ -113,6 +113,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let _elsewhere = there.connect(friend).expect("an address");
         send_times_out(&left, left.prepare(short_timeouts()), taken);
     }),
+    ("crossed numbers", || {
+        let end = end("127.57.8.4");
+        let [ours, theirs, third] = [(); 3].map(|()| end.prepare(short_timeouts()));
+        let (taken, third) = (theirs.endpoint(), third.endpoint());
+        let _elsewhere = theirs.connect(third).expect("an address");
+        send_times_out(&end, ours, taken);
+    }),
     ("wrong queue key", wrong_queue_key),
     ("long datagram", || {
         let end = end("127.57.9.3");
@@ -160,15 +167,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         rejected("127.57.11.1", "127.57.11.2");
         server.join().expect("no panic");
     }),
-    ("no device", || {
-        let channel = EventChannel::new().expect("a channel");
-        let id = channel.create_id(PortSpace::Tcp);
-        let from = "192.0.2.77:0".parse().expect("an address");
-        let to = "127.57.12.1:7199".parse().expect("an address");
-        id.resolve_address(Some(from), to, TIMEOUT)
-            .expect("an event");
-        let event = channel.wait_for(TIMEOUT).expect("an event");
-        assert!(matches!(event.kind, EventKind::AddressError(_)));
+    ("no device", resolve_from_no_device),
+    ("no device beside another", || {
+        let _device = Context::open("127.57.12.2").expect("a device");
+        resolve_from_no_device();
     }),
     ("healthy", || {
         let pair = ConnectedPair::new("127.57.13.1", "127.57.13.2");
@@ -293,4 +295,15 @@ fn lowered_mtu() {
     let request = Request::write(pair.right.memory.remote(0));
     let request = request.data(pair.left.memory.slice(0..4000));
     pair.fails(request, Status::RetriesExhausted);
+}
+
+fn resolve_from_no_device() {
+    let channel = EventChannel::new().expect("a channel");
+    let id = channel.create_id(PortSpace::Tcp);
+    let from = "192.0.2.77:0".parse().expect("an address");
+    let to = "127.57.12.1:7199".parse().expect("an address");
+    id.resolve_address(Some(from), to, TIMEOUT)
+        .expect("an event");
+    let event = channel.wait_for(TIMEOUT).expect("an event");
+    assert!(matches!(event.kind, EventKind::AddressError(_)));
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rocinante::sim::{Host, Simulation};
-use rocinante::{Listener, Request, Status};
+use rocinante::{Listener, Request, ShutdownError, Status};
 
 use crate::programs::{Outcome, PORT, accept, client, connect, echo_server};
 use crate::{MILLISECOND, echo};
@@ -53,6 +53,39 @@ fn a_crash_is_silent_and_peers_find_out_by_their_retries() {
         "after {:?}",
         when.get()
     );
+}
+
+#[test]
+fn a_shutdown_says_that_the_peer_never_confirmed_it() {
+    async fn server(host: Host) -> Outcome {
+        let listener = Listener::bind(host.address_of("server", PORT))?;
+        let _end = accept(&listener).await?;
+        std::future::pending().await
+    }
+    let ended = Rc::new(Cell::new(false));
+    let seen = Rc::clone(&ended);
+    Simulation::with_seed(2)
+        .limit(Duration::from_secs(7200))
+        .service("server", server)
+        .host("client", move |host| {
+            let seen = Rc::clone(&seen);
+            async move {
+                let end = connect(&host, "server").await.expect("a connection");
+                host.sleep(100 * MILLISECOND).await;
+                // The connection manager gives up some time.
+                let result = end.connection.shutdown_async(Duration::MAX).await;
+                assert!(
+                    matches!(result, Err(ShutdownError::Unconfirmed)),
+                    "{result:?}"
+                );
+                seen.set(true);
+            }
+        })
+        .at(50 * MILLISECOND, |control| {
+            control.partition("client", "server");
+        })
+        .run();
+    assert!(ended.get());
 }
 
 #[test]

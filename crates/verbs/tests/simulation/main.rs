@@ -4,6 +4,7 @@ mod crashes_and_partitions;
 mod failures;
 mod lock_service;
 mod programs;
+mod requests;
 
 use std::cell::{Cell, RefCell};
 use std::fs;

@@ -100,12 +100,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "mr != NULL (errno 22)",
         "rxe of Linux 6.1 has neither on-demand paging nor FLUSH",
     ),
-    lacks(
-        "invalid_arguments",
-        "an_alternate_path_has_a_port",
-        "gives 22, not 0",
-        "the kernel has alternate paths for InfiniBand only",
-    ),
     otherwise(
         "process_exit",
         "a_client_that_leaves_a_child_behind",

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <rdma/rdma_verbs.h>
 #include "../connection.h"
 
 /* A server without clients. It begins to wait before the program hangs. */
@@ -116,6 +117,41 @@ static void a_queue_that_is_not_armed(void)
 	get_event();
 }
 
+static struct rdma_cm_id *endpoint(int flags, uint16_t port)
+{
+	struct rdma_addrinfo hints = { .ai_flags = flags, .ai_port_space = RDMA_PS_TCP }, *found;
+	struct ibv_qp_init_attr init = { .cap = { 4, 4, 1, 1, 0 }, .sq_sig_all = 1 };
+	struct rdma_cm_id *id;
+	char service[8];
+	snprintf(service, sizeof(service), "%d", port);
+	CHECK(rdma_getaddrinfo(own_address(), service, &hints, &found) == 0);
+	CHECK(rdma_create_ep(&id, found, NULL, &init) == 0);
+	rdma_freeaddrinfo(found);
+	return id;
+}
+
+static void *come_and_go(void *waiting)
+{
+	struct rdma_cm_id *id = endpoint(0, ntohs(rdma_get_src_port(waiting)));
+	CHECK(rdma_connect(id, NULL) == 0);
+	CHECK(rdma_disconnect(id) == 0);
+	return NULL;
+}
+
+/* A server without an event loop waits for the next message of a client that has left. */
+static void a_client_that_has_left(void)
+{
+	struct rdma_cm_id *waiting = endpoint(RAI_PASSIVE, 7207), *id;
+	struct ibv_wc wc;
+	pthread_t peer;
+	CHECK(rdma_listen(waiting, 4) == 0);
+	CHECK(pthread_create(&peer, NULL, come_and_go, waiting) == 0);
+	CHECK(rdma_get_request(waiting, &id) == 0);
+	CHECK(rdma_post_recv(id, NULL, left.memory, 0, left.mr) == 0);
+	CHECK(rdma_accept(id, NULL) == 0);
+	rdma_get_recv_comp(id, &wc);
+}
+
 int main(int words, char **word)
 {
 	struct test_case cases[] = {
@@ -123,6 +159,7 @@ int main(int words, char **word)
 		{ "unacknowledged_id", an_id_with_an_unacknowledged_event, prepare, NULL },
 		{ "one_for_each", one_completion_for_each_event, prepare, NULL },
 		{ "not_armed", a_queue_that_is_not_armed, prepare, NULL },
+		{ "disconnected", a_client_that_has_left, prepare, NULL },
 	};
 	return RUN(cases, words, word);
 }

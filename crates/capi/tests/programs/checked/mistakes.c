@@ -2,6 +2,8 @@
  * program, the second `wrong` or `right`. */
 #include <sched.h>
 #include <sys/mman.h>
+#include <netinet/in.h>
+#include <rdma/rdma_cma.h>
 #include "../check.h"
 
 static int wrong;
@@ -86,6 +88,19 @@ static void share_receives(void)
 		struct ibv_sge sge = part(&right, wrong ? 0 : 64 * i, 64);
 		post_receive(right.qp, i, &sge);
 	}
+}
+
+static void change_receive(void)
+{
+	struct ibv_sge from = part(&left, 0, 64), to = part(&right, 4096, 64);
+	if (!wrong)
+		memset(right.memory + 4096, 7, 64);
+	post_receive(right.qp, 0, &to);
+	if (wrong)
+		memset(right.memory + 4096, 7, 64);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &from);
+	SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
+	SAME(wait_for(right.cq).status, IBV_WC_SUCCESS);
 }
 
 /* Two requests through two queue pairs; the right program polls between them. */
@@ -347,6 +362,21 @@ static void forget_objects(void)
 		exit(0);
 }
 
+/* librdmacm has a domain for each device of an id. That one is not the program's. */
+static void forget_domain(void)
+{
+	struct rdma_cm_id *id;
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	memcpy(&address.sin_addr, right.gid.raw + 12, 4);
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000) == 0);
+	struct ibv_pd *domain = ibv_alloc_pd(id->verbs);
+	CHECK(id->pd != NULL && domain != NULL);
+	if (!wrong)
+		CHECK(ibv_dealloc_pd(domain) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -356,6 +386,7 @@ static const struct {
 	{ "reuse_message", reuse_message },
 	{ "read_into_message", read_into_message },
 	{ "share_receives", share_receives },
+	{ "change_receive", change_receive },
 	{ "write_twice", write_twice },
 	{ "write_and_add", write_and_add },
 	{ "read_then_write", read_then_write },
@@ -374,6 +405,7 @@ static const struct {
 	{ "ignore_event", ignore_event },
 	{ "use_wrong_key", use_wrong_key },
 	{ "forget_objects", forget_objects },
+	{ "forget_domain", forget_domain },
 };
 
 int main(int count, char **word)

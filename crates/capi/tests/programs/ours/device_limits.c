@@ -143,6 +143,16 @@ static void max_ah_address_handles(void)
 	free(handles);
 }
 
+static void opening_a_device_leaves_errno_alone(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	errno = 0;
+	struct ibv_context *context = ibv_open_device(list[0]);
+	CHECK(context != NULL && errno == 0);
+	CHECK(ibv_close_device(context) == 0);
+	ibv_free_device_list(list);
+}
+
 static const struct test_case CASES[] = {
 	WITH_LEFT(completion_queues_of_max_cqe),
 	WITH_LEFT(queue_pairs_of_max_qp_wr_and_max_sge),
@@ -150,6 +160,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(reads_up_to_max_qp_rd_atom),
 	WITH_LEFT(device_memory_of_max_dm_size),
 	WITH_LEFT(max_ah_address_handles),
+	WITH_LEFT(opening_a_device_leaves_errno_alone),
 };
 
 int main(int words, char **word)

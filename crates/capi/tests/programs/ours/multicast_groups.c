@@ -48,11 +48,21 @@ static void each_attempt_to_join_has_its_own_context(void)
 	FAILS(leave_group("192.0.2.9"), EADDRNOTAVAIL);
 }
 
+static void each_attempt_has_its_own_context_although_no_event_was_fetched_between(void)
+{
+	CHECK(join_group("192.0.2.9", &of_first) == 0);
+	CHECK(join_group("192.0.2.9", &of_second) == 0);
+	expect_context(RDMA_CM_EVENT_MULTICAST_ERROR, &of_first);
+	expect_context(RDMA_CM_EVENT_MULTICAST_ERROR, &of_second);
+	CHECK(leave_group("192.0.2.9") == 0 && leave_group("192.0.2.9") == 0);
+}
+
 #define WITH_BOUND(function) { #function, function, open_bound, close_all }
 
 static const struct test_case CASES[] = {
 	WITH_BOUND(a_group_is_joined_and_left),
 	WITH_BOUND(each_attempt_to_join_has_its_own_context),
+	WITH_BOUND(each_attempt_has_its_own_context_although_no_event_was_fetched_between),
 };
 
 int main(int words, char **word)

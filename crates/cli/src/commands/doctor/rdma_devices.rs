@@ -10,7 +10,7 @@ mod ports;
 use std::net::IpAddr;
 
 use ::system::{Device, Tree};
-use net::interface;
+use net::socket::interface;
 
 use super::Check;
 use crate::find_device;

@@ -4,10 +4,10 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use net::interface::{Device, LinkState};
-use net::port_sharing::RuntimeDirectory;
 use net::restriction_check;
 use net::restrictions::Restriction;
+use net::sharing::RuntimeDirectory;
+use net::socket::interface::{Device, LinkState};
 use net::socket::{Receiver, SocketError};
 use net::watcher::Watcher;
 use rocinante::{Context, OpenOptions};

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::anyhow;
-use net::interface::source_towards;
-use net::port_sharing::ServiceError;
+use net::sharing::ServiceError;
+use net::socket::interface::source_towards;
 use rocinante::rdma_cm::{CmError, RejectReason};
 use rocinante::{ConnectError, Context};
 

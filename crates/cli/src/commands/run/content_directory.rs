@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use net::port_sharing::RuntimeDirectory;
+use net::sharing::RuntimeDirectory;
 
 /// The contents of a directory, by relative path.
 #[derive(Default, Hash, Debug, PartialEq)]

@@ -10,7 +10,7 @@ mod unused_trees;
 
 use std::path::PathBuf;
 
-use net::interface::Device;
+use net::socket::interface::Device;
 
 use super::content_directory::Contents;
 use crate::commands::devices::guid;

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use net::capture::{Limits, parse_size};
-use net::fault::{FAULT_VARIABLE, Faults};
-use net::interface::{self, DEVICES_VARIABLE, Device};
+use net::socket::interface::{self, DEVICES_VARIABLE, Device};
+use net::tap::capture::{Limits, parse_size};
+use net::tap::fault::{FAULT_VARIABLE, Faults};
 
 use super::device_files::{self, Reader};
 use super::elf::CLibrary;

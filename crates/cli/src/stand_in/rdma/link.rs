@@ -1,7 +1,7 @@
 //! `rdma link`: the ports of the devices.
 
 use anyhow::Context as _;
-use net::interface::{self, Link, Links};
+use net::socket::interface::{self, Link, Links};
 use rocinante::{Device, LinkState};
 
 use super::record::Record;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use net::port_sharing::{self, ListedMember, StatisticsSnapshot};
+use net::sharing::{self, ListedMember, StatisticsSnapshot};
 use rocinante::Device;
 use statistics::{ObjectCounts, ObjectKind};
 use wire::cm::{PortSpace, ServiceId};
@@ -126,7 +126,7 @@ impl Summary {
 
 /// The statistics pages of the processes at a device.
 fn pages(device: &Device) -> anyhow::Result<Vec<StatisticsSnapshot>> {
-    let mut pages = port_sharing::statistics()?;
+    let mut pages = sharing::statistics()?;
     let is_at_device = |gid: [u8; 16]| device.gids.iter().any(|entry| entry.gid.bytes() == gid);
     pages.retain(|page| page.is_here() && is_at_device(page.gid()));
     pages.sort_by_key(|page| (page.pid(), page.context(), page.lane()));
@@ -200,7 +200,7 @@ fn private(kind: &str) -> Answer {
 fn members(device: &Device) -> anyhow::Result<Vec<(IpAddr, ListedMember)>> {
     let mut found = Vec::new();
     for entry in &device.gids {
-        let here = port_sharing::list_members(entry.address)?.into_iter();
+        let here = sharing::list_members(entry.address)?.into_iter();
         found.extend(here.map(|it| (entry.address, it)));
     }
     Ok(found)

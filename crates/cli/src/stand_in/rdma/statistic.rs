@@ -1,6 +1,6 @@
 //! `rdma statistic`: the counters of a port.
 
-use net::port_sharing::counters_of;
+use net::sharing::counters_of;
 use rocinante::Device;
 use statistics::CounterFile;
 

@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use net::capture::Capture;
-use net::fault::{FaultSpec, Faults};
-use net::interface::Device;
-use net::port_sharing::{NumberBlock, PageOwner, StatisticsPage};
+use net::sharing::{NumberBlock, PageOwner, StatisticsPage};
+use net::socket::interface::Device;
+use net::tap::capture::Capture;
+use net::tap::fault::{FaultSpec, Faults};
 
 use super::port::SimulatedPort;
 use super::world::{HostId, World};

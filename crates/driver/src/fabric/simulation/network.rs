@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::{Duration, Instant};
 
-use net::fault::Random;
+use net::tap::fault::Random;
 use wire::Route;
 
 /// How long packets travel. Packets from one host to another do not overtake each other; a fault

@@ -8,7 +8,7 @@ use cm::Recipient;
 use engine::Transmit;
 use engine::transmit::packets_to_handle;
 use host::{Message, Owner};
-use net::port_sharing::{NumberBlock, ReceivedPacket, ServiceError};
+use net::sharing::{NumberBlock, ReceivedPacket, ServiceError};
 use net::socket::SocketError;
 use wire::{Gid, Qpn};
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use net::capture::{Capture, CaptureError};
-use net::fault::Random;
-use net::interface::{Device, GidEntry, InterfaceId, LinkState};
-use net::port_sharing::NumberBlock;
+use net::sharing::NumberBlock;
+use net::socket::interface::{Device, GidEntry, InterfaceId, LinkState};
+use net::tap::capture::{Capture, CaptureError};
+use net::tap::fault::Random;
 use wire::{Gid, PathMtu, Qpn, destination_queue_pair};
 
 use super::current::Entered;
@@ -119,7 +119,7 @@ impl World {
         HostId(number - 1)
     }
 
-    /// Sets the faults of all devices, in the language of [`net::fault`].
+    /// Sets the faults of all devices, in the language of [`net::tap::fault`].
     pub fn set_faults(&self, faults: Option<String>) {
         self.lock().faults = faults;
     }
@@ -269,7 +269,7 @@ impl World {
             index: 1,
         };
         Device {
-            kind: net::interface::DeviceKind::Software,
+            kind: net::socket::interface::DeviceKind::Software,
             name: "roci0".to_owned(),
             interface: Some(interface.clone()),
             mtu: 1500,

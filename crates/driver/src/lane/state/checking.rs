@@ -24,6 +24,10 @@ impl LaneState {
     /// Whether packets must wait: other processes may learn from them, and the records of what happened before are written
     /// into the log after the lock is released.
     pub(super) fn waits_for_publication(&mut self) -> bool {
+        if self.check.as_ref().is_some_and(|it| it.tells_threads()) {
+            self.note_observations();
+            self.check_observations();
+        }
         if !self.check.as_ref().is_some_and(|it| it.publishes()) {
             return false;
         }

@@ -1,9 +1,9 @@
 //! Collects problems under the lane's lock. They are reported after the lock is released.
 
-use engine::incident::{FailedSend, RetriedSend};
-use engine::{Incident, QueuePairType, Status, Transmit};
+use engine::incident::{FailedSend, Path, RetriedSend};
+use engine::{Incident, QueuePair, QueuePairType, State, Status, Transmit};
 use net::socket::SendError;
-use wire::Gid;
+use wire::{Gid, Qpn};
 
 use super::LaneState;
 use crate::diagnostics::{PeerLookup, Problem, Reported};
@@ -46,12 +46,14 @@ impl LaneState {
     /// What this device knows about a peer that did not respond. The peer may be a queue pair of this device.
     fn lookup_peer(&self, incident: &Incident) -> PeerLookup {
         let (Incident::SendFailed(FailedSend {
-            path: Some((_, peer)),
+            queue_pair,
+            path: Some(Path { peer, .. }),
             status: Status::RetriesExhausted,
             ..
         })
         | Incident::StillRetrying(RetriedSend {
-            path: Some((_, peer)),
+            queue_pair,
+            path: Some(Path { peer, .. }),
             ..
         })) = incident
         else {
@@ -61,10 +63,22 @@ impl LaneState {
             return PeerLookup::NotLocal;
         }
         match self.host.device().queue_pair(peer.queue_pair) {
-            Some(found) => PeerLookup::Found(found.state()),
+            Some(found) => lookup_of(found, *queue_pair),
             None if self.sockets.owns(peer.queue_pair) => PeerLookup::Missing,
             None => PeerLookup::NotLocal,
         }
+    }
+}
+
+/// What a queue pair of this device says to another one that sends to it.
+fn lookup_of(found: &QueuePair, sender: Qpn) -> PeerLookup {
+    let other = found.attributes().destination.filter(|it| *it != sender);
+    let receives = matches!(found.state(), State::ReadyToReceive | State::ReadyToSend);
+    match other {
+        Some(other) if receives && found.init().kind == QueuePairType::Rc => {
+            PeerLookup::ConnectedTo(other)
+        }
+        _ => PeerLookup::Found(found.state()),
     }
 }
 
@@ -72,7 +86,7 @@ impl LaneState {
 mod tests {
     use std::net::IpAddr;
 
-    use wire::{Flow, Qpn, ROCE_PORT, Route};
+    use wire::{Flow, ROCE_PORT, Route};
 
     use super::*;
     use crate::Driver;

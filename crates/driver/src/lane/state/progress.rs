@@ -23,7 +23,7 @@ const MAX_STEPS_TO_EMPTY: usize = 16;
 const MAX_LOOKS_PER_ARMING: u32 = 8;
 
 /// A receive that returns this many packets has probably left some.
-const MANY: usize = 64;
+pub(crate) const MANY: usize = 64;
 
 /// For whom a step receives packets. It decides which sockets are read, and when the responses leave.
 #[derive(Clone, Copy)]
@@ -44,6 +44,9 @@ pub(crate) enum Intent<'a> {
     AtDescriptor(&'a Awaited<'a>),
     /// The same program waits at its descriptor again, and something has arrived meanwhile.
     BeforeDescriptor(&'a Awaited<'a>),
+    /// An executor receives packets that have woken it, for its tasks.
+    #[cfg(feature = "async")]
+    ForTasks,
     /// A thread looks for the rest of a message.
     RestOfMessage(&'a Awaited<'a>),
     /// It has looked long enough. Nothing is received.
@@ -79,6 +82,14 @@ impl Found {
             Self::Nothing | Self::Part | Self::Ready => None,
         }
     }
+}
+
+/// Who waits for what the events of a step tell. They call next, and their calls send the responses.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Told {
+    /// A program that waits outside of the library for a notification.
+    pub(super) program: bool,
+    pub(super) tasks: bool,
 }
 
 /// Whether the responses of the device have left.
@@ -148,8 +159,9 @@ impl LaneState {
         // Packets that this device drops may have woken a program, too, that must get a notification then. After packets through
         // shared memory the descriptor may still be readable: the wake-up is then read by the program.
         let has_woken = reads.is_some_and(|reads| reads != self.sockets.descriptor_reads());
-        let mut is_notified = has_woken && self.dispatch_events();
+        let mut told = Told::default();
         if has_woken {
+            told = self.dispatch_events();
             self.packet_wakeups.note_taken();
         }
         if matches!(intent, Intent::Before) {
@@ -158,9 +170,11 @@ impl LaneState {
         }
         if arrived > 0 || !intent.is_look() {
             self.serve_timers(now);
-            is_notified |= self.dispatch_events();
+            let more = self.dispatch_events();
+            told.program |= more.program;
+            told.tasks |= more.tasks;
         }
-        let mut found = self.find(intent, is_notified);
+        let mut found = self.find(intent, told);
         match (intent, &found) {
             (_, Found::Completion(_)) => self.defer_responses(),
             (_, Found::Part) => {}
@@ -202,16 +216,9 @@ impl LaneState {
                     arrived => arrived,
                 }
             }
-            Intent::AtDescriptor(_) => {
-                let reads = self.sockets.descriptor_reads();
-                let arrived = self.take_packets(now, LastActive);
-                if self.sockets.descriptor_reads() != reads {
-                    return arrived;
-                }
-                // Another socket woke the program, or a wake-up for packets that were received before.
-                self.sockets.poll_mailboxes();
-                arrived + self.take_packets(now, AllSockets)
-            }
+            #[cfg(feature = "async")]
+            Intent::ForTasks => self.receive_at_descriptor(now),
+            Intent::AtDescriptor(_) => self.receive_at_descriptor(now),
             Intent::Serve | Intent::Before => self.take_packets(now, AllSockets),
             Intent::OwnPackets => {
                 let arrived = self.take_packets(now, AllSockets);
@@ -224,8 +231,20 @@ impl LaneState {
         }
     }
 
-    /// What is there. `is_notified`: a program that waits outside of the library.
-    fn find(&mut self, intent: Intent<'_>, is_notified: bool) -> Found {
+    /// Receives packets that have made a descriptor readable.
+    fn receive_at_descriptor(&mut self, now: Instant) -> usize {
+        let reads = self.sockets.descriptor_reads();
+        let arrived = self.take_packets(now, PollScope::LastActive);
+        if self.sockets.descriptor_reads() != reads {
+            return arrived;
+        }
+        // Another socket woke the program, or a wake-up for packets that were received before.
+        self.sockets.poll_mailboxes();
+        arrived + self.take_packets(now, PollScope::AllSockets)
+    }
+
+    /// What is there.
+    fn find(&mut self, intent: Intent<'_>, told: Told) -> Found {
         let ready = |is_ready| {
             if is_ready {
                 Found::Ready
@@ -234,7 +253,9 @@ impl LaneState {
             }
         };
         match intent {
-            Intent::Serve => ready(is_notified),
+            Intent::Serve => ready(told.program),
+            #[cfg(feature = "async")]
+            Intent::ForTasks => ready(told.tasks),
             Intent::Look | Intent::OwnPackets | Intent::Before => Found::Nothing,
             Intent::Poll(queue) | Intent::PollAgain(queue) => self.find_completion(queue),
             Intent::BeforeSleep(awaited) | Intent::BeforeDescriptor(awaited) => {

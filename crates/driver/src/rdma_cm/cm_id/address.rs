@@ -10,6 +10,7 @@ use errors::{Cause, cause};
 use super::bind_state::BindState;
 use super::{CmId, Inner};
 use crate::Driver;
+use crate::check;
 use crate::diagnostics;
 use crate::fabric::here;
 use crate::rdma_cm::id_on_device::IdOnDevice;
@@ -22,17 +23,18 @@ impl CmId {
     /// Binds it to a local address and port. An unspecified address stands for all addresses; with
     /// port 0, a free port is chosen. Returns the address and port.
     pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, CmError> {
-        let mut inner = self.inner();
-        if !matches!(inner.bind_state, BindState::Unbound) {
-            return Err(CmError::AlreadyBound);
-        }
-        let (drivers, address) = match &inner.chosen {
-            Some(driver) => (vec![Arc::clone(driver)], address),
-            None => devices::having(address)?,
-        };
-        let (device_ids, bound) = self.bind_at(&drivers, &inner, address)?;
-        inner.bind_state = BindState::of(device_ids, address.ip());
-        Ok(bound)
+        self.with_inner(|inner| {
+            if !matches!(inner.bind_state, BindState::Unbound) {
+                return Err(CmError::AlreadyBound);
+            }
+            let (drivers, address) = match &inner.chosen {
+                Some(driver) => (vec![Arc::clone(driver)], address),
+                None => devices::having(address)?,
+            };
+            let (device_ids, bound) = self.bind_at(&drivers, inner, address)?;
+            inner.bind_state = BindState::of(device_ids, address.ip());
+            Ok(bound)
+        })
     }
 
     /// Starts to listen; `backlog` requests may wait for the application.
@@ -40,11 +42,12 @@ impl CmId {
         if matches!(self.inner().bind_state, BindState::Unbound) {
             self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
         }
-        let inner = self.inner();
-        for device_id in inner.bind_state.device_ids() {
-            device_id.call_manager(|manager, _, id| Ok(manager.listen(id, backlog)?))?;
-        }
-        Ok(())
+        self.with_inner(|inner| {
+            let mut device_ids = inner.bind_state.device_ids().iter();
+            device_ids.try_for_each(|device_id| {
+                device_id.call_manager(|manager, _, id| Ok(manager.listen(id, backlog)?))
+            })
+        })
     }
 
     /// Starts to resolve the address of a peer, and binds the id if it is not bound. An event
@@ -56,13 +59,26 @@ impl CmId {
         timeout: Duration,
     ) -> Result<(), CmError> {
         let peer = devices::or_loopback(peer);
-        let mut inner = self.inner();
-        check_resolvable(&inner, source, peer)?;
-        match self.go_towards(&mut inner, source, peer) {
+        let unresolved = self.with_inner(|inner| self.resolve_at(inner, source, peer, timeout))?;
+        if let Some(error) = unresolved {
+            self.report_unresolved(source, peer, &error);
+        }
+        Ok(())
+    }
+
+    /// Starts to resolve the address at the device that leads to it. If there is none, returns why.
+    fn resolve_at(
+        &self,
+        inner: &mut Inner,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+        timeout: Duration,
+    ) -> Result<Option<CmError>, CmError> {
+        check_resolvable(inner, source, peer)?;
+        match self.go_towards(inner, source, peer) {
             Ok(()) => {}
             Err(error @ (CmError::NoRoute { .. } | CmError::NoDevice(_) | CmError::Open(_))) => {
-                self.report_unresolved(&inner, source, peer, &error);
-                return Ok(());
+                return Ok(Some(error));
             }
             Err(error) => return Err(error),
         }
@@ -70,7 +86,8 @@ impl CmId {
             return Err(CmError::NotBound);
         };
         device_id.call_manager(|manager, now, id| {
-            Ok(manager.resolve_address(now, id, None, peer, timeout)?)
+            manager.resolve_address(now, id, None, peer, timeout)?;
+            Ok(None)
         })
     }
 
@@ -157,15 +174,10 @@ impl CmId {
     }
 
     /// Reports that no device reaches the peer. Linux reports this by an event, too.
-    fn report_unresolved(
-        &self,
-        inner: &Inner,
-        source: Option<SocketAddr>,
-        peer: SocketAddr,
-        error: &CmError,
-    ) {
-        diagnostics::report_unresolved(source, peer, why_unresolved(peer, error));
-        self.push_event(inner, EventKind::AddressError(devices::failure(error)));
+    fn report_unresolved(&self, source: Option<SocketAddr>, peer: SocketAddr, error: &CmError) {
+        let explained = diagnostics::report_unresolved(source, peer, why_unresolved(peer, error));
+        explained.into_iter().for_each(check::note_explained);
+        self.report(EventKind::AddressError(devices::failure(error)));
     }
 }
 

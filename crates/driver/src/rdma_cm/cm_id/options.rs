@@ -33,14 +33,13 @@ impl CmId {
     }
 
     fn set_option(&self, set: impl FnOnce(&mut IdOptions)) -> Result<(), CmError> {
-        let mut inner = self.inner();
         let mut new = IdOptions::default();
         set(&mut new);
-        let device_ids = inner.bind_state.device_ids();
-        device_ids
-            .iter()
-            .try_for_each(|device_id| device_id.set_options(&new))?;
-        inner.options.update(&new);
-        Ok(())
+        self.with_inner(|inner| {
+            let mut device_ids = inner.bind_state.device_ids().iter();
+            device_ids.try_for_each(|device_id| device_id.set_options(&new))?;
+            inner.options.update(&new);
+            Ok(())
+        })
     }
 }

@@ -102,6 +102,10 @@ impl Requester {
         self.lasting_retries = None;
     }
 
+    pub(in crate::queue_pair) fn drop_kept(&mut self) {
+        self.kept = KeptPackets::default();
+    }
+
     pub(super) fn begin_rnr_wait(&mut self, until: Instant) {
         self.go_back();
         self.rnr_wait_until = Some(until);

@@ -58,7 +58,9 @@ impl QueuePair {
     /// response is requested again, with the rest of its READ.
     fn keep_response(&mut self, packet: &Packet<'_>, device: &mut DeviceState) {
         let requester = &mut self.requester;
-        requester.kept.keep(packet, 1, requester.oldest);
+        let (oldest, total) = (requester.oldest, &device.kept);
+        let kept = requester.kept.keep(packet, 1, oldest, total);
+        device.kept_is_full |= kept.is_err();
         let is_read = packet.opcode.operation() == Operation::ReadResponse;
         let is_followed = is_read && !packet.opcode.position().ends();
         if is_followed && packet.psn.since(requester.oldest) <= REORDERING {

@@ -49,6 +49,7 @@ impl QueuePair {
             let receiving = self
                 .take_receive(packet, device)
                 .ok_or(Rejection::NotReady)?;
+            self.compare_contents(&receiving, device);
             self.responder.message = Some(Message::Send(receiving));
         }
         let Some(Message::Send(receiving)) = &mut self.responder.message else {
@@ -71,6 +72,20 @@ impl QueuePair {
             self.finish_send(packet, device)?;
         }
         Ok(())
+    }
+
+    /// Compares the memory of a receive with what was there when it was posted. Until now the device has not changed it.
+    fn compare_contents(&self, receiving: &Receiving, device: &mut DeviceState) {
+        let Some(before) = receiving.contents else {
+            return;
+        };
+        let now = device.contents_of(receiving.domain, &receiving.request.segments);
+        if now.is_some_and(|now| now != before) {
+            device.observations.note(|| Observation::ReceiveChanged {
+                queue_pair: self.number,
+                id: receiving.request.id,
+            });
+        }
     }
 
     fn finish_send(

@@ -5,6 +5,7 @@ use std::env;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio, abort, exit};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use wire::{Flow, IcrcChecker, Route};
 
+use super::layout::{MAX_SLOTS, SLOT_LENGTH};
 use crate::socket::{Sender, reseal};
 use crate::sys::process::fork;
 use crate::sys::seccomp::{Forbidden, forbid};
@@ -212,6 +214,10 @@ fn owner() {
                 owned.as_mut().unwrap().notice.clear();
                 "cleared".to_owned()
             }
+            "move" => {
+                move_notice();
+                "moved".to_owned()
+            }
             "close" => {
                 owned = None;
                 format!("closed {}", open_descriptors())
@@ -251,6 +257,23 @@ fn heed_signals() {
         // SAFETY: the default action is no function of this program.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+}
+
+/// Moves the notice beyond the last slot, as any process of the user can.
+fn move_notice() {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let is_table = |path: &std::path::Path| {
+        let target = fs::read_link(path).unwrap_or_default();
+        target.to_string_lossy().contains("roci-exit-notices")
+    };
+    let path = descriptors.map(|it| it.path()).find(|it| is_table(it));
+    let mut options = fs::OpenOptions::new();
+    let table = options.read(true).write(true).open(path.unwrap()).unwrap();
+    let mut slot = [0; SLOT_LENGTH];
+    table.read_exact_at(&mut slot, 0).unwrap();
+    let beyond = (MAX_SLOTS * SLOT_LENGTH) as u64;
+    table.write_all_at(&slot, beyond).unwrap();
+    table.write_all_at(&[0; SLOT_LENGTH], 0).unwrap();
 }
 
 fn say(text: &str) {
@@ -448,6 +471,15 @@ fn a_process_that_adopts_orphans_has_no_watcher() {
 fn an_orderly_end_is_not_announced() {
     let mut owner = Owner::start();
     owner.ask("clear");
+    owner.tell("exit");
+    owner.expect_silence();
+    until(&owner, 0);
+}
+
+#[test]
+fn a_notice_beyond_the_last_slot_is_not_read() {
+    let mut owner = Owner::start();
+    assert_eq!(owner.ask("move"), "moved");
     owner.tell("exit");
     owner.expect_silence();
     until(&owner, 0);

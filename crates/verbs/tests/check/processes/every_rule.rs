@@ -13,6 +13,7 @@ pub(super) const PROGRAMS: Programs = &[
     ("buffer-changed", buffer_changed),
     ("overlapping-requests", overlapping_requests),
     ("shared-target", shared_target),
+    ("receive-changed", receive_changed),
     ("remote-race", remote_race),
     ("missing-fence", missing_fence),
     ("target-race", target_race),
@@ -71,6 +72,25 @@ fn shared_target(stage: &mut Stage) {
         }
         stage.sent();
         stage.sent();
+    }
+}
+
+fn receive_changed(stage: &mut Stage) {
+    let Some(again) = connect_again(stage, Stage::builder) else {
+        return;
+    };
+    if stage.role == FIRST {
+        stage.hear("posted");
+        let send = Request::send().data(stage.end.memory.slice(0..8));
+        again.post_send(send).expect("room");
+        stage.sent();
+    } else {
+        post_receive(stage, &again);
+        if !stage.right() {
+            stage.end.memory.write((1 << 18) + 50, &[1]);
+        }
+        stage.tell("posted");
+        stage.receive();
     }
 }
 

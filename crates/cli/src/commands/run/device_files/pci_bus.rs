@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use net::interface::Device;
+use net::socket::interface::Device;
 
 use super::Contents;
 

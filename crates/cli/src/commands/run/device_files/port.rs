@@ -1,6 +1,6 @@
 //! The only port of a device.
 
-use net::interface::{Device, GidEntry, LinkState};
+use net::socket::interface::{Device, GidEntry, LinkState};
 use statistics::{GENERAL, HARDWARE, MESSAGE_FILES};
 
 use super::Contents;

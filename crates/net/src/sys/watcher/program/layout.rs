@@ -25,6 +25,10 @@ pub(crate) const PAYLOAD_LENGTH: usize = 384;
 
 const _: () = assert!(size_of::<Slot>() == SLOT_LENGTH);
 
+/// The number of slots: another process of the user could make the table larger, and the watcher would read it for ever. Notices
+/// beyond are not sent.
+pub(crate) const MAX_SLOTS: usize = 1 << 17;
+
 /// A command: the index of a descriptor, which is sent with it. A command without a descriptor
 /// removes the one at the index.
 pub(crate) type Command = u32;

@@ -16,7 +16,8 @@ use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 
 use layout::{
-    CONTROL_LENGTH, Command, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, MAX_DESCRIPTORS, SLOT_LENGTH, Slot, TABLE,
+    CONTROL_LENGTH, Command, MAX_DESCRIPTORS, MAX_SLOTS, NAME_LENGTH, OWNER, PAYLOAD_LENGTH,
+    SLOT_LENGTH, Slot, TABLE,
 };
 use syscall::{CLOSE, CLOSE_RANGE, EXIT_GROUP, PPOLL, PRCTL, PREAD, RECVMSG, SENDMSG, syscall};
 
@@ -101,7 +102,10 @@ fn keep_only_control() {
 
 /// Waits for one event. Returns whether it is the end of the owner.
 fn is_owner_gone(descriptors: &mut [i32; MAX_DESCRIPTORS]) -> bool {
-    let mut set = [Poll::input(CONTROL), Poll::input(descriptors[OWNER as usize])];
+    let mut set = [
+        Poll::input(CONTROL),
+        Poll::input(descriptors[OWNER as usize]),
+    ];
     if wait(&mut set, None).is_err() {
         // A system call filter forbids it. The receive ends when the owner's end of the socket is closed.
         return !obey(descriptors, Receive::Blocking);
@@ -174,20 +178,19 @@ fn obey(descriptors: &mut [i32; MAX_DESCRIPTORS], receive: Receive) -> bool {
 /// Sends every datagram of the table. Returns how many there are.
 fn send_all(descriptors: &[i32; MAX_DESCRIPTORS]) -> usize {
     let mut count = 0;
-    let mut offset = 0;
     let mut slot = MaybeUninit::<Slot>::uninit();
     let table = descriptors[TABLE as usize];
-    loop {
+    for index in 0..MAX_SLOTS {
         let arguments = [
             table as usize,
             slot.as_mut_ptr() as usize,
             SLOT_LENGTH,
-            offset,
+            index * SLOT_LENGTH,
             0,
         ];
         // SAFETY: the kernel writes at most the size of the live slot.
         if unsafe { syscall(PREAD, arguments) } != SLOT_LENGTH as isize {
-            return count;
+            break;
         }
         // SAFETY: the call filled all of it, and its fields are numbers for which any bytes are valid.
         let slot = unsafe { slot.assume_init_ref() };
@@ -195,8 +198,8 @@ fn send_all(descriptors: &[i32; MAX_DESCRIPTORS]) -> usize {
             count += 1;
             send(slot, descriptors);
         }
-        offset += SLOT_LENGTH;
     }
+    count
 }
 
 fn send(slot: &Slot, descriptors: &[i32; MAX_DESCRIPTORS]) {
