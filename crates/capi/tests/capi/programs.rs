@@ -28,7 +28,7 @@ programs! { PROGRAMS in "programs":
 }
 
 programs! { OURS in "programs/ours":
-    destroyed_handles dma_buf extreme_values few_descriptors lost_address multicast_groups oversized_requests
+    destroyed_handles dma_buf extreme_values few_descriptors hostile_rsocket lost_address multicast_groups oversized_requests
     recent_calls repoll reply_before_disconnect socket_flags thread_destructors unmapped_memory window_keys
 }
 
