@@ -161,7 +161,8 @@ impl Fiber {
     }
 
     /// Does `work` as this fiber, after all that the thread has done if `follows`. The work only calls functions of
-    /// this module.
+    /// this module. What this library does on the way to them is ignored: it uses the thread's stack, and a compiler may
+    /// make calls of `memcpy` of it, which the runtime replaces.
     pub(crate) fn run(&mut self, follows: bool, work: impl FnOnce()) {
         let Some(runtime) = runtime() else { return };
         // A handler of the program would run as the fiber.
@@ -170,9 +171,14 @@ impl Fiber {
         let own = unsafe { (runtime.current_fiber)() };
         // SAFETY: the fiber exists, and no other thread runs it.
         unsafe { (runtime.switch_to_fiber)(self.0.as_ptr(), if follows { 0 } else { NO_SYNC }) };
+        // SAFETY: a counter of the fiber, which is decreased below.
+        unsafe { (runtime.ignore_begin)() };
         work();
-        // SAFETY: the fiber that this thread had.
-        unsafe { (runtime.switch_to_fiber)(own, NO_SYNC) };
+        // SAFETY: the counter of the fiber, and the fiber that this thread had.
+        unsafe {
+            (runtime.ignore_end)();
+            (runtime.switch_to_fiber)(own, NO_SYNC);
+        }
         signal::restore(before);
     }
 }
@@ -196,7 +202,7 @@ pub(crate) fn access_range(range: &Range<u64>, writes: bool, calls: &[usize]) {
         runtime.read_range
     };
     let length = (range.end - range.start) as usize;
-    in_calls(runtime, outer, || {
+    in_calls(runtime, outer, &|| {
         // SAFETY: the runtime notes the access and does not carry it out.
         unsafe {
             access(
@@ -215,7 +221,7 @@ pub(crate) fn load_word(word: &Range<u64>, calls: &[usize]) {
     };
     let at = ptr::with_exposed_provenance_mut::<c_void>(word.start as usize);
     let (load8, load16, load32, load64) = runtime.load;
-    in_calls(runtime, calls, || {
+    in_calls(runtime, calls, &|| {
         // SAFETY: an aligned word of memory that can be accessed, as was just seen. The program may change it
         // meanwhile, and so the access is atomic.
         unsafe {
@@ -236,7 +242,7 @@ pub(crate) fn change_word(word: &Range<u64>, order: c_int, calls: &[usize]) {
     };
     let at = ptr::with_exposed_provenance_mut::<c_void>(word.start as usize);
     let (change8, change16, change32, change64) = runtime.change;
-    in_calls(runtime, calls, || {
+    in_calls(runtime, calls, &|| {
         // SAFETY: as in `load_word`. No bit is added.
         unsafe {
             match word.end - word.start {
@@ -249,13 +255,17 @@ pub(crate) fn change_word(word: &Range<u64>, order: c_int, calls: &[usize]) {
     });
 }
 
-/// Does `access` as if these functions had called each other, innermost first.
-fn in_calls(runtime: &Runtime, calls: &[usize], access: impl FnOnce()) {
+/// Does `access`, which is not ignored, as if these functions had called each other, innermost first.
+fn in_calls(runtime: &Runtime, calls: &[usize], access: &dyn Fn()) {
     for call in calls.iter().rev() {
         // SAFETY: the runtime keeps the address until `leave_function`, and shows where in the program it is.
         unsafe { (runtime.enter_function)(without_provenance_mut(*call)) };
     }
+    // SAFETY: `Fiber::run` has increased the counter.
+    unsafe { (runtime.ignore_end)() };
     access();
+    // SAFETY: as it was.
+    unsafe { (runtime.ignore_begin)() };
     for _ in calls {
         // SAFETY: one for each `enter_function`.
         unsafe { (runtime.leave_function)() };
