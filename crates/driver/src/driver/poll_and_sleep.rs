@@ -253,6 +253,8 @@ impl Driver {
 mod tests {
     use std::time::Duration;
 
+    use engine::Notify;
+
     use super::*;
     use crate::check::CheckOptions;
     use crate::driver::connected_end::End;
@@ -340,6 +342,20 @@ mod tests {
         end.send_to(&end);
         end.send_to(&end);
         poll_until_something_is_taken(&end);
+    }
+
+    /// No later step would notify: the program waits.
+    #[test]
+    fn a_queue_that_has_a_completion_notifies_when_it_is_armed() {
+        let driver = Driver::without_thread("127.58.94.14");
+        let [here, there] = [End::of(&driver), End::of(&driver)];
+        here.connect(&there);
+        there.connect(&here);
+        let channel = there.channel();
+        here.send_to(&there);
+        assert!(!channel.has_notification(), "nobody asked for it");
+        driver.arm(there.completions, Notify::Any);
+        assert_eq!(channel.take(), Some(7));
     }
 
     /// A disconnection waits until all queues with a notification are polled.
