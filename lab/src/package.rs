@@ -17,6 +17,7 @@ use clap::Args;
 use xtask::install::{self, Built};
 use xtask::project;
 
+pub(crate) use old_glibc::check as check_old_glibc;
 pub(crate) use tarball::{build_static, make as make_tarball, missing as no_tarball};
 pub(crate) use wheel::{make as make_wheel, missing as no_wheel};
 

@@ -12,6 +12,7 @@ use std::process::Command;
 
 use xtask::command::{CommandLine, run_cargo};
 use xtask::install;
+use xtask::linker::Linker;
 
 use super::{call, newest_glibc};
 
@@ -81,18 +82,37 @@ int __fxstatat64(int, int, const char *, void *, int);
 
 /// Builds the libraries for release, and tells their directory.
 pub(super) fn build_libraries(root: &Path) -> Result<PathBuf, String> {
-    let links = write_libraries(&root.join(DIRECTORY))?;
-    for package in ["capi", "preload"] {
-        let build = CommandLine::cargo(&format!("rustc --release --package {package} --lib --"));
-        let arguments = links.iter().map(|word| format!("-Clink-arg={word}"));
-        run_cargo(root, &build.arguments(&arguments.collect::<Vec<_>>()))?;
-    }
     let directory = install::release_directory().map_err(|error| error.to_string())?;
+    let options = CommandLine::cargo("rustc --lib --release");
+    build(root, &options, &directory)?;
+    Ok(directory)
+}
+
+/// Links the libraries as those of packages are, without optimisation.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let directory = format!("target/linkers/{}", Linker::GnuLd.name());
+    let options = CommandLine::cargo(&format!("rustc --lib --target-dir {directory}"));
+    build(
+        root,
+        &options.unoptimised(),
+        &root.join(directory).join("debug"),
+    )
+}
+
+fn build(root: &Path, options: &CommandLine, directory: &Path) -> Result<(), String> {
+    let links = write_libraries(&root.join(DIRECTORY))?;
+    let links: Vec<_> = (links.iter().map(|word| format!("-Clink-arg={word}"))).collect();
+    for package in ["capi", "preload"] {
+        let package = options
+            .clone()
+            .arguments_of(&format!("--package {package} --"));
+        run_cargo(root, &package.arguments(&links))?;
+    }
     for name in ["librocinante_c.so", "librocinante_preload.so"] {
         let library = fs::read(directory.join(name)).map_err(|error| format!("{name}: {error}"))?;
         admits(newest_glibc(&library))?;
     }
-    Ok(directory)
+    Ok(())
 }
 
 /// Fails if libraries need a newer glibc than promised.
