@@ -179,7 +179,7 @@ fn exports(library: &Path) -> Result<String, String> {
 }
 
 fn compile_formerly_static(directory: &Path) -> Result<PathBuf, String> {
-    let archive = directory.join("libstatic.a");
+    let mut objects = Vec::new();
     for (name, body) in FORMERLY_STATIC {
         let source = directory.join(format!("{name}.c"));
         let object = source.with_extension("o");
@@ -187,9 +187,15 @@ fn compile_formerly_static(directory: &Path) -> Result<PathBuf, String> {
             .map_err(|error| format!("{}: {error}", source.display()))?;
         let options = ["-c", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-builtin"];
         let mut compiler = Command::new("cc");
-        call(compiler.args(options).arg("-o").args([&object, &source]))?;
-        call(Command::new("ar").arg("rcs").args([&archive, &object]))?;
+        compiler.args(options).arg("-o").args([&object, &source]);
+        call(&mut compiler)?;
+        objects.push(object);
     }
+    let archive = directory.join("libstatic.a");
+    // It keeps what an earlier one had.
+    let _ = fs::remove_file(&archive);
+    let mut archiver = Command::new("ar");
+    call(archiver.arg("rcs").arg(&archive).args(objects))?;
     Ok(archive)
 }
 
