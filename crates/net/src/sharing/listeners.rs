@@ -1,9 +1,11 @@
 //! Which member listens for which service.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use super::join_error::JoinError;
 use super::member::Member;
 use super::number_block::NumberBlock;
 use super::process_identity::Identity;
@@ -26,9 +28,29 @@ pub enum ServiceError {
         /// The process that has it; perhaps this one.
         pid: u32,
     },
+    /// A limit of open files was reached.
+    #[error("{limit}")]
+    OpenFiles {
+        /// Which one, and what to do.
+        limit: JoinError,
+        /// The error of the system.
+        source: io::Error,
+    },
     /// The registry can't be used.
     #[error(transparent)]
-    Registry(#[from] RegistryError),
+    Registry(RegistryError),
+}
+
+impl From<RegistryError> for ServiceError {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Unusable { path, source } => match JoinError::of_limit(&source) {
+                Some(limit) => Self::OpenFiles { limit, source },
+                None => Self::Registry(RegistryError::Unusable { path, source }),
+            },
+            other => Self::Registry(other),
+        }
+    }
 }
 
 /// The services that the members of an address listen for, or have reserved.
