@@ -449,6 +449,7 @@ mod tests {
         let sets = [(); 2].map(|()| Arc::default());
         sets.iter().for_each(|set| watch.enter(set));
         WaitSet::wake_all(&sets[1]);
+        assert!(watch.is_ready());
         let slept = end.driver.sleep_watching(&watch, &[], now() + FAR);
         assert!(!slept.expect("the device has its sockets"));
         assert!(!watch.sleep(&[], None).expect("a descriptor"));
