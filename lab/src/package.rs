@@ -1,10 +1,10 @@
-//! `cargo xtask package`: what `install` puts in place, as a Debian package, as an archive or as a Python wheel.
+//! `cargo xtask package`: what `install` puts in place, as a Debian package, as an archive or as a Python wheel. All of them have the same
+//! programs: a static command, and libraries that load with old and new C libraries.
 //!
 //! The libraries stay in a directory of their own, where only `roci run` looks: the distribution's
 //! libibverbs is neither replaced nor shadowed.
 
 mod old_glibc;
-mod suite;
 mod tarball;
 mod wheel;
 
@@ -17,12 +17,17 @@ use clap::Args;
 use xtask::install::{self, Built};
 use xtask::project;
 
-pub(crate) use suite::Suite;
+pub(crate) use old_glibc::check as check_old_glibc;
 pub(crate) use tarball::{build_static, make as make_tarball, missing as no_tarball};
 pub(crate) use wheel::{make as make_wheel, missing as no_wheel};
 
 /// Below the directory of all builds.
 const DIRECTORY: &str = "debian";
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The command runs with whatever C library a system has.
+const LINTIAN_OVERRIDES: &str = "rocinante: shared-library-lacks-prerequisites\n";
 
 /// How the loader calls the versions of the C library that a program asks for.
 const GLIBC: &[u8] = b"GLIBC_2.";
@@ -42,14 +47,11 @@ const LIBRARIES: [(&str, &str); 6] = [
 /// What to make.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The release of Debian that the package is for; without it, any release with the needed libraries
-    #[arg(long, value_enum)]
-    suite: Option<Suite>,
-    /// Make an archive for every distribution instead: the command is static, the libraries need glibc
-    #[arg(long, conflicts_with = "suite")]
+    /// Make an archive for every distribution instead
+    #[arg(long)]
     tarball: bool,
     /// Make a Python wheel instead: what the archive has, a Python module and a plugin for pytest
-    #[arg(long, conflicts_with_all = ["suite", "tarball"])]
+    #[arg(long, conflicts_with = "tarball")]
     wheel: bool,
 }
 
@@ -58,10 +60,14 @@ pub(crate) fn package(root: &Path, options: &Options) -> Result<(), String> {
     let package = match options {
         Options { tarball: true, .. } => tarball::build_and_make(root)?,
         Options { wheel: true, .. } => wheel::build_and_make(root)?,
-        Options { suite, .. } => {
-            let built = install::build(root)?;
-            let directory = built.with_file_name(DIRECTORY);
-            make(root, &built, &directory, "xz", *suite)?
+        Options { .. } => {
+            let built = tarball::build_for_glibc(root)?;
+            make(
+                root,
+                &built,
+                &built.libraries.with_file_name(DIRECTORY),
+                "xz",
+            )?
         }
     };
     println!("the package is {}", package.display());
@@ -71,26 +77,24 @@ pub(crate) fn package(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// The package of what was built in that directory, made below `directory`.
+/// The package of what was built, made below `directory`.
 pub(crate) fn make(
     root: &Path,
-    built: &Path,
+    built: &Built,
     directory: &Path,
     compression: &str,
-    suite: Option<Suite>,
 ) -> Result<PathBuf, String> {
     let tree = directory.join("tree");
-    fill(root, built, &tree, suite)
+    fill(root, built, &tree)
         .map_err(|error| format!("{} can't be filled: {error}", tree.display()))?;
     strip(&tree.join("usr"))?;
     let architecture = call(Command::new("dpkg").arg("--print-architecture"))?;
-    let control = control(&tree, architecture.trim(), suite)?;
+    let control = control(&tree, architecture.trim())?;
     let meta = tree.join("DEBIAN");
     fs::create_dir_all(&meta)
         .and_then(|()| fs::write(meta.join("control"), control))
         .map_err(|error| format!("{} can't be written: {error}", meta.display()))?;
-    let version = version(suite);
-    let package = directory.join(format!("rocinante_{version}_{}.deb", architecture.trim()));
+    let package = directory.join(format!("rocinante_{VERSION}_{}.deb", architecture.trim()));
     call(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Z", compression, "--build"])
@@ -108,22 +112,19 @@ fn maintainer() -> String {
     }
 }
 
-/// Our version, as the release has it.
-fn version(suite: Option<Suite>) -> String {
-    let upstream = env!("CARGO_PKG_VERSION");
-    suite.map_or_else(|| upstream.to_owned(), |suite| suite.version(upstream))
-}
-
-fn fill(root: &Path, built: &Path, tree: &Path, suite: Option<Suite>) -> io::Result<()> {
+fn fill(root: &Path, built: &Built, tree: &Path) -> io::Result<()> {
     remove(tree)?;
-    install::copy_everything(&Built::in_directory(built), &tree.join("usr"))?;
+    install::copy_everything(built, &tree.join("usr"))?;
     let documents = tree.join("usr/share/doc/rocinante");
     fs::create_dir_all(&documents)?;
     fs::write(documents.join("copyright"), copyright(root)?)?;
     fs::copy(root.join("CHANGELOG.md"), documents.join("CHANGELOG.md"))?;
     compress(&documents.join("CHANGELOG.md"))?;
-    fs::write(documents.join("changelog"), debian_changelog(suite))?;
+    fs::write(documents.join("changelog"), debian_changelog())?;
     compress(&documents.join("changelog"))?;
+    let overrides = tree.join("usr/share/lintian/overrides");
+    fs::create_dir_all(&overrides)?;
+    fs::write(overrides.join("rocinante"), LINTIAN_OVERRIDES)?;
     let shell = tree.join("usr/share/zsh");
     // Debian's zsh leaves the other directory to the administrator.
     fs::rename(
@@ -173,13 +174,11 @@ License: Apache-2.0
 }
 
 /// The form that Debian's tools read; what changed is in the other file.
-fn debian_changelog(suite: Option<Suite>) -> String {
-    let version = version(suite);
-    let release = suite.map_or("unstable", Suite::name);
+fn debian_changelog() -> String {
     let maintainer = maintainer();
     format!(
         "\
-rocinante ({version}) {release}; urgency=medium
+rocinante ({VERSION}) unstable; urgency=medium
 
   * What changed is in CHANGELOG.md.gz.
 
@@ -219,7 +218,7 @@ fn objects(prefix: &Path) -> [PathBuf; 3] {
     ]
 }
 
-fn control(tree: &Path, architecture: &str, suite: Option<Suite>) -> Result<String, String> {
+fn control(tree: &Path, architecture: &str) -> Result<String, String> {
     let mut minor = 0;
     let mut size = 0;
     let mut packages = Vec::new();
@@ -231,15 +230,13 @@ fn control(tree: &Path, architecture: &str, suite: Option<Suite>) -> Result<Stri
             packages.push(package_of(&library)?);
         }
     }
-    suite.map_or(Ok(()), |suite| suite.admits(minor))?;
     let depends = dependencies(packages, minor);
-    let version = version(suite);
     let maintainer = maintainer();
     let homepage = project::value("homepage");
     Ok(format!(
         "\
 Package: rocinante
-Version: {version}
+Version: {VERSION}
 Architecture: {architecture}
 Maintainer: {maintainer}
 Depends: {depends}
@@ -324,16 +321,13 @@ mod tests {
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let directory = built.join("lintian");
-        let suites = [None, Some(Suite::Bookworm), Some(Suite::Trixie)];
-        let packages = suites.map(|suite| {
-            let package = make(&root, built, &directory, "gzip", suite).expect("a package");
-            assert_eq!(package.parent(), Some(&*directory), "not in what is packed");
-            package
-        });
+        let built = Built::in_directory(built);
+        let package = make(&root, &built, &directory, "gzip").expect("a package");
+        assert_eq!(package.parent(), Some(&*directory), "not in what is packed");
         call(
             Command::new("lintian")
                 .args(["--fail-on", "error"])
-                .args(packages),
+                .arg(package),
         )
         .expect("lintian finds no errors");
     }
@@ -351,15 +345,6 @@ mod tests {
         let depends = dependencies(packages.into(), 34);
         assert_eq!(depends, "libc6 (>= 2.34), libgcc-s1");
         assert!(package_of("libnl-3.so.200").is_err());
-    }
-
-    #[test]
-    fn the_version_of_a_package_names_its_release() {
-        let changelog = debian_changelog(Some(Suite::Trixie));
-        let version = env!("CARGO_PKG_VERSION");
-        let expected = format!("rocinante ({version}~deb13) trixie;");
-        assert!(changelog.starts_with(&expected), "{changelog}");
-        assert!(debian_changelog(None).contains(") unstable;"));
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Missing {
 
     fn of(&self, recipe: &Recipe) -> Option<&str> {
         match recipe.name {
-            IMAGE => self.archive.as_deref(),
+            IMAGE | github::NAME => self.archive.as_deref(),
             python::NAME => self.wheel.as_deref(),
             _ => None,
         }
@@ -178,14 +178,15 @@ fn prepare(root: &Path, scratch: &Path, test: &str, missing: &Missing) -> Result
     fs::write(job.join(TEST), test).map_err(failed)?;
     let roci = program_beside_us("roci")?;
     let built = roci.parent().ok_or("a program is in a directory")?;
-    let package = package::make(root, built, scratch, "gzip", None)?;
-    let mut files = vec![package];
-    if missing.archive.is_none() {
-        let command = package::build_static(root, built, "")?;
-        let built = Built {
-            command,
+    let built = match missing.archive {
+        Some(_) => Built::in_directory(built),
+        None => Built {
+            command: package::build_static(root, built, "")?,
             ..Built::in_directory(built)
-        };
+        },
+    };
+    let mut files = vec![package::make(root, &built, scratch, "gzip")?];
+    if missing.archive.is_none() {
         files.push(package::make_tarball(root, &built, scratch)?);
         if missing.wheel.is_none() {
             files.push(package::make_wheel(root, &built, scratch)?);
@@ -210,7 +211,7 @@ mod tests {
             .filter(|recipe| recipe.as_user.contains(TEST))
             .map(|recipe| recipe.name)
             .collect();
-        assert_eq!(names, ["container", IMAGE, "GitHub", "GitLab"]);
+        assert_eq!(names, ["container", IMAGE, github::NAME, "GitLab"]);
         assert!(page.test.contains("rping"));
     }
 }

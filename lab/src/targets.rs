@@ -1,4 +1,4 @@
-//! Other architectures and another C library: the code compiles for them, and runs on one.
+//! Other architectures and other C libraries: the code compiles for them, and runs on one.
 
 mod aarch64;
 mod console;
@@ -9,6 +9,8 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use clap::Args;
 use xtask::command::{cargo, has_rustup};
+
+use crate::package;
 
 /// The packages that must compile: the C libraries, their dependencies and the command.
 const PACKAGES: &str = "-p capi -p preload -p roci";
@@ -45,7 +47,7 @@ pub(crate) fn missing() -> Option<String> {
     (installed.is_empty() && !has_rustup()).then(|| how_to_install(&absent))
 }
 
-/// Compiles for every target that is there, or can be installed.
+/// Compiles for every target that is there, or can be installed, and links for older systems.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     for target in partition().1 {
         // What could not be installed is named below.
@@ -58,7 +60,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     if !absent.is_empty() {
         println!("left out: {}", how_to_install(&absent));
     }
-    Ok(())
+    package::check_old_glibc(root)
 }
 
 /// Installs its standard library if that is not there; says how if that is impossible.

@@ -101,7 +101,7 @@ fn source_steps(pace: Pace) -> Vec<Step> {
         ),
         Step::new(
             "targets",
-            "the code compiles for other architectures",
+            "the code compiles for other architectures and older systems",
             in_laboratory(pace),
         ),
         Step::new(

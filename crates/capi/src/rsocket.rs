@@ -24,5 +24,6 @@ mod settings;
 mod socket_table;
 mod stream;
 mod verbs_objects;
+mod wait;
 
 pub(crate) use socket_table::close_all;

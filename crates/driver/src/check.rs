@@ -425,6 +425,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn violations_are_reported_once_and_up_to_a_limit() {
+        let process = ProcessCheck::new(&CheckOptions::default(), None);
+        let mut state = process.lock();
+        let finding = |number: usize| Finding {
+            rule: ::check::Rule::Leak,
+            about: number.to_string(),
+            what: String::new(),
+            calls: Vec::new(),
+        };
+        let mut are_new = (0..=MAX_REPORTED).map(|number| state.is_new(&finding(number)));
+        assert!(are_new.by_ref().take(MAX_REPORTED).all(|it| it));
+        assert_eq!(are_new.next(), Some(false), "too many");
+        drop(are_new);
+        assert!(!state.is_new(&finding(0)), "it is known");
+        assert_eq!(state.counts.len(), MAX_REPORTED);
+        assert_eq!(state.counts.values().max(), Some(&2));
+    }
+
     /// Another thread writes into the log, and the file is slow.
     #[test]
     fn packets_wait_for_the_log_and_nobody_waits_for_it_with_the_device() {

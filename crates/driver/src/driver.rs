@@ -760,6 +760,16 @@ mod tests {
         wakes_the_thread(["127.58.94.8", "127.58.94.9"], |_, _| {}, receive);
     }
 
+    /// Programs tell peers the addresses of their variables.
+    #[test]
+    fn a_region_of_a_real_device_has_its_own_address() {
+        let driver = Driver::without_thread("127.58.94.15");
+        assert_eq!(
+            driver.virtual_address(0x7f01_2345_6000, 64),
+            0x7f01_2345_6000
+        );
+    }
+
     #[test]
     fn a_call_within_a_call_panics_and_the_device_stays_usable() {
         let end = End::without_thread("127.58.94.13");

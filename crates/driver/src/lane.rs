@@ -1,20 +1,22 @@
 //! A lane: one engine of an open device with its lock, its sockets and its thread, and the state that is read without
 //! the lock.
 
+mod awaited;
 pub(crate) mod calls;
 mod effects;
 pub(crate) mod replies;
 pub(crate) mod siblings;
 pub(crate) mod state;
 pub(crate) mod thread;
+mod watch;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use engine::{Completion, CompletionQueue, Device, Id, Now, SharedObjects};
-use net::poll::{Ready, Waker, closed_error, wait};
+use engine::{Completion, CompletionQueue, Device, Now, SharedObjects};
+use net::poll::{Interest, Ready, Waker, closed_error, wait};
 use net::sharing::ExitWatch;
 use net::socket::interface::Monitor;
 use wire::Qpn;
@@ -32,8 +34,10 @@ use crate::statistics::latest_publication;
 use crate::times::{LOOK, REPORT_INTERVAL, STANDBY};
 use crate::turn::{Look, Looks, SocketWait, Turn, Yielding};
 use crate::waiting::deferred_wakeups;
-use crate::waiting::notifier::Notifier;
-use crate::waiting::wait_set::{Sleeper, WaitSet};
+use crate::waiting::wait_set::Sleeper;
+
+pub use awaited::Awaited;
+pub use watch::Watch;
 
 /// How often in a row a thread writes records of the check, if others record more meanwhile.
 const MAX_PUBLICATIONS: usize = 8;
@@ -375,18 +379,19 @@ impl Lane {
         self.turn.begin_wait()
     }
 
-    /// Sleeps as [`Driver::sleep`](crate::Driver::sleep) does. A thread that does not serve the sockets is woken when the
-    /// awaited object is ready.
+    /// Sleeps as [`Driver::sleep`](crate::Driver::sleep) does, or until one of the `others` is ready. A thread that does not serve the
+    /// sockets is woken when the awaited object is ready.
     pub(crate) fn sleep(
         &self,
         awaited: &Awaited<'_>,
+        others: &[Interest<'_>],
         until: Option<Instant>,
         serves_sockets: bool,
     ) -> io::Result<bool> {
         awaited.note_sleep();
         while until.is_none_or(|at| now() < at) && !self.poll_shortcuts(awaited) {
             // Enter the wait set before the check, so that no wake-up is lost between them.
-            let sleeper = awaited.waiting().enter();
+            let sleeper = awaited.begin_sleep();
             let asleep = now();
             let (due, wait) = match self
                 .step(|state| self.prepare_sleep(state, awaited, asleep, serves_sockets))
@@ -395,9 +400,10 @@ impl Lane {
                 Prepared::LostSocket => return Err(closed_error()),
                 Prepared::Sleep(next, wait) => (earliest(until, next), wait),
             };
-            let interrupted = self.wait_with(&sleeper, serves_sockets, asleep, due)?;
+            let (ready, own) = self.wait_with(&sleeper, others, serves_sockets, asleep, due)?;
             drop(wait);
-            let woken = sleeper.was_woken();
+            let interrupted = ready.was_interrupted();
+            let woken = sleeper.was_woken() || ready.count() > ready.count_below(own);
             // This thread is awake, so it needs no wake-up through the descriptor.
             drop(sleeper);
             self.receive_for(awaited, Intent::Woken(awaited));
@@ -502,14 +508,16 @@ impl Lane {
         }
     }
 
-    /// Waits for packets, a wake-up or the deadline. Returns whether a signal interrupted it.
+    /// Waits for packets, a wake-up, others or the deadline. Returns what is ready, and how many of the first descriptors are the
+    /// device's.
     fn wait_with(
         &self,
         sleeper: &Sleeper<'_>,
+        others: &[Interest<'_>],
         serves_sockets: bool,
         now: Instant,
         due: Option<Instant>,
-    ) -> io::Result<bool> {
+    ) -> io::Result<(Ready, usize)> {
         let next = earliest(due, sleeper.next_check(now));
         let timeout = next.map(|at| at.saturating_duration_since(now));
         let poll_sources = self.poll_sources();
@@ -517,48 +525,9 @@ impl Lane {
         if serves_sockets {
             poll_sources.add_to(&mut interests);
         }
-        wait(&interests, timeout).map(Ready::was_interrupted)
-    }
-}
-
-/// What a thread waits for.
-pub enum Awaited<'a> {
-    /// A notification.
-    Notification(&'a Notifier),
-    /// A completion in a queue.
-    Completion(Id<CompletionQueue>, &'a WaitSet),
-}
-
-impl<'a> Awaited<'a> {
-    fn waiting(&self) -> &'a WaitSet {
-        match self {
-            Self::Notification(notifier) => notifier.waiting(),
-            Self::Completion(_, waiting) => waiting,
-        }
-    }
-
-    fn note_sleep(&self) {
-        if let Self::Notification(notifier) = self {
-            notifier.note_sleep();
-        }
-    }
-
-    pub(crate) fn is_ready(&self, state: &mut LaneState) -> bool {
-        match self {
-            Self::Notification(notifier) => notifier.has_notification(),
-            Self::Completion(id, _) => {
-                let queue = state.device_mut().completion_queue(*id);
-                queue.is_some_and(|queue| !queue.is_empty())
-            }
-        }
-    }
-
-    /// As [`is_ready`](Self::is_ready). If it is not ready, the next completion wakes the wait set.
-    fn is_ready_or_watched(&self, state: &mut LaneState) -> bool {
-        match self {
-            Self::Notification(_) => self.is_ready(state),
-            Self::Completion(id, _) => !state.device_mut().watch_completions(*id),
-        }
+        let own = interests.len();
+        interests.extend(others);
+        Ok((wait(&interests, timeout)?, own))
     }
 }
 

@@ -63,7 +63,7 @@ pub use driver::{Driver, PolledQueue, PostedQueue};
 pub use driver::{TaskDescriptor, TaskPoll, TaskTimer, TaskWakeups};
 #[cfg(feature = "sim")]
 pub use fabric::simulation;
-pub use lane::Awaited;
+pub use lane::{Awaited, Watch};
 pub use options::{DeviceChoice, OpenError, OpenOptions, system_error};
 pub use shortcut::Shortcut;
 pub use waiting::{Notifier, WaitSet};

@@ -95,5 +95,8 @@ mod tests {
             .expect_err("another address was released");
         ours.release(at, service);
         theirs.claim(at, service).expect("nobody has it");
+        theirs.release(at, service);
+        ours.claim(at, service).expect("nobody has it again");
+        theirs.claim(at, service).expect_err("it is ours again");
     }
 }

@@ -9,7 +9,7 @@ pub(crate) use std::sync::{Mutex as StaticMutex, MutexGuard as StaticMutexGuard}
 #[cfg(not(all(test, loom)))]
 pub(crate) use net::poll::{Signal, Waker};
 #[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 

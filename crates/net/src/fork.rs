@@ -44,6 +44,11 @@ impl Guard {
         guard
     }
 
+    /// Whether it guards a descriptor. There is room for a limited number.
+    pub(crate) fn is_effective(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     /// Whether this is the copy in a forked child.
     #[must_use]
     pub fn is_inherited(&self) -> bool {

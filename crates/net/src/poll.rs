@@ -1,36 +1,41 @@
 //! Waits for sockets, for a time, and for another thread.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::fork::Guard;
 use crate::sys;
 
-/// The maximum number of descriptors for one [`wait`].
+/// Which of so many descriptors are ready, a [`wait`] tells. Of further ones it tells how many.
 pub const MAX_DESCRIPTORS: usize = 64;
 
 /// What to wait for.
 #[derive(Debug, Clone, Copy)]
 pub struct Interest<'f> {
-    descriptor: BorrowedFd<'f>,
+    descriptor: RawFd,
     events: libc::c_short,
+    lifetime: PhantomData<BorrowedFd<'f>>,
 }
 
 impl<'f> Interest<'f> {
     /// Waits until there is something to read.
     pub fn readable(descriptor: BorrowedFd<'f>) -> Self {
-        Self {
-            descriptor,
-            events: libc::POLLIN,
-        }
+        Self::of(descriptor.as_raw_fd(), libc::POLLIN)
     }
 
     /// Waits until there is room to write.
     pub fn writable(descriptor: BorrowedFd<'f>) -> Self {
+        Self::of(descriptor.as_raw_fd(), libc::POLLOUT)
+    }
+
+    /// Waits for these events of `poll` at a descriptor of the program, which may close it at any time.
+    pub fn of(descriptor: RawFd, events: libc::c_short) -> Self {
         Self {
             descriptor,
-            events: libc::POLLOUT,
+            events,
+            lifetime: PhantomData,
         }
     }
 }
@@ -39,6 +44,7 @@ impl<'f> Interest<'f> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ready {
     indices: u64,
+    count: usize,
     interrupted: bool,
 }
 
@@ -50,7 +56,17 @@ impl Ready {
 
     /// Whether none is ready: the timeout ended, or a signal arrived.
     pub fn is_empty(self) -> bool {
-        self.indices == 0
+        self.count == 0
+    }
+
+    /// How many are ready.
+    pub fn count(self) -> usize {
+        self.count
+    }
+
+    /// How many of the first `end` interests are ready, for at most [`MAX_DESCRIPTORS`].
+    pub fn count_below(self, end: usize) -> usize {
+        (0..end).filter(|index| self.contains(*index)).count()
     }
 
     /// Whether the interest at this index is ready. An error counts as ready: the next call on the
@@ -64,33 +80,41 @@ impl Ready {
 ///
 /// The timeout is exact to the nanosecond, up to the thread's timer slack, which is usually 50 µs. A signal ends the wait with nothing ready. A descriptor that is
 /// closed is an error (`EBADF`): it would end every wait at once.
-///
-/// # Panics
-/// If there are more than [`MAX_DESCRIPTORS`] interests.
 pub fn wait(interests: &[Interest<'_>], timeout: Option<Duration>) -> io::Result<Ready> {
-    let mut set = [libc::pollfd {
+    const EMPTY: libc::pollfd = libc::pollfd {
         fd: -1,
         events: 0,
         revents: 0,
-    }; MAX_DESCRIPTORS];
-    let set = &mut set[..interests.len()];
+    };
+    let mut few = [EMPTY; MAX_DESCRIPTORS];
+    let mut many = Vec::new();
+    let set = match few.get_mut(..interests.len()) {
+        Some(set) => set,
+        None => {
+            many.resize(interests.len(), EMPTY);
+            &mut many[..]
+        }
+    };
     for (entry, interest) in set.iter_mut().zip(interests) {
-        entry.fd = interest.descriptor.as_raw_fd();
+        entry.fd = interest.descriptor;
         entry.events = interest.events;
     }
     match sys::poll::poll(set, timeout) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
             return Ok(Ready {
-                indices: 0,
                 interrupted: true,
+                ..Ready::default()
             });
         }
         Err(error) => return Err(error),
     }
-    let ready = (set.iter().enumerate()).filter(|(_, entry)| entry.revents != 0);
+    let ready = |entry: &&libc::pollfd| entry.revents != 0;
+    let first = set.iter().take(MAX_DESCRIPTORS).enumerate();
+    let first = first.filter(|(_, entry)| ready(entry));
     Ok(Ready {
-        indices: ready.fold(0, |bits, (index, _)| bits | 1 << index),
+        indices: first.fold(0, |bits, (index, _)| bits | 1 << index),
+        count: set.iter().filter(ready).count(),
         interrupted: false,
     })
 }

@@ -66,6 +66,7 @@ mod outbox;
 mod port_in_use;
 mod probe;
 mod process_identity;
+mod process_order;
 mod registry;
 mod registry_table;
 mod repair;

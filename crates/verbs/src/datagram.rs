@@ -232,3 +232,35 @@ pub enum JoinGroupError {
     #[error(transparent)]
     Socket(#[from] SocketError),
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn an_address_and_its_source_are_of_one_family() {
+        let ipv4: Gid = IpAddr::from([10, 0, 0, 1]).into();
+        let ipv6: Gid = IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 1]).into();
+        let nothing = Gid::from_bytes([0; 16]);
+        let gids = [ipv4, ipv6, nothing];
+        let check = |destination, index| check_address(&gids, &Address::new(destination, index));
+        assert_eq!(check(ipv4, 0), Ok(()));
+        assert_eq!(check(ipv6, 1), Ok(()));
+        for (destination, source_index) in [(ipv4, 1), (ipv6, 0)] {
+            let mismatch = AddressError::FamilyMismatch {
+                source_index,
+                destination,
+            };
+            assert_eq!(check(destination, source_index), Err(mismatch));
+        }
+        assert_eq!(check(nothing, 0), Err(AddressError::NoDestination));
+        for index in [2, 3] {
+            assert_eq!(
+                check(ipv4, index),
+                Err(AddressError::EmptySourceIndex(index))
+            );
+        }
+    }
+}

@@ -92,6 +92,17 @@ pub enum ConnectError {
     /// The peer disconnected before the connection was established.
     #[error("the peer disconnected before the connection was established")]
     Gone,
+    /// The peer of a `Stream` speaks another protocol.
+    #[error(
+        "{peer} speaks {}: connect a `Stream` with one that is accepted by `Stream::accept`, of the same version of this library",
+        spoken(*version)
+    )]
+    NotStream {
+        /// The peer.
+        peer: SocketAddr,
+        /// The version of the protocol of streams that it speaks, if it speaks any.
+        version: Option<u16>,
+    },
 }
 
 impl From<ObjectError> for ConnectError {
@@ -132,7 +143,20 @@ impl fmt::Debug for ConnectError {
                 not_confirmed.finish()
             }
             Self::Gone => f.write_str("Gone"),
+            Self::NotStream { peer, version } => {
+                let mut not_stream = f.debug_struct("NotStream");
+                not_stream.field("peer", peer).field("version", version);
+                not_stream.finish()
+            }
         }
+    }
+}
+
+/// What a peer speaks that offers no stream, or one of another version.
+fn spoken(version: Option<u16>) -> String {
+    match version {
+        Some(version) => format!("version {version} of the protocol of streams"),
+        None => "no stream protocol".to_owned(),
     }
 }
 

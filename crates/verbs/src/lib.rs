@@ -131,6 +131,13 @@
 //! A task of a program that wants one completion queue for many queue pairs awaits `completions.next()`, the async form of
 //! [`CompletionQueue::wait`].
 //!
+//! # Byte streams
+//!
+//! A program that was written for TCP needs no messages: `Stream`, with the feature `async`, is a reliable byte stream over a connection. It implements the traits
+//! `Read`, `Write` and `BufRead` of the standard library, and with the feature `tokio` the asynchronous ones of tokio.
+//!
+//! # Who receives the packets of tasks
+//!
 //! Who receives the packets of a task that waits depends on what runs it. A thread in `block_on` sleeps on the sockets, so that a packet wakes it
 //! directly. With the feature `tokio`, the reactor of tokio waits for them; the runtime needs `enable_io` or `enable_all`. For
 //! other executors a thread of the device receives the packets, and wakes the tasks.
@@ -263,6 +270,8 @@ mod requests;
 mod shared_receive_queue;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "async")]
+mod stream;
 mod system_device;
 #[cfg(feature = "async")]
 mod task_timer;
@@ -296,6 +305,8 @@ pub use requests::{
     Message, Outstanding, PreparedRequests, Received, RequestError, Requests, RequestsBuilder,
 };
 pub use shared_receive_queue::{ReceiveQueueToken, SharedReceiveQueue};
+#[cfg(feature = "async")]
+pub use stream::{Stream, StreamOptions};
 pub use xrc::{PreparedXrcInitiator, PreparedXrcTarget, XrcInitiator, XrcReceiveQueue, XrcTarget};
 pub use xrc_domain::XrcDomain;
 

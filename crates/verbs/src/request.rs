@@ -248,3 +248,25 @@ impl Incoming {
         Request(self.0.with(segments))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_the_id_zero_until_it_gets_another() {
+        let remote = RemoteMemory {
+            address: 0,
+            key: Key::new(1),
+        };
+        let requests = [
+            Request::local_invalidate(Key::new(1)),
+            Request::send().empty(),
+            Request::read(remote).segments([]),
+        ];
+        for request in requests {
+            assert_eq!(request.clone().into_engine().id, 0);
+            assert_eq!(request.id(7).into_engine().id, 7);
+        }
+    }
+}

@@ -208,6 +208,11 @@ impl Requests {
     pub(crate) fn queue_pair(&self) -> &QueuePair {
         &self.queue_pair
     }
+
+    /// Takes the completions that the device has now, for [`Outstanding::take`].
+    pub(crate) fn take_completions(&self) {
+        self.open.0.take_present();
+    }
 }
 
 fn receive(core: &Arc<Core>, into: impl IntoIterator<Item = Segment>) -> Outstanding<Received> {

@@ -167,6 +167,49 @@ fn client_connects_and_both_sides_can_post() {
 }
 
 #[test]
+fn a_poll_of_a_listener_finds_the_request_that_is_there() {
+    let listener = Listener::bind("127.54.1.2:7174").unwrap();
+    assert!(listener.poll().is_none());
+    let address = listener.local_address();
+    let client = thread::spawn(move || connect(address, b"hello").unwrap());
+    let deadline = Instant::now() + TIMEOUT;
+    let request = loop {
+        if let Some(request) = listener.poll() {
+            break request;
+        }
+        assert!(Instant::now() < deadline, "no request");
+        thread::yield_now();
+    };
+    assert_eq!(&request.private_data()[..5], b"hello");
+    let (_side, _connection) = accept(request, b"welcome");
+    let (_their_side, _their_connection) = client.join().unwrap();
+    assert!(listener.poll().is_none());
+}
+
+#[test]
+fn a_first_packet_of_an_unknown_queue_pair_establishes_nothing() {
+    let listening = Listening::at("127.54.1.3:7174");
+    let (_events, id) = resolved(listening.address);
+    assert!(!id.notify_established(Qpn::new(0x77)).unwrap());
+}
+
+/// Only where the tests have a network of their own is there an interface at which nobody answers.
+#[test]
+fn an_address_that_does_not_answer_is_not_resolved() {
+    let source: SocketAddr = "198.51.100.1:0".parse().unwrap();
+    if UdpSocket::bind(source).is_err() {
+        return;
+    }
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::Tcp);
+    let silent = "198.51.100.78:7174".parse().unwrap();
+    id.resolve_address(Some(source), silent, 3 * TIMEOUT)
+        .unwrap();
+    let kind = channel.wait().kind;
+    assert_eq!(kind, EventKind::AddressError(Failure::TimedOut));
+}
+
+#[test]
 fn client_connects_over_ipv6_to_a_chosen_port() {
     let listener = Listener::bind("[::1]:0").unwrap();
     let address = listener.local_address();

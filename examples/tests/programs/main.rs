@@ -353,6 +353,35 @@ fn chat_ends_when_a_line_does_not_arrive() {
     assert!(server.success().contains("the peer has disconnected"));
 }
 
+/// Runs `key_value` with two clients, one after the other; what they said.
+fn key_value(directory: &Directory, number: u8, options: &[&str]) -> [String; 2] {
+    let pair = Pair::new(directory, number, "key_value");
+    let server = [&["server", "--clients", "2", "--port", "0"], options].concat();
+    let mut server = pair.server(&server, "");
+    let (address, port) = (pair.server_address(), server.port());
+    let client = [&["client", &address, "--port", &port], options].concat();
+    let input = "set colour dark blue\nget colour\nget size\nnonsense\n";
+    let first = pair.client(&client, input).success();
+    let second = pair
+        .client(&client, "get colour\ndelete colour\nget colour\n")
+        .success();
+    server.success();
+    [first, second]
+}
+
+#[test]
+fn key_value_says_the_same_over_rdma_and_over_tcp() {
+    let expected = [
+        "ok\nvalue dark blue\nnone\nerror: set KEY VALUE, get KEY or delete KEY\n",
+        "value dark blue\nok\nnone\n",
+    ];
+    let directory = Directory::new("key_value");
+    assert_eq!(key_value(&directory, 40, &[]), expected);
+    let capture = Capture::read(&directory.file("key_value-client.pcapng"));
+    assert!(capture.has(Opcode::RcSendOnly) && capture.has_disconnect_reply());
+    assert_eq!(key_value(&directory, 41, &["--tcp"]), expected);
+}
+
 #[test]
 fn sync_async_echoes_in_three_ways() {
     let directory = Directory::new("sync_async");

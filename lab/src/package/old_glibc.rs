@@ -12,6 +12,7 @@ use std::process::Command;
 
 use xtask::command::{CommandLine, run_cargo};
 use xtask::install;
+use xtask::linker::Linker;
 
 use super::{call, newest_glibc};
 
@@ -32,8 +33,44 @@ const FORMER: [(&str, &str); 2] = [
     ("libdl.so", "libdl.so.2"),
 ];
 
-/// Functions that glibc had in a static library until 2.33, and how it had them there.
-const FORMERLY_STATIC: &str = "\
+/// Functions that glibc had in a static library until 2.33, and how it had them there: each in an object of its own, because a library may
+/// define some of them itself. The types are ours, because the compiler knows these functions with others.
+const FORMERLY_STATIC: [(&str, &str); 8] = [
+    (
+        "stat64",
+        "(const char *path, void *to) { return __xstat64(VERSION, path, to); }",
+    ),
+    (
+        "lstat64",
+        "(const char *path, void *to) { return __lxstat64(VERSION, path, to); }",
+    ),
+    (
+        "fstat64",
+        "(int file, void *to) { return __fxstat64(VERSION, file, to); }",
+    ),
+    (
+        "fstatat64",
+        "(int at, const char *path, void *to, int flags) { return __fxstatat64(VERSION, at, path, to, flags); }",
+    ),
+    (
+        "stat",
+        "(const char *path, void *to) { return __xstat64(VERSION, path, to); }",
+    ),
+    (
+        "lstat",
+        "(const char *path, void *to) { return __lxstat64(VERSION, path, to); }",
+    ),
+    (
+        "fstat",
+        "(int file, void *to) { return __fxstat64(VERSION, file, to); }",
+    ),
+    (
+        "fstatat",
+        "(int at, const char *path, void *to, int flags) { return __fxstatat64(VERSION, at, path, to, flags); }",
+    ),
+];
+
+const THEIR_HEADER: &str = "\
 #if defined(__x86_64__)
 enum { VERSION = 1 };
 #else
@@ -41,30 +78,41 @@ enum { VERSION = 0 };
 #endif
 int __xstat64(int, const char *, void *), __lxstat64(int, const char *, void *), __fxstat64(int, int, void *);
 int __fxstatat64(int, int, const char *, void *, int);
-int stat64(const char *path, void *to) { return __xstat64(VERSION, path, to); }
-int lstat64(const char *path, void *to) { return __lxstat64(VERSION, path, to); }
-int fstat64(int file, void *to) { return __fxstat64(VERSION, file, to); }
-int fstatat64(int at, const char *path, void *to, int flags) { return __fxstatat64(VERSION, at, path, to, flags); }
-int stat(const char *path, void *to) { return stat64(path, to); }
-int lstat(const char *path, void *to) { return lstat64(path, to); }
-int fstat(int file, void *to) { return fstat64(file, to); }
-int fstatat(int at, const char *path, void *to, int flags) { return fstatat64(at, path, to, flags); }
 ";
 
 /// Builds the libraries for release, and tells their directory.
 pub(super) fn build_libraries(root: &Path) -> Result<PathBuf, String> {
-    let links = write_libraries(&root.join(DIRECTORY))?;
-    for package in ["capi", "preload"] {
-        let build = CommandLine::cargo(&format!("rustc --release --package {package} --lib --"));
-        let arguments = links.iter().map(|word| format!("-Clink-arg={word}"));
-        run_cargo(root, &build.arguments(&arguments.collect::<Vec<_>>()))?;
-    }
     let directory = install::release_directory().map_err(|error| error.to_string())?;
+    let options = CommandLine::cargo("rustc --lib --release");
+    build(root, &options, &directory)?;
+    Ok(directory)
+}
+
+/// Links the libraries as those of packages are, without optimisation.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let directory = format!("target/linkers/{}", Linker::GnuLd.name());
+    let options = CommandLine::cargo(&format!("rustc --lib --target-dir {directory}"));
+    build(
+        root,
+        &options.unoptimised(),
+        &root.join(directory).join("debug"),
+    )
+}
+
+fn build(root: &Path, options: &CommandLine, directory: &Path) -> Result<(), String> {
+    let links = write_libraries(&root.join(DIRECTORY))?;
+    let links: Vec<_> = (links.iter().map(|word| format!("-Clink-arg={word}"))).collect();
+    for package in ["capi", "preload"] {
+        let package = options
+            .clone()
+            .arguments_of(&format!("--package {package} --"));
+        run_cargo(root, &package.arguments(&links))?;
+    }
     for name in ["librocinante_c.so", "librocinante_preload.so"] {
         let library = fs::read(directory.join(name)).map_err(|error| format!("{name}: {error}"))?;
         admits(newest_glibc(&library))?;
     }
-    Ok(directory)
+    Ok(())
 }
 
 /// Fails if libraries need a newer glibc than promised.
@@ -131,19 +179,23 @@ fn exports(library: &Path) -> Result<String, String> {
 }
 
 fn compile_formerly_static(directory: &Path) -> Result<PathBuf, String> {
-    let file = |name: &str| directory.join(name);
-    let (source, object, archive) = (file("static.c"), file("static.o"), file("libstatic.a"));
-    fs::write(&source, FORMERLY_STATIC)
-        .map_err(|error| format!("{}: {error}", source.display()))?;
-    // The compiler knows these functions, and other types for them.
-    let options = ["-c", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-builtin"];
-    call(
-        Command::new("cc")
-            .args(options)
-            .arg("-o")
-            .args([&object, &source]),
-    )?;
-    call(Command::new("ar").arg("rcs").args([&archive, &object]))?;
+    let mut objects = Vec::new();
+    for (name, body) in FORMERLY_STATIC {
+        let source = directory.join(format!("{name}.c"));
+        let object = source.with_extension("o");
+        fs::write(&source, format!("{THEIR_HEADER}int {name}{body}\n"))
+            .map_err(|error| format!("{}: {error}", source.display()))?;
+        let options = ["-c", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-builtin"];
+        let mut compiler = Command::new("cc");
+        compiler.args(options).arg("-o").args([&object, &source]);
+        call(&mut compiler)?;
+        objects.push(object);
+    }
+    let archive = directory.join("libstatic.a");
+    // It keeps what an earlier one had.
+    let _ = fs::remove_file(&archive);
+    let mut archiver = Command::new("ar");
+    call(archiver.arg("rcs").arg(&archive).args(objects))?;
     Ok(archive)
 }
 
@@ -284,6 +336,25 @@ __attribute__((constructor)) static void start(void) {
         }
         let ran = Command::new("true").env("LD_PRELOAD", &library).status();
         assert_eq!(ran.expect("it starts").code(), Some(42));
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    /// Libraries that are loaded first define such functions themselves, and use others.
+    #[test]
+    fn a_library_may_define_what_the_older_one_had_in_a_static_library() {
+        const OWN: &str = "\
+#include <sys/stat.h>
+int stat(const char *path, struct stat *to) { return fstatat(-100, path, to, 0); }
+";
+        let directory = std::env::temp_dir().join(format!("roci-own-{}", std::process::id()));
+        let words = write_libraries(&directory).expect("libraries without code");
+        let (source, library) = (directory.join("own.c"), directory.join("own.so"));
+        fs::write(&source, OWN).expect("written");
+        let mut link = Command::new("cc");
+        link.args(["-shared", "-fPIC", "-o"])
+            .args([&library, &source])
+            .args(words);
+        call(&mut link).expect("it links");
         fs::remove_dir_all(&directory).expect("removed");
     }
 

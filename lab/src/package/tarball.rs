@@ -33,11 +33,9 @@ pub(super) fn build_and_make(root: &Path) -> Result<PathBuf, String> {
     make(root, &built, &built.libraries.with_file_name(DIRECTORY))
 }
 
-/// Builds everything for release: a static command, and libraries for old systems, too.
+/// Builds everything for release, with libraries for programs of glibc and of musl.
 pub(super) fn build(root: &Path) -> Result<Built, String> {
-    targets::provide(&target())?;
-    let libraries = old_glibc::build_libraries(root)?;
-    let command = build_static(root, &libraries, "--release")?;
+    let built = build_for_glibc(root)?;
     let musl = match targets::musl::missing() {
         None => Some(targets::musl::build_libraries(root, "--release")?),
         Some(missing) => {
@@ -45,12 +43,18 @@ pub(super) fn build(root: &Path) -> Result<Built, String> {
             None
         }
     };
-    let built = Built {
-        command,
+    Ok(Built { musl, ..built })
+}
+
+/// Builds a static command for release, and libraries for programs of glibc.
+pub(super) fn build_for_glibc(root: &Path) -> Result<Built, String> {
+    targets::provide(&target())?;
+    let libraries = old_glibc::build_libraries(root)?;
+    Ok(Built {
+        command: build_static(root, &libraries, "--release")?,
         libraries,
-        musl,
-    };
-    Ok(built)
+        musl: None,
+    })
 }
 
 /// Why no static command can be built here, if it can't.

@@ -7,6 +7,8 @@ use yaml_rust2::Yaml;
 use super::Recipe;
 use super::gitlab::parse;
 
+pub(super) const NAME: &str = "GitHub";
+
 /// A release as the action would find it, in a directory instead of on a server.
 const REPOSITORY: &str = "owner/rocinante";
 
@@ -49,17 +51,17 @@ pub(super) fn recipe(workflow: &str, action: &str) -> Result<Recipe, String> {
     }
     as_root += TOOLS;
     Ok(Recipe {
-        name: "GitHub",
+        name: NAME,
         as_root,
         as_user,
     })
 }
 
-/// Puts the package where a release would have it.
+/// Puts the archive where a release would have it.
 fn release() -> String {
     let version = env!("CARGO_PKG_VERSION");
     let directory = format!("server/{REPOSITORY}/releases/download/v{version}");
-    format!("mkdir -p {directory}\ncp rocinante_*.deb {directory}\nchmod -R a+rX server\n")
+    format!("mkdir -p {directory}\ncp rocinante-*-linux.tar.gz {directory}\nchmod -R a+rX server\n")
 }
 
 /// The defaults, but a release: there is no compiler in the fresh system.

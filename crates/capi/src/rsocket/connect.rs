@@ -14,6 +14,10 @@ impl Inner {
     pub(super) fn handle_events(&mut self, channel: &EventChannel) {
         while let Some(event) = channel.poll() {
             self.handle(event);
+            // Others that wait for the event do not find it any more.
+            if let Some(connection) = &self.connection {
+                connection.waiting.wake_all();
+            }
         }
     }
 

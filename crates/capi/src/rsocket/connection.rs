@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use driver::Driver;
 use driver::rdma_cm::CmId;
-use driver::{Notifier, PolledQueue};
+use driver::{PolledQueue, WaitSet, Watch};
 use engine::{
-    Attributes, Completion, Id, Notify, ProtectionDomain, ReceiveRequest, RemoteMemory,
-    SendRequest, State, Status, Work,
+    Attributes, Completion, Id, ProtectionDomain, ReceiveRequest, RemoteMemory, SendRequest, State,
+    Status, Work,
 };
 use wire::{Key, Qpn};
 
@@ -21,7 +21,8 @@ const CONTROLS: u32 = 4;
 
 pub(super) struct Connection {
     pub(super) driver: Arc<Driver>,
-    pub(super) notifier: Arc<Notifier>,
+    /// The threads that wait for a change of the connection. Completions wake them, and so does a thread that changes it otherwise.
+    pub(super) waiting: Arc<WaitSet>,
     pub(super) domain: Id<ProtectionDomain>,
     completions: PolledQueue,
     number: Qpn,
@@ -98,17 +99,17 @@ impl Connection {
     pub(super) fn make(cm_id: &CmId, sizes: Sizes) -> Result<Self, Errno> {
         let driver = cm_id.driver().ok_or(Errno::INVALID)?;
         let driver = driver.for_completion_queue(None);
-        let notifier = Arc::new(Notifier::new()?);
         let made = Resources::make(&driver, &sizes)?;
         let driver = made.driver;
-        driver.set_notifier(made.completions, &notifier, 0);
+        let waiting = Arc::default();
+        driver.set_wait_set(made.completions, &waiting);
         let half = sizes.receive_buffer / 2;
         let connection = Self {
             completions: driver
                 .polled_queue(made.completions)
                 .ok_or(Errno::INVALID)?,
             driver,
-            notifier,
+            waiting,
             domain: made.domain,
             number: made.number,
             sizes,
@@ -175,13 +176,35 @@ impl Connection {
         self.modify(&cm_id.send_attributes()?)
     }
 
-    /// Handles completions, posts receives again and sends credits.
+    /// Handles completions. If there are none, receives packets first.
     pub(super) fn progress(&mut self) {
         let mut done = Vec::new();
         self.driver
             .poll_many(&self.completions, usize::MAX, |it| done.push(it));
+        self.handle(&done);
+    }
+
+    /// Handles the completions that are there. To receive packets is left to the sleep, or the thread of the device.
+    pub(super) fn handle_completions(&mut self) {
+        let mut done = Vec::new();
+        self.driver.take_many(&self.completions, |it| done.push(it));
+        self.handle(&done);
+    }
+
+    /// Lets every change from now on wake a thread, which checks after this whether it must wait.
+    pub(super) fn watch(&mut self, watch: &mut Watch) {
+        watch.enter(&self.waiting);
+        loop {
+            self.handle_completions();
+            if self.driver.watch(&self.completions, watch) {
+                break;
+            }
+        }
+    }
+
+    fn handle(&mut self, done: &[Completion]) {
         let mut receives = 0;
-        for completion in &done {
+        for completion in done {
             if !completion.work.is_receive() {
                 self.complete(completion);
             } else if completion.status == Status::Success {
@@ -195,13 +218,6 @@ impl Connection {
             }
             self.grant();
         }
-    }
-
-    /// Requests a notification for the next completion.
-    pub(super) fn arm(&self) {
-        let queue = self.completions.id();
-        self.driver
-            .call_without_transmit(|device| device.arm(queue, Notify::Any));
     }
 
     pub(super) fn can_send_control(&self) -> bool {
@@ -247,7 +263,7 @@ impl Connection {
     pub(super) fn stop_queue_pair(&self) {
         let driver = &self.driver;
         let _ = driver.call_after_flush(|device| device.move_to_error(self.number));
-        self.notifier.notify(0);
+        self.waiting.wake_all();
     }
 
     pub(super) fn fail(&mut self, errno: Errno) {

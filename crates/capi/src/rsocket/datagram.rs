@@ -25,6 +25,7 @@ use super::epoll_syscalls;
 use super::option::SOL_RDMA;
 use super::readiness::Readiness;
 use super::settings::Flags;
+use super::wait::Wait;
 use crate::errno::Errno;
 use crate::rdmacm::socket_address::{length, stored};
 
@@ -190,9 +191,13 @@ impl Datagram {
         }
     }
 
-    pub(super) fn readiness(&self) -> Readiness {
+    /// What it is ready for now. The next datagram ends the wait, if there is one.
+    pub(super) fn readiness(&self, wait: Option<&mut Wait>) -> Readiness {
         let mut inner = self.lock();
-        inner.arm();
+        if let Some(wait) = wait {
+            inner.arm();
+            wait.add_socket(self.epoll.as_raw_fd());
+        }
         self.progress(&mut inner);
         Readiness {
             reading: !inner.arrived.is_empty(),
@@ -200,10 +205,6 @@ impl Datagram {
             changes: u64::from(inner.would_block_count) << 16 | inner.arrived.len() as u64,
             ..Readiness::default()
         }
-    }
-
-    pub(super) fn descriptor(&self) -> RawFd {
-        self.epoll.as_raw_fd()
     }
 
     pub(super) fn with_flags<T>(&self, act: impl FnOnce(&mut Flags) -> T) -> T {

@@ -97,9 +97,12 @@ entry! {
         from: Pointer<sockaddr>,
         from_length: Pointer<socklen_t>,
     ) -> CountOrMinusOne {
-        let (count, source) = receive(number, &mut [buffer_at(into, length)], flags)?;
-        if let Some(source) = source {
-            put_address(from.0, from_length.0, source);
+        let (count, sender) = receive(number, &mut [buffer_at(into, length)], flags)?;
+        // Only who asks for the peer of a stream gets it: the connection manager knows it.
+        let asks = sender.is_none() && count.0 > 0 && !from.0.is_null();
+        let sender = if asks { socket_table::stream(number)?.peer_address() } else { sender };
+        if let Some(sender) = sender {
+            put_address(from.0, from_length.0, sender);
         }
         Ok(count)
     }
@@ -385,7 +388,7 @@ fn send(
     Ok(count(sent))
 }
 
-/// Receives into one buffer after another. Returns the count, and the sender.
+/// Receives into one buffer after another. Returns the count, and the sender of a datagram.
 fn receive(
     number: c_int,
     parts: &mut [&mut [u8]],
@@ -398,8 +401,7 @@ fn receive(
             let mut whole = vec![0; capacity.min(stream.receive_buffer())];
             let length = stream.receive(&mut whole, flags)?;
             scatter(&whole[..length], parts);
-            let peer = stream.peer_address().filter(|_| length > 0);
-            Ok((count(length), peer))
+            Ok((count(length), None))
         }
         Socket::Stream(stream) => {
             let waits_for_all = flags & libc::MSG_WAITALL != 0;
@@ -421,8 +423,7 @@ fn receive(
                     Err(errno) => return Err(errno),
                 }
             }
-            let peer = stream.peer_address().filter(|_| received > 0);
-            Ok((count(received), peer))
+            Ok((count(received), None))
         }
         Socket::Datagram(datagram) => {
             let capacity = total(parts.iter().map(|part| part.len()));

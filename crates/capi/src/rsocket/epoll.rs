@@ -6,24 +6,29 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
 use std::ops::Bound;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP, POLLIN, epoll_event, pollfd};
+use driver::WaitSet;
+use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP, POLLIN, epoll_event};
 
 use super::epoll_syscalls;
-use super::poll::{self, RECHECK_INTERVAL};
+use super::poll;
 use super::readiness::Readiness;
 use super::socket_table::{self, Socket};
+use super::wait::Wait;
 use crate::errno::Errno;
 
 /// The descriptors and sockets that a program waits for.
 pub(super) struct Set {
     /// The program may close it without our knowledge, so only [`close`] closes it.
     ordinary: RawFd,
-    /// Readable after the list of sockets has changed, to wake waiting threads.
-    changed: OwnedFd,
+    /// Whether an ordinary descriptor was ever added.
+    has_ordinary: AtomicBool,
+    /// Threads that wait. They are woken when the list of sockets changes.
+    waiting: Arc<WaitSet>,
     members: Mutex<Members>,
 }
 
@@ -48,17 +53,11 @@ static SETS: Mutex<Option<HashMap<c_int, Arc<Set>>>> = Mutex::new(None);
 
 /// Creates a set and returns its number.
 pub(super) fn create(flags: c_int) -> Result<c_int, Errno> {
-    // SAFETY: takes no pointers.
-    let changed = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if changed < 0 {
-        return Err(Errno::last());
-    }
-    // SAFETY: new, and not shared.
-    let changed = unsafe { OwnedFd::from_raw_fd(changed) };
     let ordinary = epoll_syscalls::epoll_create(flags)?;
     let set = Set {
         ordinary,
-        changed,
+        has_ordinary: AtomicBool::new(false),
+        waiting: Arc::default(),
         members: Mutex::default(),
     };
     lock()
@@ -94,11 +93,15 @@ pub(super) fn control(
     member: c_int,
     event: *mut epoll_event,
 ) -> Result<(), Errno> {
-    match (find(number), socket_table::find(member)) {
-        (Some(set), Some(_)) => set.control(operation, member, event),
-        // SAFETY: by the promise at the entry point an event, or null.
-        _ => unsafe { epoll_syscalls::epoll_control(number, operation, member, event) },
+    let set = find(number);
+    if let Some(set) = &set {
+        if socket_table::find(member).is_some() {
+            return set.control(operation, member, event);
+        }
+        set.has_ordinary.store(true, Ordering::Release);
     }
+    // SAFETY: by the promise at the entry point an event, or null.
+    unsafe { epoll_syscalls::epoll_control(number, operation, member, event) }
 }
 
 /// Waits until a descriptor or socket is ready or the timeout ends. Returns the number of events.
@@ -111,17 +114,35 @@ pub(super) fn wait(
         return epoll_syscalls::epoll_wait(number, events, poll::milliseconds(timeout));
     };
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    // Before a sleep, which also ends when an ordinary descriptor is ready, only the sockets are checked.
+    let mut count = set.look(events, None);
+    if count > 0 {
+        return set.look_at_ordinary(events, count);
+    }
     loop {
-        set.drain();
-        let ready = set.look(events)?;
-        if ready > 0 {
-            return Ok(ready);
-        }
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Ok(0);
+            poll::receive_packets(set.sockets().iter());
+            count = set.look(events, None);
+            return set.look_at_ordinary(events, count);
         }
-        set.sleep(left)?;
+        // Each is watched first and then checked, so that no change is missed.
+        let mut wait = Wait::new();
+        wait.enter(&set.waiting);
+        wait.add_descriptor(set.ordinary, POLLIN);
+        count = set.look(events, Some(&mut wait));
+        let slept = match count {
+            0 => wait.sleep(left),
+            _ => Ok(()),
+        };
+        if count == 0 {
+            count = set.look(events, None);
+        }
+        count = set.look_at_ordinary(events, count)?;
+        if count > 0 {
+            return Ok(count);
+        }
+        slept?;
     }
 }
 
@@ -151,17 +172,17 @@ impl Set {
             _ => return Err(Errno::INVALID),
         }
         drop(members);
-        self.announce_change();
+        self.waiting.wake_all();
         Ok(())
     }
 
-    /// Stores the events that are ready now. Returns their number.
-    fn look(&self, events: &mut [epoll_event]) -> Result<usize, Errno> {
+    /// Stores the events of sockets that are ready now. Returns their number. If there is a wait, a change from now on ends it.
+    fn look(&self, events: &mut [epoll_event], mut wait: Option<&mut Wait>) -> usize {
         let mut members = self.members();
         let mut count = 0;
         for number in members.numbers_after_last() {
             if count == events.len() {
-                return Ok(count);
+                break;
             }
             members.last = number;
             let (Some(socket), Some(member)) =
@@ -169,54 +190,28 @@ impl Set {
             else {
                 continue;
             };
-            if let Some(event) = member.look(&socket) {
+            if let Some(event) = member.look(&socket, wait.as_deref_mut()) {
                 events[count] = event;
                 count += 1;
             }
         }
-        drop(members);
-        if count < events.len() {
-            count += epoll_syscalls::epoll_wait(self.ordinary, &mut events[count..], 0)?;
+        count
+    }
+
+    /// Adds the events of ordinary descriptors to those of sockets. Returns their number.
+    fn look_at_ordinary(&self, events: &mut [epoll_event], count: usize) -> Result<usize, Errno> {
+        if count == events.len() || !self.has_ordinary.load(Ordering::Acquire) {
+            return Ok(count);
         }
-        Ok(count)
+        Ok(count + epoll_syscalls::epoll_wait(self.ordinary, &mut events[count..], 0)?)
     }
 
-    fn sleep(&self, left: Option<Duration>) -> Result<(), Errno> {
-        let entry = |fd| pollfd {
-            fd,
-            events: POLLIN,
-            revents: 0,
-        };
-        let mut entries = vec![entry(self.ordinary), entry(self.changed.as_raw_fd())];
-        let sockets: Vec<Socket> = {
-            let members = self.members();
-            let awaited = members
-                .sockets
-                .iter()
-                .filter(|(_, member)| !member.one_shot_done);
-            awaited
-                .filter_map(|(number, _)| socket_table::find(*number))
-                .collect()
-        };
-        entries.extend(sockets.iter().map(|socket| entry(socket.descriptor())));
-        let longest = if sockets.is_empty() {
-            left
-        } else {
-            Some(left.map_or(RECHECK_INTERVAL, |left| left.min(RECHECK_INTERVAL)))
-        };
-        poll::system_poll(&mut entries, longest).map(drop)
-    }
-
-    fn announce_change(&self) {
-        let one = 1_u64;
-        // SAFETY: the kernel reads eight bytes of a live number. A full counter is readable, too.
-        unsafe { libc::write(self.changed.as_raw_fd(), (&raw const one).cast(), 8) };
-    }
-
-    fn drain(&self) {
-        let mut count = 0_u64;
-        // SAFETY: the kernel writes eight bytes to a live number, or nothing.
-        unsafe { libc::read(self.changed.as_raw_fd(), (&raw mut count).cast(), 8) };
+    fn sockets(&self) -> Vec<Socket> {
+        let members = self.members();
+        let numbers = members.sockets.keys();
+        numbers
+            .filter_map(|number| socket_table::find(*number))
+            .collect()
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
@@ -246,11 +241,11 @@ impl WatchedSocket {
     }
 
     /// The event to report for this socket.
-    fn look(&mut self, socket: &Socket) -> Option<epoll_event> {
+    fn look(&mut self, socket: &Socket, wait: Option<&mut Wait>) -> Option<epoll_event> {
         if self.one_shot_done {
             return None;
         }
-        let readiness = socket.readiness(true);
+        let readiness = socket.readiness(wait);
         let ready = events_of(readiness, self.events);
         let (seen, changes) = self.seen;
         self.seen = (ready, readiness.changes);

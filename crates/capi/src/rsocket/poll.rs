@@ -7,11 +7,8 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, pollfd};
 
 use super::readiness::Readiness;
 use super::socket_table::{self, Socket};
+use super::wait::Wait;
 use crate::errno::Errno;
-
-/// How long to sleep at most. The disconnection of a peer comes over another descriptor than its data, so it
-/// is checked at this interval.
-pub(super) const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Waits until one of the entries is ready or the timeout ends. Returns how many are ready.
 pub(super) fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
@@ -22,38 +19,75 @@ pub(super) fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         return system_poll(entries, left);
     }
+    if look(entries, &sockets, None) > 0 {
+        return look_at_all(entries, &sockets);
+    }
     loop {
-        // Each is armed first and then checked, so that no event is missed.
-        let ready = look(entries, &sockets)?;
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            receive_packets(sockets.iter().flatten());
+            return look_at_all(entries, &sockets);
+        }
+        // Each is watched first and then checked, so that no change is missed.
+        let mut wait = Wait::new();
+        if look(entries, &sockets, Some(&mut wait)) > 0 {
+            return look_at_all(entries, &sockets);
+        }
+        let slept = wait.sleep(left);
+        let ready = look_at_all(entries, &sockets)?;
         if ready > 0 {
             return Ok(ready);
         }
-        let now = Instant::now();
-        let left = deadline.map(|at| at.saturating_duration_since(now));
-        if left.is_some_and(|left| left.is_zero()) {
-            return Ok(0);
-        }
-        wait(entries, &sockets, left)?;
+        slept?;
     }
 }
 
 /// Sets what each entry is ready for. Returns how many are ready.
-fn look(entries: &mut [pollfd], sockets: &[Option<Socket>]) -> Result<usize, Errno> {
+fn look_at_all(entries: &mut [pollfd], sockets: &[Option<Socket>]) -> Result<usize, Errno> {
+    let ready = look(entries, sockets, None);
+    if sockets.iter().all(Option::is_some) {
+        return Ok(ready);
+    }
+    let mut others = entries.to_vec();
+    for (entry, socket) in others.iter_mut().zip(sockets) {
+        if socket.is_some() {
+            entry.fd = -1;
+        }
+    }
+    let others_ready = system_poll(&mut others, Some(Duration::ZERO))?;
+    for ((entry, other), socket) in entries.iter_mut().zip(others).zip(sockets) {
+        if socket.is_none() {
+            entry.revents = other.revents;
+        }
+    }
+    Ok(ready + others_ready)
+}
+
+/// Sets what each of our sockets is ready for. Returns how many are ready. If there is a wait, a change from now on ends it, and so does an
+/// ordinary descriptor.
+fn look(entries: &mut [pollfd], sockets: &[Option<Socket>], mut wait: Option<&mut Wait>) -> usize {
     let mut ready = 0;
     for (entry, socket) in entries.iter_mut().zip(sockets) {
-        entry.revents = 0;
-        match socket {
-            _ if entry.fd < 0 => {}
-            Some(socket) => {
-                entry.revents = events_of(socket.readiness(true), entry.events);
+        match (socket, &mut wait) {
+            (Some(socket), wait) => {
+                entry.revents = events_of(socket.readiness(wait.as_deref_mut()), entry.events);
+                ready += usize::from(entry.revents != 0);
             }
-            None => {
-                system_poll(std::slice::from_mut(entry), Some(Duration::ZERO))?;
-            }
+            (None, Some(wait)) => wait.add_descriptor(entry.fd, entry.events),
+            (None, None) => {}
         }
-        ready += usize::from(entry.revents != 0);
     }
-    Ok(ready)
+    ready
+}
+
+/// Receives the packets that have arrived for sockets, once for each lane: a program that does not sleep receives them itself.
+pub(super) fn receive_packets<'s>(sockets: impl Iterator<Item = &'s Socket>) {
+    let mut served = Vec::new();
+    for socket in sockets {
+        if let Socket::Stream(stream) = socket {
+            stream.receive_packets(&mut served);
+        }
+    }
 }
 
 pub(super) fn events_of(ready: Readiness, wanted: i16) -> i16 {
@@ -64,22 +98,6 @@ pub(super) fn events_of(ready: Readiness, wanted: i16) -> i16 {
     let reads_first = ready.unread && wanted & POLLIN != 0;
     let left = event(ready.hung_up && !reads_first, POLLHUP);
     asked & wanted | left | event(ready.error, POLLERR)
-}
-
-fn wait(
-    entries: &[pollfd],
-    sockets: &[Option<Socket>],
-    left: Option<Duration>,
-) -> Result<(), Errno> {
-    let mut set = entries.to_vec();
-    for (entry, socket) in set.iter_mut().zip(sockets) {
-        if let Some(socket) = socket {
-            entry.fd = socket.descriptor();
-            entry.events = POLLIN;
-        }
-    }
-    let left = left.map_or(RECHECK_INTERVAL, |left| left.min(RECHECK_INTERVAL));
-    system_poll(&mut set, Some(left)).map(drop)
 }
 
 /// A timeout in milliseconds for system calls, rounded up so that the caller does not wake too early.
@@ -155,17 +173,10 @@ fn put(set: *mut libc::fd_set, entry: &pollfd, happened: i16, asked: i16) -> usi
 }
 
 impl Socket {
-    pub(super) fn readiness(&self, armed: bool) -> Readiness {
+    pub(super) fn readiness(&self, wait: Option<&mut Wait>) -> Readiness {
         match self {
-            Self::Stream(stream) => stream.readiness(armed),
-            Self::Datagram(datagram) => datagram.readiness(),
-        }
-    }
-
-    pub(super) fn descriptor(&self) -> c_int {
-        match self {
-            Self::Stream(stream) => stream.descriptor(),
-            Self::Datagram(datagram) => datagram.descriptor(),
+            Self::Stream(stream) => stream.readiness(wait),
+            Self::Datagram(datagram) => datagram.readiness(wait),
         }
     }
 }

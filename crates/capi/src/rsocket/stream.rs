@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use driver::Awaited;
 use driver::rdma_cm::{CmId, EventChannel, Parameters, PeerParameters, PortSpace};
+use driver::{Driver, Watch};
+use net::poll::Interest;
 use wire::{Key, RnrTimer};
 
 use super::connection::Connection;
@@ -15,6 +16,7 @@ use super::protocol::{ConnectionData, Mapping, Message};
 use super::readiness::Readiness;
 use super::send_side::{FIRST_PIECE, MAX_PIECE};
 use super::settings::{Flags, Options, Sizes};
+use super::wait::Wait;
 use crate::errno::Errno;
 use crate::rdmacm::of_bind;
 
@@ -31,8 +33,6 @@ const NOT_CONNECTED: Errno = Errno(libc::ENOTCONN);
 pub(super) struct Stream {
     channel: EventChannel,
     inner: Mutex<Inner>,
-    /// Wakes threads that wait while another thread sleeps on the connection.
-    changed: Condvar,
 }
 
 pub(super) struct Inner {
@@ -44,8 +44,6 @@ pub(super) struct Inner {
     /// The error of the connection, until it is read.
     pub(super) error: Option<Errno>,
     pub(super) requests: VecDeque<(CmId, PeerParameters)>,
-    /// Whether a thread sleeps on the connection for all threads.
-    has_sleeper: bool,
     /// How many calls returned EAGAIN.
     would_block_count: u32,
     pub(super) mapped: Vec<MappedMemory>,
@@ -125,11 +123,9 @@ impl Stream {
                 options: Options::default(),
                 error: None,
                 requests: VecDeque::new(),
-                has_sleeper: false,
                 would_block_count: 0,
                 mapped: Vec::new(),
             }),
-            changed: Condvar::new(),
         }
     }
 
@@ -310,7 +306,7 @@ impl Stream {
             let copied = connection.receive_into(&mut into[received..], peek);
             received += copied;
             // Space is free again, and the peer may be waiting for it.
-            connection.progress();
+            connection.handle_completions();
             match (copied, connection.open.error) {
                 (0, Some(errno)) if received == 0 => return Err(errno),
                 (0, _) => break,
@@ -338,6 +334,8 @@ impl Stream {
         let Some(connection) = inner.connection.as_mut() else {
             return Err(NOT_CONNECTED);
         };
+        // Threads that wait check the connection again when this one has released it.
+        connection.waiting.wake_all();
         if how == libc::SHUT_RD {
             connection.open.reading = false;
             if connection.open.writing {
@@ -382,7 +380,7 @@ impl Stream {
         self.lock().deregister_mappings();
     }
 
-    /// Waits until the condition holds. One waiting thread sleeps for all and wakes the others.
+    /// Waits until the condition holds.
     fn wait<'s>(
         &'s self,
         mut inner: MutexGuard<'s, Inner>,
@@ -392,15 +390,12 @@ impl Stream {
     ) -> Result<MutexGuard<'s, Inner>, Errno> {
         loop {
             inner.handle_events(&self.channel);
-            let has_sleeper = inner.has_sleeper;
             let connection = inner.connection.as_mut().ok_or(NOT_CONNECTED)?;
-            connection.progress();
-            if !wanted(connection) && !nonblocking && !has_sleeper {
-                connection.arm();
+            connection.handle_completions();
+            if nonblocking && !wanted(connection) {
                 connection.progress();
             }
             if wanted(connection) {
-                self.changed.notify_all();
                 return Ok(inner);
             }
             if nonblocking {
@@ -410,31 +405,24 @@ impl Stream {
                     Direction::Send => inner.would_block(),
                 });
             }
-            inner = if has_sleeper {
-                let waited = self.changed.wait_timeout(inner, RECHECK_INTERVAL);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            } else {
-                self.sleep(inner)?
-            };
+            // It is watched first and then checked, so that no change is missed.
+            let mut watch = Watch::new();
+            connection.watch(&mut watch);
+            if wanted(connection) {
+                return Ok(inner);
+            }
+            let driver = Arc::clone(&connection.driver);
+            drop(inner);
+            self.sleep(&driver, &watch)?;
+            inner = self.lock();
         }
     }
 
-    fn sleep<'s>(
-        &'s self,
-        mut inner: MutexGuard<'s, Inner>,
-    ) -> Result<MutexGuard<'s, Inner>, Errno> {
-        let connection = inner.connection.as_ref().ok_or(NOT_CONNECTED)?;
-        let (driver, notifier) = (connection.driver.clone(), connection.notifier.clone());
-        inner.has_sleeper = true;
-        drop(inner);
+    fn sleep(&self, driver: &Driver, watch: &Watch) -> Result<(), Errno> {
         let until = Instant::now() + RECHECK_INTERVAL;
-        let slept = driver.try_sleep(&Awaited::Notification(&notifier), Some(until));
-        while notifier.take().is_some() {}
-        let mut inner = self.lock();
-        inner.has_sleeper = false;
-        self.changed.notify_all();
-        slept?;
-        Ok(inner)
+        let events = [Interest::readable(self.channel.as_fd())];
+        driver.sleep_watching(watch, &events, until)?;
+        Ok(())
     }
 
     fn wait_for_event(&self) {
@@ -443,29 +431,33 @@ impl Stream {
         }
     }
 
-    /// What it is ready for now. If `armed`, its descriptor becomes readable when that changes.
-    pub(super) fn readiness(&self, armed: bool) -> Readiness {
+    /// What it is ready for now. Every change from now on ends the wait, if there is one.
+    pub(super) fn readiness(&self, wait: Option<&mut Wait>) -> Readiness {
         let mut inner = self.lock();
         inner.handle_events(&self.channel);
         let requests = inner.requests.len() as u64;
         let would_block_count = u64::from(inner.would_block_count);
         let phase = inner.phase;
-        match (phase, inner.connection.as_mut()) {
-            (Phase::Connected, Some(connection)) => {
-                if armed {
-                    while connection.notifier.take().is_some() {}
-                    connection.arm();
-                }
-                connection.progress();
-                Readiness {
-                    reading: connection.has_data() || !connection.open.reading,
-                    writing: connection.can_send(),
-                    unread: connection.has_data(),
-                    hung_up: !connection.open.connected,
-                    error: connection.open.error.is_some(),
-                    changes: would_block_count << 16 | u64::from(connection.receive.received_data),
-                }
+        let mut connection = inner.connection.as_mut();
+        connection = connection.filter(|_| phase == Phase::Connected);
+        if let Some(connection) = &mut connection {
+            connection.handle_completions();
+        }
+        if let Some(wait) = wait {
+            wait.add_socket(self.number());
+            if let Some(connection) = &mut connection {
+                wait.add_connection(connection);
             }
+        }
+        match (phase, connection) {
+            (_, Some(connection)) => Readiness {
+                reading: connection.has_data() || !connection.open.reading,
+                writing: connection.can_send(),
+                unread: connection.has_data(),
+                hung_up: !connection.open.connected,
+                error: connection.open.error.is_some(),
+                changes: would_block_count << 16 | u64::from(connection.receive.received_data),
+            },
             (Phase::Listening, _) => Readiness {
                 reading: requests > 0,
                 changes: would_block_count << 16 | requests,
@@ -482,12 +474,17 @@ impl Stream {
         }
     }
 
-    /// The descriptor to wait for until its readiness changes.
-    pub(super) fn descriptor(&self) -> RawFd {
-        let inner = self.lock();
-        match (&inner.connection, inner.phase) {
-            (Some(connection), Phase::Connected) => connection.notifier.expose().as_raw_fd(),
-            _ => self.number(),
+    /// Receives the packets that have arrived for it, and for all others that the same lane serves. Leaves out a lane that is among
+    /// `served`, and adds its own.
+    pub(super) fn receive_packets(&self, served: &mut Vec<Arc<Driver>>) {
+        let mut inner = self.lock();
+        if let (Phase::Connected, Some(connection)) = (inner.phase, inner.connection.as_mut())
+            && !served
+                .iter()
+                .any(|it| it.shares_lane_with(&connection.driver))
+        {
+            connection.progress();
+            served.push(Arc::clone(&connection.driver));
         }
     }
 

@@ -29,7 +29,7 @@ programs! { PROGRAMS in "programs":
 
 programs! { OURS in "programs/ours":
     destroyed_handles dma_buf extreme_values few_descriptors hostile_rsocket lost_address multicast_groups oversized_requests
-    recent_calls repoll reply_before_disconnect socket_flags thread_destructors unmapped_memory window_keys
+    recent_calls repoll reply_before_disconnect rsocket_waits socket_flags thread_destructors unmapped_memory window_keys
 }
 
 /// Programs with a test of their own below.

@@ -5,7 +5,7 @@ use engine::observation::{Peer, RemoteAccessKind};
 use engine::{CompletedWork, Observation, QueuePairType, Work};
 use wire::Qpn;
 
-use crate::program::{KEY, OWN, Program, connection, remote};
+use crate::program::{KEY, OWN, PEER, Program, connection, remote};
 
 #[test]
 fn two_unanswered_accesses_race_if_one_writes() {
@@ -116,6 +116,25 @@ fn a_message_through_another_queue_pair_of_the_peer_orders_requests_that_have_en
     program.end(0);
     program.poll(1, CompletedWork::Receive);
     assert_eq!(program.write(1, true), []);
+}
+
+/// The device has compared all its messages before the program polls one.
+#[test]
+fn a_message_within_one_device_orders_requests_that_have_ended() {
+    let mut program = Program::new(QueuePairType::Rc);
+    let [first, second] = program.queue_pairs;
+    for (number, queue_pair) in [(first, second), (second, first)] {
+        let peer = Peer {
+            own: PEER,
+            address: PEER,
+            queue_pair,
+        };
+        program.observe(Observation::Connected(number, peer));
+    }
+    program.write(1, false);
+    program.end(1);
+    program.poll(0, CompletedWork::Receive);
+    assert_eq!(program.write(0, true), []);
 }
 
 #[test]

@@ -19,8 +19,8 @@ use crate::output;
 const INTERVAL: Duration = Duration::from_millis(300);
 
 /// How long a problem must last before it is told although its end may still come. Almost every request that the end of the
-/// file leaves without a response has one at the next look.
-const LASTING: Duration = Duration::from_secs(2);
+/// file leaves without a response has one at the next look; no number of looks was compared with another.
+const LASTING: Duration = INTERVAL.saturating_mul(7);
 
 /// Follows a capture until the process is ended.
 pub(crate) fn follow(capture: &Path, view: &View) -> anyhow::Result<()> {
@@ -68,8 +68,8 @@ struct Told {
 
 struct OpenProblem {
     since: Instant,
-    line: String,
-    is_told: bool,
+    /// `None` once it was told.
+    line: Option<String>,
 }
 
 impl Told {
@@ -96,11 +96,16 @@ impl Told {
                 continue;
             };
             if anomaly.is_open {
-                let before = self.open.remove(&key);
-                let problem = OpenProblem {
-                    since: before.as_ref().map_or(now, |before| before.since),
-                    is_told: before.is_some_and(|before| before.is_told),
-                    line,
+                let begun = OpenProblem {
+                    since: now,
+                    line: None,
+                };
+                let problem = match self.open.remove(&key) {
+                    Some(told @ OpenProblem { line: None, .. }) => told,
+                    before => OpenProblem {
+                        line: Some(line),
+                        ..before.unwrap_or(begun)
+                    },
                 };
                 open.insert(key, problem);
             } else {
@@ -117,14 +122,13 @@ impl Told {
     fn lasting_lines(&mut self, now: Instant) -> Vec<String> {
         let open = self.open.iter_mut();
         let mut lasting: Vec<_> = open
-            .filter(|(_, problem)| !problem.is_told && now >= problem.since + LASTING)
+            .filter(|(_, problem)| now >= problem.since + LASTING)
             .collect();
         lasting.sort_by_key(|(key, _)| **key);
-        let lines = lasting.into_iter().map(|(_, problem)| {
-            problem.is_told = true;
-            problem.line.clone()
-        });
-        lines.collect()
+        let lines = lasting.into_iter();
+        lines
+            .filter_map(|(_, problem)| problem.line.take())
+            .collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Serialize;
 
-use super::trial::Failure;
+use super::trial::{Failure, MessageSource};
 use crate::markup::escaped;
 use crate::output::{BAD, GOOD, STRONG, Table, count, styled};
 
@@ -45,7 +45,7 @@ pub(super) struct FailureReport {
     /// The last line on stderr, or the first finding of the check.
     pub(super) message: String,
     #[serde(skip)]
-    pub(super) is_finding: bool,
+    pub(super) source: MessageSource,
     /// In how many runs it happened.
     pub(super) runs: usize,
     pub(super) first_run: usize,
@@ -78,7 +78,7 @@ impl FailureReport {
             what: failure.what.clone(),
             who: failure.who,
             message: failure.message.clone(),
-            is_finding: failure.is_finding,
+            source: failure.source,
             runs: 1,
             first_run: run,
             seed,
@@ -138,10 +138,9 @@ impl Report {
         for failure in &self.failures {
             let _ = writeln!(text, "{}", styled(STRONG, failure.title()));
             if !failure.message.is_empty() {
-                let source = if failure.is_finding {
-                    "first finding"
-                } else {
-                    "last line on stderr"
+                let source = match failure.source {
+                    MessageSource::LastLine => "last line on stderr",
+                    MessageSource::FirstFinding => "first finding",
                 };
                 let _ = writeln!(text, "  {source}: {}", failure.message);
             }
@@ -229,7 +228,7 @@ pub(super) mod tests {
             what: "exit status 1".to_owned(),
             who: "command",
             message: "a < b".to_owned(),
-            is_finding: false,
+            source: MessageSource::LastLine,
         };
         let replay = format!(
             "roci torture --replay '{}' -- ./test",

@@ -52,21 +52,28 @@ pub(super) struct Failure {
     pub(super) what: String,
     /// `command`, `server` or `client`.
     pub(super) who: &'static str,
-    /// The last line that it printed on stderr, or the first finding.
     pub(super) message: String,
-    /// Whether the check of the command found it.
-    pub(super) is_finding: bool,
+    pub(super) source: MessageSource,
+}
+
+/// Where the message about a failure is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MessageSource {
+    /// The last line that the party printed on stderr.
+    LastLine,
+    /// The first finding of the check, which alone makes the run a failure.
+    FirstFinding,
 }
 
 impl Failure {
     /// Equal for runs that fail in the same way: numbers in the message don't count. Those in a finding are hexadecimal,
     /// and its rules say enough.
     pub(super) fn signature(&self) -> String {
-        if self.is_finding {
-            return format!("{} {}", self.what, self.who);
+        let Self { what, who, .. } = self;
+        match self.source {
+            MessageSource::LastLine => format!("{what} {who} {}", without_numbers(&self.message)),
+            MessageSource::FirstFinding => format!("{what} {who}"),
         }
-        let message = without_numbers(&self.message);
-        format!("{} {} {message}", self.what, self.who)
     }
 }
 
@@ -255,23 +262,16 @@ impl Running<'_> {
             None => Some("hang".to_owned()),
             Some(status) => wrong(status, self.plan, finding.is_some()),
         };
-        let (what, message) = match (what, finding) {
-            (Some(what), _) => (what, last_line(&party.stderr)),
-            (None, Some((what, message))) => {
-                return Some(Failure {
-                    what,
-                    who: party.who,
-                    message,
-                    is_finding: true,
-                });
-            }
+        let (what, message, source) = match (what, finding) {
+            (Some(what), _) => (what, last_line(&party.stderr), MessageSource::LastLine),
+            (None, Some((what, message))) => (what, message, MessageSource::FirstFinding),
             (None, None) => return None,
         };
         Some(Failure {
             what,
             who: party.who,
             message,
-            is_finding: false,
+            source,
         })
     }
 
@@ -382,7 +382,7 @@ mod tests {
             what: "exit status 1".to_owned(),
             who: "client",
             message: message.to_owned(),
-            is_finding: false,
+            source: MessageSource::LastLine,
         };
         let of = |message| failure(message).signature();
         assert_eq!(of("QP 0xab3f: 3 retries."), of("QP 0x82221b: 12 retries."));
@@ -446,7 +446,7 @@ mod tests {
             what: what.clone(),
             who: "client",
             message: message.to_owned(),
-            is_finding: true,
+            source: MessageSource::FirstFinding,
         };
         let of = |message| failure(message).signature();
         assert_eq!(of("QP 0xab wrote."), of("QP 0xcd wrote."));

@@ -80,7 +80,15 @@ impl Suppressions {
             return Self::default();
         };
         match named_file::read_text(path) {
-            Ok(text) => Self::parse(&text),
+            Ok(text) => {
+                let read = Self::parse(&text);
+                for name in read.unknown_rules() {
+                    super::output::print(&format!(
+                        "there is no rule `{name}`, so this suppression has no effect."
+                    ));
+                }
+                read
+            }
             Err(error) => {
                 let path = path.display();
                 super::output::print(&format!(
@@ -98,15 +106,13 @@ impl Suppressions {
             Some((rule, part)) => (rule.trim().to_owned(), Some(part.trim().to_owned())),
             None => (line.to_owned(), None),
         };
-        let entries: Vec<_> = lines.map(entry).collect();
-        for (name, _) in &entries {
-            if name != EXPLAINED && Rule::ALL.iter().all(|rule| rule.name() != name) {
-                super::output::print(&format!(
-                    "there is no rule `{name}`, so this suppression has no effect."
-                ));
-            }
-        }
-        Self(entries)
+        Self(lines.map(entry).collect())
+    }
+
+    /// The rules that are named and that do not exist.
+    fn unknown_rules(&self) -> impl Iterator<Item = &str> {
+        let named = self.0.iter().map(|(name, _)| name.as_str());
+        named.filter(|name| *name != EXPLAINED && Rule::ALL.iter().all(|it| it.name() != *name))
     }
 
     pub(super) fn cover(&self, finding: &Finding) -> bool {
@@ -160,6 +166,12 @@ mod tests {
         assert!(!changed("of QP 0x000013 was"));
         assert!(!suppressions.cover(&finding(Rule::RemoteRace, "leak")));
         assert!(!suppressions.cover_explained("QP 0x000012"));
+    }
+
+    #[test]
+    fn a_rule_that_does_not_exist_is_named() {
+        let suppressions = Suppressions::parse("leak\nexplained\nlaek: QP 0x12\nremote-race: 7\n");
+        assert_eq!(suppressions.unknown_rules().collect::<Vec<_>>(), ["laek"]);
     }
 
     #[test]

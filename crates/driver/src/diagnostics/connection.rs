@@ -245,3 +245,48 @@ pub(crate) fn report_unresolved(
     let diagnostic = Diagnostic::new(about, what, cause).code(CodeKind::Connection, 1);
     report_once::report(None, &diagnostic).then(|| diagnostic.explained(false))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostics::Reported;
+
+    #[test]
+    fn each_failure_refers_to_the_entry_of_its_event() {
+        let devices = net::socket::interface::devices(Some("device=127.58.94.16"));
+        let device = &devices.expect("a loopback address")[0];
+        let reporter = Reporter::new(device, Reported::Everything, None);
+        let reporter = reporter.expect("something to report");
+        let group = IpAddr::from([224, 0, 0, 7]);
+        let failure = Failure::NoDevice;
+        for (kind, event) in [
+            (
+                EventKind::AddressError(Failure::TimedOut),
+                "RDMA_CM_EVENT_ADDR_ERROR",
+            ),
+            (EventKind::AddressError(failure), "RDMA_CM_EVENT_ADDR_ERROR"),
+            (EventKind::RouteError(failure), "RDMA_CM_EVENT_ROUTE_ERROR"),
+            (
+                EventKind::ConnectError(failure),
+                "RDMA_CM_EVENT_CONNECT_ERROR",
+            ),
+            (
+                EventKind::Unreachable(Unreachable::TimedOut),
+                "RDMA_CM_EVENT_UNREACHABLE",
+            ),
+            (
+                EventKind::MulticastError { group, failure },
+                "RDMA_CM_EVENT_MULTICAST_ERROR",
+            ),
+        ] {
+            let failure = ConnectionFailure {
+                kind,
+                local: None,
+                peer: None,
+                is_child: false,
+            };
+            let described = describe(&reporter, &failure).expect("a failure");
+            assert_eq!(described.entry.expect("an entry").c_name, event);
+        }
+    }
+}

@@ -28,11 +28,13 @@ pub(super) struct Unanswered {
 impl Unanswered {
     /// The path, if it doesn't carry the longest packet that was sent.
     fn stopped_by(&self, path: &Path) -> Option<NarrowPath> {
-        // The data of the others is the peer's.
-        let sends_data = !self.work.has_response();
+        if self.work.has_response() {
+            // Its data is the peer's.
+            return None;
+        }
         let payload = path.mtu.bytes().min(self.length as usize);
         let narrow = NarrowPath::find(path.source, path.peer.address, path.mtu);
-        narrow.filter(|narrow| sends_data && narrow.stops(payload))
+        narrow.filter(|narrow| narrow.stops(payload))
     }
 }
 

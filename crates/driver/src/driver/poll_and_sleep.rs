@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{Completion, CompletionQueue, Id};
+use net::poll::Interest;
 
 use super::Driver;
 use crate::clock::now;
 use crate::fabric::here;
 use crate::lane::state::LaneState;
-use crate::lane::{Awaited, Lane, Polled};
+use crate::lane::{Awaited, Lane, Polled, Watch};
 use crate::times::{RECHECK, STANDBY};
 use crate::turn::Next;
 
@@ -178,6 +179,15 @@ impl Driver {
         1 + self.take_rest(queue, limit - 1, &mut take)
     }
 
+    /// Passes the completions that are there to `take`, and receives no packets. Returns how many. `take` may use the device: no lock is
+    /// held meanwhile.
+    pub fn take_many(&self, queue: &PolledQueue, mut take: impl FnMut(Completion)) -> usize {
+        if self.is_inherited() {
+            return 0;
+        }
+        self.take_rest(queue, usize::MAX, &mut take)
+    }
+
     fn take_many_directly(
         &self,
         queue: &PolledQueue,
@@ -188,7 +198,7 @@ impl Driver {
         waiting.take(limit).map(take).count()
     }
 
-    /// Takes what has arrived together with a completion that was found.
+    /// Takes what is there, for example together with a completion that was found.
     fn take_rest(
         &self,
         queue: &PolledQueue,
@@ -226,6 +236,54 @@ impl Driver {
 
     /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
     pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
+        self.sleep_beside(awaited, &[], until)
+    }
+
+    /// Lets the next completion of a queue end the wait of a thread that has entered its wait set. Returns false if there is one already:
+    /// the thread takes it, and calls again.
+    pub fn watch(&self, queue: &PolledQueue, watch: &mut Watch) -> bool {
+        if self.is_inherited() {
+            return true;
+        }
+        let (lane, is_empty) = self.step(|lane, state| {
+            let is_empty = state.device_mut().watch_completions(queue.id());
+            (lane, is_empty)
+        });
+        if is_empty {
+            watch.add_queue(&queue.queue, lane);
+        }
+        is_empty
+    }
+
+    /// Whether the same lane serves both.
+    pub fn shares_lane_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.lane(), other.lane())
+    }
+
+    /// Sleeps as [`try_sleep`](Self::try_sleep), until one of the watched queues has a completion, one of their sets is woken, or one of
+    /// the program's own descriptors is ready. Fails also if one of those is closed.
+    pub fn sleep_watching(
+        &self,
+        watch: &Watch,
+        others: &[Interest<'_>],
+        until: Instant,
+    ) -> io::Result<bool> {
+        if !self.is_inherited() {
+            // The threads of the other lanes serve their sockets, also after a poll.
+            let now = now();
+            watch
+                .lanes_beside(self.lane())
+                .for_each(|lane| lane.end_standby(now));
+        }
+        self.sleep_beside(&Awaited::Watched(watch), others, Some(until))
+    }
+
+    fn sleep_beside(
+        &self,
+        awaited: &Awaited<'_>,
+        others: &[Interest<'_>],
+        until: Option<Instant>,
+    ) -> io::Result<bool> {
         here(|machine| machine.note_block());
         if self.is_inherited() {
             let until = until.expect(
@@ -237,10 +295,10 @@ impl Driver {
         // If the queue moves to another lane meanwhile, the thread of that lane serves its sockets.
         let lane = match awaited {
             Awaited::Notification(notifier) if notifier.group().is_some() => self.lane_of(notifier),
-            Awaited::Notification(_) | Awaited::Completion(..) => self.lane(),
+            Awaited::Notification(_) | Awaited::Completion(..) | Awaited::Watched(_) => self.lane(),
         };
         let serves_sockets = lane.turn.enter_sleepers();
-        let interrupted = lane.sleep(awaited, until, serves_sockets);
+        let interrupted = lane.sleep(awaited, others, until, serves_sockets);
         lane.turn.note_poll(now());
         if serves_sockets && lane.turn.leave_sleepers() {
             lane.waker.wake();
@@ -251,15 +309,20 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::time::Duration;
+
+    use engine::Notify;
+    use net::poll::Waker;
 
     use super::*;
     use crate::check::CheckOptions;
     use crate::driver::connected_end::End;
     use crate::options::OpenOptions;
-    use crate::turn::MAX_SOCKET_SLEEPERS;
+    use crate::turn::{Duty, MAX_SOCKET_SLEEPERS};
     use crate::waiting::deferred_wakeups;
     use crate::waiting::notifier::Notifier;
+    use crate::waiting::wait_set::WaitSet;
 
     #[test]
     fn a_poller_beside_busy_threads_sleeps_in_one_of_its_polls() {
@@ -340,6 +403,114 @@ mod tests {
         end.send_to(&end);
         end.send_to(&end);
         poll_until_something_is_taken(&end);
+    }
+
+    /// No later step would notify: the program waits.
+    #[test]
+    fn a_queue_that_has_a_completion_notifies_when_it_is_armed() {
+        let driver = Driver::without_thread("127.58.94.14");
+        let [here, there] = [End::of(&driver), End::of(&driver)];
+        here.connect(&there);
+        there.connect(&here);
+        let channel = there.channel();
+        here.send_to(&there);
+        assert!(!channel.has_notification(), "nobody asked for it");
+        driver.arm(there.completions, Notify::Any);
+        assert_eq!(channel.take(), Some(7));
+    }
+
+    const FAR: Duration = Duration::from_secs(3600);
+
+    /// A thread that watches the queue of an end.
+    fn watching(end: &End) -> (PolledQueue, Watch) {
+        let queue = end.driver.polled_queue(end.completions);
+        let queue = queue.expect("it exists");
+        let waiting = Arc::default();
+        end.driver.set_wait_set(end.completions, &waiting);
+        let mut watch = Watch::new();
+        watch.enter(&waiting);
+        assert!(end.driver.watch(&queue, &mut watch), "it is empty");
+        (queue, watch)
+    }
+
+    #[test]
+    fn a_packet_ends_the_wait_of_a_thread_that_watches_and_its_response_is_deferred() {
+        let (here, there) = End::pair_without_rings(["127.58.96.1", "127.58.96.2"]);
+        let (queue, watch) = watching(&there);
+        here.send_to(&there);
+        let slept = there.driver.sleep_watching(&watch, &[], now() + FAR);
+        assert!(!slept.expect("the device has its sockets"));
+        assert_eq!(there.driver.take_many(&queue, |_| ()), 1);
+        let unsent = there.driver.lane().lock().has_unsent();
+        assert!(unsent, "the acknowledgement leaves with the reply");
+    }
+
+    /// What it has waited for may be there afterwards.
+    #[test]
+    fn a_completion_that_another_thread_takes_before_the_sleep_ends_the_wait() {
+        let (here, there) = End::pair_without_rings(["127.58.96.3", "127.58.96.4"]);
+        let (_queue, watch) = watching(&there);
+        here.send_to(&there);
+        poll_until_something_is_taken(&there);
+        assert!(watch.is_ready());
+        let slept = there.driver.sleep_watching(&watch, &[], now() + FAR);
+        assert!(!slept.expect("the device has its sockets"));
+    }
+
+    #[test]
+    fn a_change_that_another_thread_makes_before_the_sleep_ends_the_wait() {
+        let end = End::open("127.58.96.5");
+        let mut watch = Watch::new();
+        let sets = [(); 2].map(|()| Arc::default());
+        sets.iter().for_each(|set| watch.enter(set));
+        WaitSet::wake_all(&sets[1]);
+        assert!(watch.is_ready());
+        let slept = end.driver.sleep_watching(&watch, &[], now() + FAR);
+        assert!(!slept.expect("the device has its sockets"));
+        assert!(!watch.sleep(&[], None).expect("a descriptor"));
+    }
+
+    #[test]
+    fn a_queue_with_a_completion_is_watched_when_it_is_taken() {
+        let (here, there) = End::pair_without_rings(["127.58.96.6", "127.58.96.7"]);
+        let queue = there.driver.polled_queue(there.completions);
+        let queue = queue.expect("it exists");
+        here.send_to(&there);
+        let timeout = now() + Duration::from_secs(20);
+        while queue.queue.is_empty() {
+            assert!(now() < timeout, "nothing completes");
+            let _ = there.driver.poll_event();
+        }
+        let mut watch = Watch::new();
+        assert!(!there.driver.watch(&queue, &mut watch));
+        assert!(!watch.is_ready(), "it does not watch the queue");
+        assert_eq!(there.driver.take_many(&queue, |_| ()), 1);
+        assert!(there.driver.watch(&queue, &mut watch));
+    }
+
+    #[test]
+    fn a_descriptor_of_the_program_ends_the_wait_and_other_lanes_serve_themselves() {
+        let (here, there) = (
+            End::without_thread("127.58.96.8"),
+            End::without_thread("127.58.96.9"),
+        );
+        let (_queue, watch) = watching(&there);
+        there.takes_wake_up();
+        let _ = there
+            .driver
+            .lane()
+            .turn
+            .fall_asleep(Duty::Standby(now()), now());
+        let ready = Waker::new().expect("a descriptor");
+        ready.wake();
+        // One that is not, and more than a wait can tell apart.
+        let quiet = Waker::new().expect("a descriptor");
+        let mut others = vec![Interest::readable(quiet.as_fd()); 100];
+        others.push(Interest::readable(ready.as_fd()));
+        let slept = here.driver.sleep_watching(&watch, &others, now() + FAR);
+        assert!(!slept.expect("the device has its sockets"));
+        assert!(there.takes_wake_up(), "nobody else receives its packets");
+        assert!(!watch.sleep(&others, None).expect("a descriptor"));
     }
 
     /// A disconnection waits until all queues with a notification are polled.

@@ -124,11 +124,6 @@ impl Driver {
         }
         found
     }
-
-    /// Whether the same lane serves both.
-    pub fn shares_lane_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(self.lane(), other.lane())
-    }
 }
 
 impl Lane {

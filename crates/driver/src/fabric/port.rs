@@ -226,6 +226,12 @@ impl Port {
         self.maintenance_at = self.fabric.maintain(now);
     }
 
+    /// Handles the ends of other processes. What can't be done now is due soon.
+    pub(crate) fn handle_exits(&mut self, now: Instant) {
+        self.fabric.handle_exits();
+        self.maintain(now);
+    }
+
     pub(crate) fn maintenance_at(&self) -> Option<Instant> {
         self.maintenance_at
     }

@@ -44,7 +44,7 @@ use crate::waiting::task_packets::TaskPackets;
 use crate::waiting::task_timers::TaskTimers;
 #[cfg(feature = "async")]
 pub(crate) use progress::MANY;
-use progress::{Armed, Message, OwnPackets, Responses, Sleep, Told};
+use progress::{Armed, Message, Notified, OwnPackets, Responses, Sleep};
 pub(crate) use progress::{Found, Intent};
 use unanswered::UnansweredRequests;
 
@@ -639,21 +639,21 @@ impl LaneState {
         }
     }
 
-    /// Dispatches all events. Threads and tasks are woken when the lock is released. Returns who waits for them.
-    pub(crate) fn dispatch_events(&mut self) -> Told {
-        let mut told = Told::default();
+    /// Dispatches all events. Threads and tasks are woken when the lock is released.
+    pub(crate) fn dispatch_events(&mut self) -> Notified {
+        let mut notified = Notified::default();
         while let Some(event) = self.next_event() {
             match event {
                 Event::Completion(queue) => {
                     if let Some((notifier, token)) = self.common.channel(queue) {
-                        told.program |= notifier.is_waited_for_outside();
+                        notified.program |= notifier.is_waited_for_outside();
                         notifier.notify(token);
                         self.common.note_notified(queue);
                     }
                 }
                 Event::CompletionAdded(queue) => {
                     if let Some(waiting) = self.common.wait_set(queue) {
-                        told.tasks |= waiting.wake_all_later();
+                        notified.tasks |= waiting.wake_all_later();
                     }
                 }
                 // The host of the first lane has told its own connection manager.
@@ -665,7 +665,7 @@ impl LaneState {
                 Event::Async(event) => self.queue_event(event),
             }
         }
-        told
+        notified
     }
 
     /// Arms a completion queue. Returns whether a program awaits the notification outside of the library,

@@ -12,7 +12,7 @@ use net::poll::{Interest, Ready, wait};
 use net::socket::interface::Monitor;
 use net::thread_sanitizer::Unobserved;
 
-use crate::clock::{earliest, now};
+use crate::clock::{self, earliest, now};
 use crate::fabric::Served;
 use crate::lane::Lane;
 use crate::lane::state::{Intent, LaneState};
@@ -109,7 +109,8 @@ fn serve(lane: &Lane) {
             check_interfaces(lane);
         }
         if woken.by_exits {
-            lane.step(|state| state.port().handle_exits());
+            let woken_at = clock::now();
+            lane.step(|state| state.port().handle_exits(woken_at));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use net::poll::Interest;
 
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, StaticMutex, StaticMutexGuard, Waker};
+use crate::sync::{AtomicU8, Mutex, MutexGuard, Ordering, StaticMutex, StaticMutexGuard, Waker};
 use crate::times::LONG;
 use crate::waiting::deferred_wakeups::{self, Awaited, Wake};
 
@@ -32,18 +32,39 @@ impl Waiting {
 
 /// How one thread is woken.
 #[derive(Debug)]
-struct Wakeup {
+pub(crate) struct Wakeup {
     /// `None` if the process has no descriptor left.
     waker: Option<Waker>,
-    woken: AtomicBool,
+    /// An [`Attention`].
+    attention: AtomicU8,
     /// The fork generation in which it was created: after a fork the parent shares the descriptor.
     generation: u32,
 }
 
-/// A thread in a [`WaitSet`], until it is dropped.
+/// What a wake-up finds, and leaves. A thread that is awake needs no system call to be woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Attention {
+    /// The thread looks here before it sleeps.
+    Awake,
+    /// It sleeps at its descriptor, or is about to.
+    Asleep,
+    /// It was woken while it was awake.
+    Noted,
+    /// It was woken through its descriptor.
+    Roused,
+}
+
+const AWAKE: u8 = Attention::Awake as u8;
+const ASLEEP: u8 = Attention::Asleep as u8;
+const NOTED: u8 = Attention::Noted as u8;
+const ROUSED: u8 = Attention::Roused as u8;
+
+/// A thread that sleeps, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Sleeper<'s> {
-    set: &'s WaitSet,
+    /// The set that it leaves then; `None` if it stays in those of its watch.
+    set: Option<&'s WaitSet>,
     wakeup: Arc<Wakeup>,
 }
 
@@ -75,11 +96,24 @@ impl WaitSet {
     }
 
     fn enter_with(&self, wakeup: Arc<Wakeup>) -> Sleeper<'_> {
-        if wakeup.waker.is_none() {
-            POLLING.add(wakeup.generation);
+        wakeup.begin();
+        wakeup.fall_asleep();
+        self.add_thread(&wakeup);
+        Sleeper {
+            set: Some(self),
+            wakeup,
         }
-        self.lock().threads.push(Arc::clone(&wakeup));
-        Sleeper { set: self, wakeup }
+    }
+
+    /// Adds a thread that [`begin`](Wakeup::begin)s to wait.
+    pub(crate) fn add_thread(&self, wakeup: &Arc<Wakeup>) {
+        self.lock().threads.push(Arc::clone(wakeup));
+    }
+
+    /// When it returns, nobody of this set wakes the thread any more.
+    pub(crate) fn remove_thread(&self, wakeup: &Arc<Wakeup>) {
+        let mut waiting = self.lock();
+        waiting.threads.retain(|other| !Arc::ptr_eq(other, wakeup));
     }
 
     /// Adds a task. It is woken once, by wake-ups from now on, so it must check once more before it waits.
@@ -105,7 +139,7 @@ impl WaitSet {
     }
 
     /// Wakes all threads and tasks.
-    pub(crate) fn wake_all(&self) {
+    pub fn wake_all(&self) {
         let mut waiting = self.lock();
         for wakeup in &waiting.threads {
             wakeup.wake();
@@ -132,31 +166,69 @@ impl Awaited for WaitSet {
 }
 
 impl Wakeup {
-    fn obtain() -> Arc<Self> {
+    /// One that is in no set.
+    pub(crate) fn obtain() -> Arc<Self> {
         let generation = net::fork::generation();
         SPARES.take(generation).unwrap_or_else(|| {
             Arc::new(Self {
                 waker: Waker::new().ok(),
-                woken: AtomicBool::new(false),
+                attention: AtomicU8::new(AWAKE),
                 generation,
             })
         })
     }
 
-    fn wake(&self) {
-        if !self.woken.swap(true, Ordering::AcqRel)
-            && let Some(waker) = &self.waker
-        {
-            waker.wake();
+    /// Called before it enters its first set.
+    pub(crate) fn begin(&self) {
+        if self.waker.is_none() {
+            POLLING.add(self.generation);
         }
     }
 
-    /// Called only by the thread that slept, when this is in no set.
-    fn reset(&self) {
-        if self.woken.swap(false, Ordering::AcqRel)
+    /// Called when it has left all sets, so nobody wakes it meanwhile.
+    pub(crate) fn end(self: &Arc<Self>) {
+        if self.waker.is_none() {
+            POLLING.remove(self.generation);
+        }
+        if self.attention.swap(AWAKE, Ordering::AcqRel) == ROUSED
             && let Some(waker) = &self.waker
         {
             waker.clear();
+        }
+        SPARES.keep(self);
+    }
+
+    /// The thread checks [`was_woken`](Self::was_woken) after this, and sleeps if it was not.
+    pub(crate) fn fall_asleep(&self) {
+        self.turn(AWAKE, ASLEEP);
+    }
+
+    /// The thread sleeps no more. A wake-up so far stays.
+    fn stay_awake(&self) {
+        self.turn(ASLEEP, AWAKE);
+    }
+
+    fn turn(&self, from: u8, to: u8) {
+        // If it fails, the thread was woken.
+        let _ = (self.attention).compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether it was woken since it entered its first set.
+    pub(crate) fn was_woken(&self) -> bool {
+        matches!(self.attention.load(Ordering::Acquire), NOTED | ROUSED)
+    }
+
+    fn wake(&self) {
+        let next = |attention| match attention {
+            AWAKE => Some(NOTED),
+            ASLEEP => Some(ROUSED),
+            _ => None,
+        };
+        let before = (self.attention).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        if before == Ok(ASLEEP)
+            && let Some(waker) = &self.waker
+        {
+            waker.wake();
         }
     }
 }
@@ -244,9 +316,18 @@ impl PollingSleepers {
 }
 
 impl Sleeper<'_> {
-    /// Whether the set was woken since this thread entered it.
+    /// A thread that is in its sets already.
+    pub(crate) fn of(wakeup: &Arc<Wakeup>) -> Self {
+        wakeup.fall_asleep();
+        Self {
+            set: None,
+            wakeup: Arc::clone(wakeup),
+        }
+    }
+
+    /// Whether a set was woken since this thread entered it.
     pub(crate) fn was_woken(&self) -> bool {
-        self.wakeup.woken.load(Ordering::Acquire)
+        self.wakeup.was_woken()
     }
 
     /// Readable when the set is woken; `None` if the process has no descriptor left.
@@ -268,16 +349,13 @@ impl Sleeper<'_> {
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.set.lock();
-        waiting
-            .threads
-            .retain(|other| !Arc::ptr_eq(other, &self.wakeup));
-        drop(waiting);
-        if self.wakeup.waker.is_none() {
-            POLLING.remove(self.wakeup.generation);
+        match self.set {
+            Some(set) => {
+                set.remove_thread(&self.wakeup);
+                self.wakeup.end();
+            }
+            None => self.wakeup.stay_awake(),
         }
-        self.wakeup.reset();
-        SPARES.keep(&self.wakeup);
     }
 }
 
@@ -286,6 +364,9 @@ mod model_checks;
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "async")]
+    use std::sync::atomic::AtomicBool;
+
     use net::poll::wait;
 
     use super::*;
@@ -310,10 +391,34 @@ mod tests {
         assert!(!late.was_woken() && !is_readable(&late));
     }
 
+    /// A thread that enters sets before it checks them is usually woken by its own packets, in the look before the sleep.
+    #[test]
+    fn a_thread_that_is_awake_is_woken_without_its_descriptor() {
+        for is_asleep in [false, true] {
+            let sets = [(); 2].map(|()| WaitSet::default());
+            let wakeup = wakeup(0);
+            wakeup.begin();
+            sets.iter().for_each(|set| set.add_thread(&wakeup));
+            // A packet that is not for it ended its sleep.
+            drop(Sleeper::of(&wakeup));
+            let sleeper = is_asleep.then(|| Sleeper::of(&wakeup));
+            sets[1].wake_all();
+            let sleeper = sleeper.unwrap_or_else(|| Sleeper::of(&wakeup));
+            assert!(sleeper.was_woken());
+            assert_eq!(is_readable(&sleeper), is_asleep);
+            drop(sleeper);
+            assert!(wakeup.was_woken(), "until it has left its sets");
+            sets.iter().for_each(|set| set.remove_thread(&wakeup));
+            wakeup.end();
+            let next = sets[0].enter_with(wakeup);
+            assert!(!next.was_woken() && !is_readable(&next));
+        }
+    }
+
     fn wakeup(generation: u32) -> Arc<Wakeup> {
         Arc::new(Wakeup {
             waker: Some(Waker::new().expect("a descriptor")),
-            woken: AtomicBool::new(false),
+            attention: AtomicU8::new(AWAKE),
             generation,
         })
     }
@@ -383,7 +488,7 @@ mod tests {
         let with_descriptors: Vec<_> = (0..80)
             .map(|_| Wakeup {
                 waker: Some(Waker::new().expect("a descriptor")),
-                woken: AtomicBool::new(false),
+                attention: AtomicU8::new(AWAKE),
                 generation: 7,
             })
             .map(|wakeup| set.enter_with(Arc::new(wakeup)))
@@ -396,7 +501,7 @@ mod tests {
     fn polling_wakeup(generation: u32) -> Arc<Wakeup> {
         Arc::new(Wakeup {
             waker: None,
-            woken: AtomicBool::new(false),
+            attention: AtomicU8::new(AWAKE),
             generation,
         })
     }

@@ -6,12 +6,13 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::cached_registry::KnownTable;
 use super::mailbox::INSPECT;
 use super::member::Member;
 use super::process_identity::Identity;
-use super::registry_table::Table;
+use super::repair::is_locked;
 use crate::poll::{Interest, wait};
 use crate::sys;
 
@@ -107,11 +108,12 @@ impl Member {
             processes: Vec::new(),
             owner: self.process,
         });
-        let table = self.cached_table.get_mut().current(&self.registry);
-        let Ok(table) = table else { return };
+        let Ok(table) = self.registry.current() else {
+            return;
+        };
         self.update_watched_processes(&table);
         // Others check this process only later. Until they do, its end would be noticed late.
-        for block in table.watchers(self.process) {
+        for block in table.order.watchers(self.process) {
             let _ = self.mailbox.send(&self.registry.mailbox(block), &INSPECT);
         }
     }
@@ -126,17 +128,20 @@ impl Member {
         {
             return;
         }
+        self.repair.someone_died = true;
         // If this fails, the next check repeats it.
-        let _ = self.remove_dead_members();
-        if let Ok(table) = self.cached_table.get_mut().current(&self.registry) {
+        if (self.remove_dead_members()).is_err_and(|error| is_locked(&error)) {
+            self.repair.try_again_soon(Instant::now());
+        }
+        if let Ok(table) = self.registry.current() {
             self.update_watched_processes(&table);
         }
     }
 
     /// One member of a process is enough.
-    pub(super) fn update_watched_processes(&mut self, table: &Table) {
+    pub(super) fn update_watched_processes(&mut self, table: &KnownTable) {
         if let Some(exits) = &mut self.exits {
-            exits.set(&table.watched_for_exit(self.block, self.process));
+            exits.set(&table.order.watched_for_exit(self.block, self.process));
         }
     }
 }

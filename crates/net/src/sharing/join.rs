@@ -1,6 +1,5 @@
 //! How a member joins an address, and leaves it.
 
-use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::sleep;
@@ -10,7 +9,6 @@ use wire::{IcrcChecker, IcrcGenerator, ROCE_PORT};
 
 use super::allocation::free_block;
 use super::broadcast_limit::CopyLimit;
-use super::cached_registry::CachedTable;
 use super::join_error::JoinError;
 use super::mailbox::Mailbox;
 use super::member::{Counters, Member};
@@ -94,7 +92,6 @@ impl Member {
             exits: None,
             turn: 0,
             descriptor_reads: 0,
-            cached_table: RefCell::new(CachedTable::new()),
             checker: IcrcChecker::new(),
             generator: IcrcGenerator::new(),
             copies: CopyLimit::default(),

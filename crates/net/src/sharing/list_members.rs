@@ -1,7 +1,6 @@
 //! Lists the processes that use an address, for tools, without joining.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use wire::Qpn;
 
@@ -31,14 +30,16 @@ impl ListedMember {
 
 /// The members of an address whose processes run. This does not affect them.
 pub fn list_members(address: IpAddr) -> Result<Vec<ListedMember>, JoinError> {
-    list_members_in(&RuntimeDirectory::of_user()?, address)
+    let directory = RuntimeDirectory::of_user().map_err(JoinError::from);
+    let listed = directory.and_then(|it| list_members_in(&it, address));
+    listed.map_err(JoinError::with_limit)
 }
 
 fn list_members_in(
     directory: &RuntimeDirectory,
     address: IpAddr,
 ) -> Result<Vec<ListedMember>, JoinError> {
-    let table = Arc::new(Registry::new(directory.path(), address)).read()?;
+    let table = Registry::new(directory.path(), address).read()?;
     let living = (table.members.iter()).filter(|it| !it.withdrawn && it.process.is_alive());
     let present = living.map(|member| {
         let services = table.listeners.iter();

@@ -1,9 +1,11 @@
 //! Which member listens for which service.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use super::join_error::JoinError;
 use super::member::Member;
 use super::number_block::NumberBlock;
 use super::process_identity::Identity;
@@ -26,9 +28,29 @@ pub enum ServiceError {
         /// The process that has it; perhaps this one.
         pid: u32,
     },
+    /// A limit of open files was reached.
+    #[error("{limit}")]
+    OpenFiles {
+        /// Which one, and what to do.
+        limit: JoinError,
+        /// The error of the system.
+        source: io::Error,
+    },
     /// The registry can't be used.
     #[error(transparent)]
-    Registry(#[from] RegistryError),
+    Registry(RegistryError),
+}
+
+impl From<RegistryError> for ServiceError {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Unusable { path, source } => match JoinError::of_limit(&source) {
+                Some(limit) => Self::OpenFiles { limit, source },
+                None => Self::Registry(RegistryError::Unusable { path, source }),
+            },
+            other => Self::Registry(other),
+        }
+    }
 }
 
 /// The services that the members of an address listen for, or have reserved.
@@ -70,14 +92,11 @@ impl Member {
     /// Claims the services of this member again that are not in the registry any more, because it was damaged or
     /// removed. One that another process has claimed meanwhile is lost.
     pub(super) fn claim_lost_services(&self) -> Result<(), RegistryError> {
-        let lost = {
-            let mut cached_table = self.cached_table.borrow_mut();
-            self.lost_services(&*cached_table.current(&self.registry)?)
-        };
+        let lost = self.lost_services(&*self.registry.current_if_free()?);
         if lost.is_empty() {
             return Ok(());
         }
-        let locked = self.registry.lock_briefly()?;
+        let locked = self.registry.lock_if_free()?;
         let mut table = locked.read()?;
         for service in self.lost_services(&table) {
             table.listeners.push(Listener {
@@ -107,12 +126,12 @@ fn known_services(services: &Mutex<Vec<u64>>) -> MutexGuard<'_, Vec<u64>> {
 impl Listeners<'_> {
     /// The block of the member that listens for a service. The member may have died a moment ago.
     pub fn owner(&self, service: u64) -> Result<Option<NumberBlock>, RegistryError> {
-        let mut cached_table = self.member.cached_table.borrow_mut();
-        let table = cached_table.current(&self.member.registry)?;
+        let registry = &self.member.registry;
+        let table = registry.current()?;
         let found = table.listeners.iter().find(|it| it.service == service);
         let owner = found.and_then(|it| table.member(it.block));
         let owner = owner.filter(|it| !it.withdrawn);
-        let living = owner.filter(|it| cached_table.is_alive(it.process, Instant::now()));
+        let living = owner.filter(|it| registry.is_alive(it.process, Instant::now()));
         Ok(living.map(|it| it.block))
     }
 }

@@ -1,6 +1,5 @@
 //! A member: one of the lanes that share an address.
 
-use std::cell::RefCell;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +9,6 @@ use std::time::Instant;
 use wire::{IcrcChecker, IcrcGenerator, Qpn};
 
 use super::broadcast_limit::CopyLimit;
-use super::cached_registry::CachedTable;
 use super::exit_watch::WatchedProcesses;
 use super::mailbox::Mailbox;
 use super::number_block::{NumberBlock, communication_number};
@@ -64,7 +62,6 @@ pub struct Member {
     /// How many times packets were polled for.
     pub(super) turn: u32,
     pub(super) descriptor_reads: u64,
-    pub(super) cached_table: RefCell<CachedTable>,
     pub(super) checker: IcrcChecker,
     pub(super) generator: IcrcGenerator,
     pub(super) copies: CopyLimit,
@@ -111,17 +108,13 @@ impl Member {
 
     /// The block of the member that owns a queue pair number.
     pub(super) fn owner_of(&self, number: Qpn) -> Option<NumberBlock> {
-        let table = self
-            .cached_table
-            .borrow_mut()
-            .current(&self.registry)
-            .ok()?;
+        let table = self.registry.current().ok()?;
         table.owner(number).map(|entry| entry.block)
     }
 
-    /// How many times the table of members was read, for measurements.
+    /// How many times this process has read the table of members, for measurements. Its members at an address share it.
     pub fn registry_reads(&self) -> u64 {
-        self.cached_table.borrow().reads()
+        self.registry.cache.reads()
     }
 
     /// The socket that sends packets.
@@ -147,12 +140,11 @@ impl Member {
 
     /// The blocks of the other members whose processes run.
     pub fn others(&self) -> Result<Vec<NumberBlock>, RegistryError> {
-        let mut cached_table = self.cached_table.borrow_mut();
-        let table = cached_table.current(&self.registry)?;
+        let table = self.registry.current()?;
         let now = Instant::now();
         let others = table.members.iter();
         let others = others.filter(|it| it.block != self.block && !it.withdrawn);
-        let living = others.filter(|it| cached_table.is_alive(it.process, now));
+        let living = others.filter(|it| self.registry.is_alive(it.process, now));
         Ok(living.map(|it| it.block).collect())
     }
 

@@ -1,10 +1,13 @@
 //! Whether a UDP port is already in use.
-//!
-//! Binding the port would tell, too, but a process that another thread forks at that moment would
-//! keep it bound.
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::fork::Guard;
 
 /// How often the kernel's list is read before a port counts as free. The kernel returns the list
 /// page by page and finds the next page by a count: if an earlier socket is closed meanwhile, one
@@ -12,8 +15,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const READINGS: usize = 4;
 
 /// Whether any UDP socket of this network namespace is bound to the address, or to all addresses.
+///
+/// A socket that does not share the port tells that at once. The kernel's list grows with the sockets of the whole machine, and is
+/// only read where the socket can't tell.
 pub(super) fn is_in_use(local: SocketAddr) -> bool {
-    (0..READINGS).any(|_| is_listed(local))
+    match is_free(local) {
+        Ok(free) => !free,
+        Err(_) => (0..READINGS).any(|_| is_listed(local)),
+    }
+}
+
+/// Whether a socket that does not share the port can have it for a moment.
+fn is_free(local: SocketAddr) -> io::Result<bool> {
+    // It is closed when a program is executed.
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, None)?;
+    // Another thread may fork now, and its child would keep the port.
+    let guard = Guard::new([socket.as_fd()]);
+    if !guard.is_effective() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    match socket.bind(&local.into()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_listed(local: SocketAddr) -> bool {
@@ -48,8 +73,39 @@ fn name(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
+    use std::thread;
 
     use super::*;
+    use crate::sys::seccomp::{Forbidden, forbid};
+
+    #[test]
+    fn the_list_of_all_sockets_is_read_only_where_a_socket_cant_tell() {
+        let socket = UdpSocket::bind("127.77.1.4:0").unwrap();
+        let local = socket.local_addr().unwrap();
+        let forbid_reading = || {
+            forbid(Forbidden {
+                call: libc::SYS_openat,
+                argument: 2,
+                value: libc::O_RDONLY | libc::O_CLOEXEC,
+                errno: libc::EPERM,
+            });
+            assert!(fs::read("/proc/net/udp").is_err());
+            is_in_use(local)
+        };
+        let told = thread::scope(|scope| scope.spawn(forbid_reading).join().unwrap());
+        assert!(told);
+        let forbid_sockets = || {
+            forbid(Forbidden {
+                call: libc::SYS_socket,
+                argument: 0,
+                value: libc::AF_INET,
+                errno: libc::EPERM,
+            });
+            is_in_use(local)
+        };
+        let listed = thread::scope(|scope| scope.spawn(forbid_sockets).join().unwrap());
+        assert!(listed);
+    }
 
     #[test]
     fn a_bound_port_is_in_use_and_a_free_one_is_not() {

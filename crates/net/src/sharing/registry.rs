@@ -11,25 +11,23 @@ use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::cached_registry::Cache;
 use super::number_block::NumberBlock;
 use super::registry_table::{Seen, Table};
 use crate::private_file;
 use crate::sys::file_size;
 use crate::times::{GIVE_UP_AFTER, LOCK_RETRY_INTERVAL};
 
-/// How often a caller that needs the lock tries while the table does not change: about two seconds. When
-/// many processes join at once, a caller may have to wait longer than that.
-const LOCK_ATTEMPTS: u32 = 12_000;
+/// How long a caller that needs the lock tries while the table does not change. When many processes join at once, a caller may
+/// have to wait longer than that.
+const LOCK_TIMEOUT: Duration = GIVE_UP_AFTER.saturating_mul(2);
 
 /// How long such a caller tries in total.
-const LOCK_TIMEOUT: Duration = GIVE_UP_AFTER.saturating_mul(60);
-
-/// How often a caller tries that can repeat its work later: a few milliseconds.
-const BRIEF_LOCK_ATTEMPTS: u32 = 32;
+const TOTAL_LOCK_TIMEOUT: Duration = GIVE_UP_AFTER.saturating_mul(60);
 
 /// How many bytes of a table are read: several times those of the largest. Anything longer was not written by a member.
 const LONGEST_TABLE: u64 = 8 << 20;
@@ -67,36 +65,56 @@ pub(super) struct Stamp {
     length: u64,
 }
 
+impl Stamp {
+    fn of(found: &fs::Metadata) -> Self {
+        Self {
+            inode: found.ino(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            length: found.len(),
+        }
+    }
+}
+
 /// The registry of one address.
 #[derive(Debug)]
 pub(super) struct Registry {
     path: PathBuf,
-    boot: String,
+    boot: &'static str,
+    pub(super) cache: Arc<Cache>,
 }
 
 impl Registry {
     pub(super) fn new(directory: &Path, address: IpAddr) -> Self {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self {
-            path: directory.join(name(address)),
-            boot: boot.trim().to_owned(),
-        }
+        Self::named(directory, &name(address))
     }
 
     /// The registry with this name, of any namespaces.
     pub(super) fn named(directory: &Path, name: &str) -> Self {
-        let ours = Self::new(directory, IpAddr::from([0; 4]));
+        let path = directory.join(name);
         Self {
-            path: directory.join(name),
-            ..ours
+            boot: boot(),
+            cache: Cache::shared(&path),
+            path,
         }
     }
 
     /// The registry of another address, in the same directory.
     pub(super) fn of_neighbour(&self, address: IpAddr) -> Self {
+        let path = self.path.with_file_name(name(address));
         Self {
-            path: self.path.with_file_name(name(address)),
-            boot: self.boot.clone(),
+            boot: self.boot,
+            cache: Cache::shared(&path),
+            path,
+        }
+    }
+
+    /// The same registry for another process.
+    #[cfg(test)]
+    pub(super) fn with_own_cache(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            boot: self.boot,
+            cache: Cache::new(&self.path),
         }
     }
 
@@ -105,8 +123,9 @@ impl Registry {
         self.beside(&block.to_string())
     }
 
-    /// The current table.
+    /// Reads the table; see [`current`](Self::current).
     pub(super) fn read(&self) -> Result<Table, RegistryError> {
+        self.cache.note_read();
         let mut bytes = Vec::new();
         let read = private_file::options()
             .read(true)
@@ -117,14 +136,14 @@ impl Registry {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(self.unusable(source)),
         }
-        Table::parse(&String::from_utf8_lossy(&bytes), &self.boot)
+        Table::parse(&String::from_utf8_lossy(&bytes), self.boot)
             .ok_or_else(|| RegistryError::OtherVersion(self.path.clone()))
     }
 
     /// The latest round of probes; `None` if there is no table.
     pub(super) fn round(&self) -> Result<Option<u64>, RegistryError> {
         let beginning = self.read_part(|_| Ok(0))?;
-        Ok(Table::parse_round(&beginning, &self.boot))
+        Ok(Table::parse_round(&beginning, self.boot))
     }
 
     /// Reads at most [`Seen::LONGEST`] bytes of the file, from an offset on.
@@ -156,42 +175,31 @@ impl Registry {
     /// The stamp of the current table. Another table has another stamp.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let found = fs::metadata(&self.path).ok()?;
-        Some(Stamp {
-            inode: found.ino(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            length: found.len(),
-        })
+        Some(Stamp::of(&found))
     }
 
-    /// Locks the table for a change.
+    /// Locks the table for a change. This may take seconds: never call it under the lock of a lane.
     pub(super) fn lock(self: &Arc<Self>) -> Result<Locked, RegistryError> {
         let begin = Instant::now();
         loop {
             let before = self.stamp();
-            match self.lock_within(LOCK_ATTEMPTS) {
+            match self.lock_within(LOCK_TIMEOUT) {
                 Err(RegistryError::Locked(_))
-                    if self.stamp() != before && begin.elapsed() < LOCK_TIMEOUT => {}
+                    if self.stamp() != before && begin.elapsed() < TOTAL_LOCK_TIMEOUT => {}
                 locked => return locked,
             }
         }
     }
 
-    /// Locks the table for a change, but gives up after a few milliseconds.
-    pub(super) fn lock_briefly(self: &Arc<Self>) -> Result<Locked, RegistryError> {
-        self.lock_within(BRIEF_LOCK_ATTEMPTS)
-    }
-
     /// Locks the table for a change, unless it is locked. Never waits.
     pub(super) fn lock_if_free(self: &Arc<Self>) -> Result<Locked, RegistryError> {
-        self.lock_within(1)
+        self.lock_within(Duration::ZERO)
     }
 
-    fn lock_within(self: &Arc<Self>, attempts: u32) -> Result<Locked, RegistryError> {
+    fn lock_within(self: &Arc<Self>, timeout: Duration) -> Result<Locked, RegistryError> {
         let mut file = self.open_lock()?;
-        for attempt in 0..attempts {
-            if attempt > 0 {
-                sleep(LOCK_RETRY_INTERVAL);
-            }
+        let begin = Instant::now();
+        loop {
             match file.try_lock() {
                 Ok(()) if self.is_current(&file) => {
                     let registry = Arc::clone(self);
@@ -202,8 +210,11 @@ impl Registry {
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(source)) => return Err(self.unusable(source)),
             }
+            if begin.elapsed() >= timeout {
+                return Err(self.locked());
+            }
+            sleep(LOCK_RETRY_INTERVAL);
         }
-        Err(RegistryError::Locked(self.path.clone()))
     }
 
     /// Each lock has its own file description, so that two members in one process exclude each
@@ -229,6 +240,10 @@ impl Registry {
         path.into()
     }
 
+    pub(super) fn locked(&self) -> RegistryError {
+        RegistryError::Locked(self.path.clone())
+    }
+
     fn unusable(&self, source: io::Error) -> RegistryError {
         RegistryError::Unusable {
             path: self.path.clone(),
@@ -245,6 +260,7 @@ pub(super) struct Locked {
 }
 
 impl Locked {
+    /// Reads the table that is changed. What is known may be older, if the file system has coarse times.
     pub(super) fn read(&self) -> Result<Table, RegistryError> {
         self.registry.read()
     }
@@ -273,21 +289,32 @@ impl Locked {
     /// Replaces the table.
     pub(super) fn write(&self, table: &Table) -> Result<(), RegistryError> {
         let registry = &self.registry;
-        self.try_write(&table.print(&registry.boot))
-            .map_err(|error| registry.unusable(error))
+        // Otherwise other members would read the new table before it is noted.
+        let _change = registry.cache.begin_change();
+        let stamp = self.try_write(&table.print(registry.boot));
+        let stamp = stamp.map_err(|error| registry.unusable(error))?;
+        if let Some(stamp) = stamp {
+            registry.cache.note_written(stamp, table);
+        }
+        Ok(())
     }
 
-    fn try_write(&self, text: &str) -> io::Result<()> {
+    /// Returns the stamp of the new table.
+    fn try_write(&self, text: &str) -> io::Result<Option<Stamp>> {
         let path = &self.registry.path;
         let before = fs::metadata(path).and_then(|found| found.modified());
+        let mut stamp = None;
         private_file::replace(path, |file| {
             file.write_all(text.as_bytes())?;
             // Each table gets its own modification time, so that the time tells whether the table is
             // new.
             let now = SystemTime::now();
             let later = before.map_or(now, |before| now.max(before + Duration::from_nanos(1)));
-            file.set_modified(later)
-        })
+            file.set_modified(later)?;
+            stamp = file.metadata().ok().map(|found| Stamp::of(&found));
+            Ok(())
+        })?;
+        Ok(stamp)
     }
 
     /// The last line, if it records a member's index.
@@ -313,6 +340,19 @@ impl Drop for Locked {
     fn drop(&mut self) {
         // Closing is not enough: a child that was forked meanwhile has the file open, too.
         let _ = self.file.unlock();
+    }
+}
+
+/// Which boot of the system this is; empty if it does not say. It is asked once: a process that can't open more files must not
+/// take the table for that of another boot.
+fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return boot;
+    }
+    match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(boot) => BOOT.get_or_init(|| boot.trim().to_owned()),
+        Err(_) => "",
     }
 }
 
@@ -342,6 +382,7 @@ mod tests {
     use crate::sharing::process_identity::Identity;
     use crate::sharing::registry_table::Entry;
     use crate::sys::process::{end, fork};
+    use crate::times::TICK;
 
     fn scratch(name: &str) -> RuntimeDirectory {
         let name = format!("roci-registry-{name}-{}", std::process::id());
@@ -385,6 +426,21 @@ mod tests {
         locked.write(&table).unwrap();
         assert_eq!(locked.read().unwrap(), table);
         assert!(registry.path.is_file());
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    /// How long a number of attempts takes depends on how busy the machine is.
+    #[test]
+    fn the_wait_for_a_lock_is_limited_by_time() {
+        let directory = scratch("timeout");
+        let registry = Arc::new(Registry::new(directory.path(), [127, 0, 0, 1].into()));
+        let locked = registry.lock().unwrap();
+        let begin = Instant::now();
+        let refused = registry.lock_within(20 * TICK).unwrap_err();
+        assert!(matches!(refused, RegistryError::Locked(_)), "{refused}");
+        assert!(begin.elapsed() >= 20 * TICK);
+        drop(locked);
+        registry.lock().unwrap();
         fs::remove_dir_all(directory.path()).unwrap();
     }
 
@@ -434,7 +490,7 @@ mod tests {
             round: 7,
             ..Table::EMPTY
         };
-        let text = table.print(&registry.boot);
+        let text = table.print(registry.boot);
         let longest = LONGEST_TABLE as usize;
         for (end, round) in [(longest - 7, 8), (longest - 6, 7)] {
             let lines = "\n".repeat(end - text.len());

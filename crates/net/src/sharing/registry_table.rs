@@ -18,9 +18,6 @@ const ANY_SIGNATURE: &str = "roci-registry-";
 /// How many released blocks are kept from reuse, so that late packets do not reach a new member.
 const MAX_RETIRED_BLOCKS: usize = 64;
 
-/// How many processes notice the end of another one at once: two, because one of them may be stopped.
-const EXIT_WATCHERS: usize = 2;
-
 /// One member. A process has one for each lane of each device that it has open at the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -198,58 +195,6 @@ impl Table {
     pub(super) fn processes(&self) -> usize {
         let processes = self.members.iter().map(|entry| entry.process);
         processes.collect::<HashSet<_>>().len()
-    }
-
-    /// The processes that a member checks in its `turn`-th check: the process of the next member,
-    /// and each of the others in turn. To check only the next one is not enough, because a stopped
-    /// process checks no other.
-    pub(super) fn watched(
-        &self,
-        block: NumberBlock,
-        process: Identity,
-        turn: usize,
-    ) -> impl Iterator<Item = Identity> {
-        let (before, after) = match self.position(block) {
-            Ok(at) | Err(at) => self.members.split_at(at),
-        };
-        let processes = after.iter().chain(before).map(|entry| entry.process);
-        let others = processes.filter(move |it| *it != process);
-        let one_of_all = turn.checked_rem(others.clone().count());
-        let next = others.clone().next();
-        next.into_iter()
-            .chain(one_of_all.and_then(|at| others.clone().nth(at)))
-    }
-
-    /// The processes in the order of the table, each with its first member.
-    fn in_order(&self) -> Vec<(Identity, NumberBlock)> {
-        let mut known = HashSet::new();
-        let members = self.members.iter();
-        let first = members.filter(|entry| known.insert(entry.process));
-        first.map(|entry| (entry.process, entry.block)).collect()
-    }
-
-    /// The processes whose ends a member must notice at once: the next ones after its own. Of a process, the first member
-    /// does that.
-    pub(super) fn watched_for_exit(&self, block: NumberBlock, process: Identity) -> Vec<Identity> {
-        let order = self.in_order();
-        let Some(at) = order.iter().position(|it| *it == (process, block)) else {
-            return Vec::new();
-        };
-        let others = order[at + 1..].iter().chain(&order[..at]);
-        others.take(EXIT_WATCHERS).map(|(next, _)| *next).collect()
-    }
-
-    /// The members that must notice the end of a process at once.
-    pub(super) fn watchers(&self, process: Identity) -> Vec<NumberBlock> {
-        let order = self.in_order();
-        let Some(at) = order.iter().position(|(it, _)| *it == process) else {
-            return Vec::new();
-        };
-        let others = order[..at].iter().rev().chain(order[at + 1..].iter().rev());
-        others
-            .take(EXIT_WATCHERS)
-            .map(|(_, block)| *block)
-            .collect()
     }
 
     /// Whether every member has recorded its index in the latest round, and the indices have no gap.
@@ -507,42 +452,6 @@ mod tests {
     }
 
     #[test]
-    fn each_process_is_watched_by_the_two_before_it() {
-        let number = |process: u32| Identity {
-            pid: process,
-            start: 99,
-        };
-        let mut second = entry(4, None);
-        second.process = number(1);
-        let table = table(&[
-            entry(1, None),
-            entry(2, None),
-            entry(3, None),
-            second,
-            entry(5, None),
-        ]);
-        for process in [1, 2, 3, 5] {
-            let watchers = table.watchers(number(process));
-            assert_eq!(watchers.len(), 2);
-            for other in [1, 2, 3, 5] {
-                let watched = table.watched_for_exit(block(other), number(other));
-                assert_eq!(
-                    watched.contains(&number(process)),
-                    watchers.contains(&block(other))
-                );
-            }
-        }
-        let watched = table.watched_for_exit(block(5), number(5));
-        assert_eq!(watched, [number(1), number(2)]);
-        assert_eq!(
-            table.watched_for_exit(block(4), number(1)),
-            [],
-            "not its first member"
-        );
-        assert_eq!(table.watchers(number(77)), []);
-    }
-
-    #[test]
     fn settled_means_that_all_indices_are_known_and_taken() {
         assert!(table(&[]).is_settled());
         assert!(table(&[entry(9, Some(1)), entry(4, Some(0))]).is_settled());
@@ -627,33 +536,10 @@ mod tests {
     }
 
     #[test]
-    fn each_member_checks_the_next_process_and_all_others_in_turn() {
-        let mut table = table(&[
-            entry(4, None),
-            entry(9, None),
-            entry(20, None),
-            entry(30, None),
-        ]);
+    fn processes_are_counted_once() {
+        let mut table = table(&[entry(4, None), entry(9, None), entry(20, None)]);
         table.members[1].process = table.members[0].process;
-        let process = |number| table.member(block(number)).unwrap().process;
-        let watched = |number, turn| -> Vec<_> {
-            table
-                .watched(block(number), process(number), turn)
-                .collect()
-        };
-        assert_eq!(watched(4, 0), [process(20), process(20)]);
-        assert_eq!(watched(4, 1), [process(20), process(30)]);
-        assert_eq!(watched(9, 2), [process(20), process(20)]);
-        assert_eq!(watched(20, 1), [process(30), process(4)]);
-        assert_eq!(watched(30, usize::MAX)[0], process(4));
-        assert_eq!(table.processes(), 3);
-    }
-
-    #[test]
-    fn a_single_process_checks_no_other() {
-        let table = table(&[entry(4, None)]);
-        let ours = &table.members[0];
-        assert_eq!(table.watched(ours.block, ours.process, 7).count(), 0);
+        assert_eq!(table.processes(), 2);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::mailbox::INSPECT;
 use super::member::Member;
 use super::number_block::NumberBlock;
 use super::probe::{self, Probe};
-use super::registry::Locked;
+use super::registry::{Locked, RegistryError};
 use super::registry_table::{Entry, GapClosed, Seen, Table};
 use super::steering::program;
 use crate::poll::{self, Interest};
@@ -59,8 +59,10 @@ impl Member {
         if now >= due {
             self.repair.due = Some(now + LIVENESS_CHECK_INTERVAL);
             // A failed inspection is repeated later. Packets are forwarded meanwhile.
-            if self.inspect(now).is_err() {
-                self.repair.postpone(now + LIVENESS_CHECK_INTERVAL);
+            match self.inspect(now) {
+                Ok(()) => self.repair.note_success(),
+                Err(error) if is_locked(&error) => self.repair.try_again_soon(now),
+                Err(_) => self.repair.postpone(now + LIVENESS_CHECK_INTERVAL),
             }
             if let Some(shortcuts) = &mut self.shortcuts {
                 shortcuts.maintain();
@@ -75,7 +77,7 @@ impl Member {
     }
 
     pub(super) fn inspect(&mut self, now: Instant) -> Result<(), JoinError> {
-        let table = self.cached_table.get_mut().current(&self.registry)?;
+        let table = self.registry.current_if_free()?;
         let Some(entry) = table.member(self.block) else {
             return self.enter_again();
         };
@@ -87,20 +89,19 @@ impl Member {
             self.record(now)?;
         }
         if self.repair.publish_at.is_some_and(|at| at <= now) {
-            self.repair.publish_at = None;
             self.publish_if_needed()?;
         }
-        if self.repair.probe_timed_out(now, table.members.len()) {
-            self.probe_everywhere()?;
+        if self.repair.probe_timed_out(now, table.members.len())
+            && let Err(error) = self.probe_everywhere()
+        {
+            // Nothing was probed, so nothing is waited for.
+            self.repair.probe_deadline = Some(now);
+            return Err(error);
         }
         self.repair.checks = self.repair.checks.wrapping_add(1);
-        let watched = table.watched(self.block, self.process, self.repair.checks);
-        let watched: Vec<_> = watched.collect();
-        let cached_table = self.cached_table.get_mut();
-        if watched
-            .iter()
-            .any(|process| !cached_table.is_alive(*process, now))
-        {
+        let mut watched = table.order.watched(self.process, self.repair.checks);
+        self.repair.someone_died |= watched.any(|it| !self.registry.is_alive(it, now));
+        if self.repair.someone_died {
             self.remove_dead_members()?;
         }
         self.update_watched_processes(&table);
@@ -118,12 +119,15 @@ impl Member {
         }
         if let Some(owner) = self.repair.suspect.take() {
             self.repair.next_stray_check = Some(now + STRAY_CHECK_INTERVAL);
-            let _ = self.check_registry(now, owner);
+            if (self.check_registry(now, owner)).is_err_and(|error| is_locked(&error)) {
+                self.repair.suspect(owner);
+                self.repair.next_stray_check = Some(now + TICK);
+            }
         }
     }
 
     fn check_registry(&mut self, now: Instant, owner: NumberBlock) -> Result<(), JoinError> {
-        let locked = self.registry.lock_briefly()?;
+        let locked = self.registry.lock_if_free()?;
         let mut table = locked.read()?;
         let someone_died = !locked.remove_dead_members(&mut table).is_empty();
         // A member whose index was not recorded in this round still gets a probe, so its strays are
@@ -175,7 +179,7 @@ impl Member {
 
     /// Enters again after the registry was removed, as cleaners of old files do.
     fn enter_again(&mut self) -> Result<(), JoinError> {
-        let locked = self.registry.lock_briefly()?;
+        let locked = self.registry.lock_if_free()?;
         let table = locked.read()?;
         if table.member(self.block).is_none() {
             self.enter(&locked, table, false)?;
@@ -308,8 +312,10 @@ impl Member {
             return;
         }
         let now = Instant::now();
-        if self.record(now).is_err() {
-            self.repair.due = Some(now + 5 * TICK);
+        match self.record(now) {
+            Ok(()) => {}
+            Err(error) if is_locked(&error) => self.repair.try_again_soon(now),
+            Err(_) => self.repair.due = Some(now + 5 * TICK),
         }
     }
 
@@ -319,7 +325,7 @@ impl Member {
         let Some(socket_index) = self.repair.socket_index else {
             return Ok(());
         };
-        let locked = self.registry.lock_briefly()?;
+        let locked = self.registry.lock_if_free()?;
         let round = self.repair.round;
         let (seen, members) = match locked.last_seen()? {
             Some(last) if last.round == round => (last.count, last.members),
@@ -355,7 +361,8 @@ impl Member {
 
     /// Installs the program if indices were recorded since it was last installed.
     fn publish_if_needed(&mut self) -> Result<(), JoinError> {
-        let locked = self.registry.lock_briefly()?;
+        let locked = self.registry.lock_if_free()?;
+        self.repair.publish_at = None;
         match locked.last_seen()? {
             Some(_) => self.publish(&locked),
             None => Ok(()),
@@ -373,8 +380,9 @@ impl Member {
     /// Removes dead members from the registry. If only one has died, and its index was known, the index of the one that
     /// has moved is known, too. Otherwise a round of probes starts.
     pub(super) fn remove_dead_members(&mut self) -> Result<(), JoinError> {
-        let locked = self.registry.lock_briefly()?;
+        let locked = self.registry.lock_if_free()?;
         let before = locked.read()?;
+        self.repair.someone_died = false;
         let mut table = before.clone();
         let dead = locked.remove_dead_members(&mut table);
         let mut blocks = dead.into_iter();
@@ -425,7 +433,7 @@ impl Member {
     /// Probes more indices than there are members. This member got no probe, so its index is beyond
     /// the number of members, and the group contains a socket of no member.
     fn probe_everywhere(&mut self) -> Result<(), JoinError> {
-        let locked = self.registry.lock_briefly()?;
+        let locked = self.registry.lock_if_free()?;
         let table = locked.read()?;
         // While other members still record their indices, the probe for this one may still arrive.
         let goes_on = locked.last_seen()?.is_some() && self.registry.is_younger_than(SCHEDULED);
@@ -478,6 +486,11 @@ impl Member {
     }
 }
 
+/// Whether the error only says that another process changes the registry now.
+pub(super) fn is_locked(error: &JoinError) -> bool {
+    matches!(error, JoinError::Registry(RegistryError::Locked(_)))
+}
+
 fn no_steering(address: IpAddr, source: io::Error) -> JoinError {
     JoinError::Steering { address, source }
 }
@@ -494,9 +507,11 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::path::PathBuf;
+    use std::thread;
 
     use super::*;
     use crate::sharing::RuntimeDirectory;
+    use crate::sys::seccomp::{Forbidden, forbid};
 
     #[test]
     fn an_index_in_a_probe_is_never_a_number_of_a_member() {
@@ -688,6 +703,67 @@ mod tests {
             .member(member.block)
             .unwrap();
         assert_eq!((entry.socket_index, entry.round), (Some(0), table.round));
+        drop((member, other));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    /// The lock of the lane is held meanwhile.
+    #[test]
+    fn maintenance_never_waits_for_a_locked_registry() {
+        let (path, [mut member, other]) = members(20);
+        let locked = member.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.round = new_round(table.round);
+        locked.write(&table).unwrap();
+        let round = table.round;
+        let maintain = |member: &mut Member| {
+            // The standard library panics if it can't sleep.
+            forbid(Forbidden {
+                call: libc::SYS_clock_nanosleep,
+                argument: 0,
+                value: libc::CLOCK_MONOTONIC,
+                errno: libc::EPERM,
+            });
+            let now = Instant::now();
+            member.repair.suspect(other.block);
+            member.note_probe(Probe {
+                socket_index: 0,
+                round,
+            });
+            assert!(member.repair.unrecorded);
+            for _ in 0..4 {
+                let later = now + LIVENESS_CHECK_INTERVAL;
+                member.repair.someone_died = true;
+                member.repair.publish_at = Some(later);
+                assert!(member.maintain(later) > later);
+            }
+            assert_eq!(member.repair.suspect, Some(other.block));
+        };
+        thread::scope(|scope| scope.spawn(|| maintain(&mut member)).join().unwrap());
+        assert!(member.repair.unrecorded && member.repair.someone_died);
+        assert!(member.repair.publish_at.is_some());
+        drop(locked);
+        let now = Instant::now() + 4 * LIVENESS_CHECK_INTERVAL;
+        member.maintain(now);
+        assert!(!member.repair.unrecorded && !member.repair.someone_died);
+        let table = member.registry.read().unwrap();
+        let entry = table.member(member.block).unwrap();
+        assert_eq!((entry.socket_index, entry.round), (Some(0), round));
+        drop((member, other));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn what_another_process_keeps_from_the_registry_is_tried_again_soon() {
+        let (path, [mut member, other]) = members(21);
+        let locked = member.registry.lock().unwrap();
+        let now = Instant::now();
+        member.repair.someone_died = true;
+        member.repair.due = None;
+        assert_eq!(member.maintain(now), now + TICK);
+        drop(locked);
+        assert!(member.maintain(now + TICK) > now + 2 * TICK);
+        assert!(!member.repair.someone_died);
         drop((member, other));
         std::fs::remove_dir_all(path).unwrap();
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::number_block::NumberBlock;
 use super::registry::Stamp;
-use crate::times::{GIVE_UP_AFTER, SCHEDULED};
+use crate::times::{GIVE_UP_AFTER, LIVENESS_CHECK_INTERVAL, SCHEDULED, TICK};
 
 /// What a member knows about its own index, and when its next checks are due.
 #[derive(Debug)]
@@ -32,6 +32,10 @@ pub(super) struct RepairState {
     pub(super) due: Option<Instant>,
     /// How many such checks were made.
     pub(super) checks: usize,
+    /// How often in a row the registry was locked by another process when this member needed it.
+    locked: u32,
+    /// Whether a process has ended that is still in the registry.
+    pub(super) someone_died: bool,
     /// Whether no packets are steered to this member, because it is leaving, or its queue pairs are not there yet. The other
     /// members maintain the group then.
     pub(super) withdrawn: bool,
@@ -52,6 +56,8 @@ impl RepairState {
             next_stray_check: None,
             due: None,
             checks: 0,
+            locked: 0,
+            someone_died: false,
             withdrawn,
         }
     }
@@ -107,6 +113,21 @@ impl RepairState {
         }
     }
 
+    /// Another process has locked the registry, mostly for less than a millisecond. What needs it is tried again after a time that
+    /// doubles: many members may need it at once, and its holder may be stopped.
+    pub(super) fn try_again_soon(&mut self, now: Instant) {
+        let pause = TICK.saturating_mul(1 << self.locked.min(16));
+        let until = now + pause.min(LIVENESS_CHECK_INTERVAL);
+        self.locked = self.locked.saturating_add(1);
+        self.due = Some(until);
+        self.postpone(until);
+    }
+
+    /// What needed the registry has succeeded.
+    pub(super) fn note_success(&mut self) {
+        self.locked = 0;
+    }
+
     /// When the next maintenance is due, unless strays cause it earlier.
     pub(super) fn next_due(&self, now: Instant) -> Instant {
         let times = [self.due.or(Some(now)), self.probe_deadline, self.publish_at];
@@ -142,6 +163,22 @@ mod tests {
         assert!(repair.next_due(now) <= now);
         repair.postpone(again);
         assert_eq!(repair.next_due(now), again);
+    }
+
+    #[test]
+    fn a_locked_registry_is_tried_again_after_a_pause_that_doubles() {
+        let mut repair = RepairState::new(false);
+        let now = Instant::now();
+        let pause = |repair: &mut RepairState| {
+            repair.publish_at = Some(now);
+            repair.try_again_soon(now);
+            repair.next_due(now) - now
+        };
+        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 250, 250] {
+            assert_eq!(pause(&mut repair), expected * TICK);
+        }
+        repair.note_success();
+        assert_eq!(pause(&mut repair), TICK);
     }
 
     #[test]

@@ -28,6 +28,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Instant;
 
 use wire::Qpn;
@@ -35,6 +36,7 @@ use wire::Qpn;
 pub(super) use in_place::RingMessage;
 pub(super) use outlet::Outcome;
 
+use super::cached_registry::KnownTable;
 use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, Mailbox, RingOffer};
 use super::number_block::NumberBlock;
 use super::process_identity::Identity;
@@ -108,6 +110,12 @@ struct OwnerRoute {
 struct Source {
     reader: Reader,
     writer: Identity,
+}
+
+/// The current table. One that can't be read has no members.
+fn current(registry: &Registry) -> Arc<KnownTable> {
+    let table = registry.current();
+    table.unwrap_or_else(|_| KnownTable::new(Table::EMPTY))
 }
 
 impl Shortcuts {
@@ -203,7 +211,7 @@ impl Shortcuts {
             let stamp = registry.stamp();
             (registry, stamp)
         });
-        let table = registry.read().unwrap_or(Table::EMPTY);
+        let table = current(registry);
         if table.members.is_empty() {
             self.registries.remove(&address);
             if self.remote.len() < MAX_ROUTES {
@@ -249,7 +257,7 @@ impl Shortcuts {
                 continue;
             }
             *stamp = now;
-            let table = registry.read().unwrap_or(Table::EMPTY);
+            let table = current(registry);
             self.routes
                 .retain(|(at, _), route| at != address || route.is_in(&table));
             let kept = self.routes.iter().filter(|((at, _), _)| at == address);
@@ -455,10 +463,10 @@ mod tests {
     }
 
     /// The registry of an address in a new directory, and a mailbox there.
-    fn site(name: &str, address: IpAddr) -> (PathBuf, std::sync::Arc<Registry>, Mailbox) {
+    fn site(name: &str, address: IpAddr) -> (PathBuf, Arc<Registry>, Mailbox) {
         let path = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&path).unwrap();
-        let registry = std::sync::Arc::new(Registry::new(directory.path(), address));
+        let registry = Arc::new(Registry::new(directory.path(), address));
         let mailbox = Mailbox::open(registry.mailbox(entry().block)).unwrap();
         (path, registry, mailbox)
     }

@@ -27,7 +27,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use wire::{Datagram, Flow, Fragmentation};
@@ -38,6 +38,7 @@ pub use parts::parts_of_ended_run;
 use super::Direction;
 use crate::{fork, stderr};
 use block_writer::BlockWriter;
+use file_per_process::with_reader;
 
 /// One packet as it was sent or received.
 #[derive(Clone, Copy, Debug)]
@@ -151,12 +152,19 @@ impl Capture {
 
     /// As [`create`](Self::create), with limits.
     pub fn create_limited(name: impl AsRef<Path>, limits: Limits) -> Result<Self, CaptureError> {
-        let (path, file) = file_per_process::open(name.as_ref())?;
+        let begin = Instant::now();
+        with_reader(|| (Self::open(name.as_ref(), limits), begin))
+    }
+
+    /// As [`create_limited`](Self::create_limited), but never waits for the reader of a pipe.
+    fn open(name: &Path, limits: Limits) -> Result<Self, CaptureError> {
+        let (path, file) = file_per_process::open(name)?;
         Self::begin(path, file, &application(), limits)
     }
 
     /// The capture of this name that this process is writing already, or else a new one. So all devices of a process
-    /// write one file. The limits are those of the first.
+    /// write one file. The limits are those of the first. A process waits once for the reader of a pipe, also if it opens several
+    /// devices.
     pub fn shared(name: impl AsRef<Path>, limits: Limits) -> Result<Arc<Self>, CaptureError> {
         parts::shared(name.as_ref(), limits)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::env;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write, stdin};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
@@ -279,6 +280,10 @@ fn a_limit_of_open_files_is_not_reported_as_a_taken_port() {
     let said = heard(&mut lines);
     println!("{said}");
     assert!(said.contains("no more than 64 files"), "{said}");
+    let said = heard(&mut lines);
+    println!("{said}");
+    assert!(said.contains("no more than 64 files"), "{said}");
+    assert!(said.contains("raise the limit with `ulimit -n`"), "{said}");
     lines.for_each(drop);
     assert!(child.wait().unwrap().success());
 }
@@ -302,4 +307,11 @@ fn files() {
     assert!(matches!(rejected, JoinError::TooManyFiles { limit: 64 }));
     // Three descriptors each, and those that every process has.
     assert!(members.len() >= 15, "{}", members.len());
+    let null = || File::open("/dev/null").ok();
+    let rest: Vec<_> = std::iter::from_fn(null).collect();
+    let unclaimed = members[0].claimant().claim(7).unwrap_err();
+    println!("> {unclaimed}");
+    let limit = std::error::Error::source(&unclaimed).unwrap().to_string();
+    assert!(limit.contains("Too many open files"), "{limit}");
+    drop(rest);
 }

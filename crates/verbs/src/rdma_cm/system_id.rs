@@ -368,6 +368,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_id_uses_only_the_devices_that_were_chosen() {
+        let chosen = Devices::Any(SystemChoice::Named(vec!["mlx5_1".into()]));
+        assert_eq!(
+            ["mlx5_0", "mlx5_1"].map(|name| chosen.include(name)),
+            [false, true]
+        );
+        assert!(Devices::Any(SystemChoice::All).include("mlx5_0"));
+    }
+
+    #[test]
     fn any_address_of_a_device_may_be_where_the_route_starts_or_reach_a_peer() {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         let own = ["fe80::1", "10.0.0.1", "10.0.1.1", "2001:db8::1"].map(address);

@@ -83,10 +83,15 @@ impl Core {
 
     /// As [`take`](Self::take), also if the device has completed it meanwhile.
     pub(super) fn take_soon(&self, slot: usize) -> Option<Result<Finished, RequestError>> {
+        self.take_present();
+        self.take(slot)
+    }
+
+    /// Takes the completions that the device has now.
+    pub(super) fn take_present(&self) {
         while let Ok(Some(completion)) = self.completions.take() {
             self.complete(completion);
         }
-        self.take(slot)
     }
 
     /// As [`take`](Self::take), for a task, which is woken when there is a result. Takes completions of the device for that.

@@ -113,6 +113,12 @@ impl<T> Outstanding<T> {
         self.within(timeout).wait()
     }
 
+    /// Its result, if the completion was taken. It is not polled afterwards.
+    pub(crate) fn take(&mut self) -> Option<Result<T, RequestError>> {
+        let done = self.core.take(self.slot?)?;
+        Some(self.ready(done))
+    }
+
     fn ready(&mut self, done: Result<Finished, RequestError>) -> Result<T, RequestError> {
         self.slot = None;
         self.timer = None;

@@ -71,7 +71,7 @@ enum Slot {
     Done(Result<Finished, RequestError>),
 }
 
-/// Who waits for a request.
+/// Whom the end of a request wakes.
 #[derive(Debug)]
 enum Waiter {
     /// Its future was not polled yet.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocinante::sim::{Cause, Host, Simulation};
+use rocinante::sim::{Cause, Host, Seeds, Simulation};
 use rocinante::{CheckOptions, Listener, Request};
 
 use crate::programs::{Outcome, PORT, accept, client, connect, echo_server};
@@ -188,10 +188,11 @@ fn the_check_of_programs_fails_a_run() {
         }
         Ok(())
     }
-    let wrong = || {
-        let simulation = Simulation::with_seed(1).service("server", echo_server);
+    let run = |simulation: Simulation| {
+        let simulation = simulation.service("server", echo_server);
         simulation.host("client", changes_its_buffer)
     };
+    let wrong = || run(Simulation::with_seed(1));
     wrong().run();
     let failure = wrong()
         .check(CheckOptions::default())
@@ -199,6 +200,12 @@ fn the_check_of_programs_fails_a_run() {
         .expect_err("a finding");
     assert!(matches!(failure.cause, Cause::Findings(_)), "{failure}");
     assert!(failure.to_string().contains("changed"), "{failure}");
+    let test = |simulation| {
+        run(simulation).run();
+    };
+    let fails = |seeds: Seeds| seeds.find(test).is_some();
+    assert!(fails(Seeds::new(1).check()));
+    assert!(!fails(Seeds::new(1)));
     echo(Simulation::with_seed(1))
         .check(CheckOptions::default())
         .run();

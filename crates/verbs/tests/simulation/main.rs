@@ -5,6 +5,7 @@ mod failures;
 mod lock_service;
 mod programs;
 mod requests;
+mod streams;
 
 use std::cell::{Cell, RefCell};
 use std::fs;

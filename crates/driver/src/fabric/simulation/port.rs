@@ -256,6 +256,20 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_closed_device_has_no_services() {
+        let world = World::new(1);
+        let host = world.add_host("only");
+        let _entered = world.enter(Some(host));
+        let open =
+            || SimulatedPort::open(&crate::fabric::simulation::place().expect("it has entered"));
+        let first = open();
+        first.services().claim(None, 7).expect("nobody has it");
+        drop(first);
+        let claimed = open().services().claim(None, 7);
+        claimed.expect("nobody has it any more");
+    }
+
     /// Its descriptor would never be readable, and the clock stands still while somebody looks for packets.
     #[test]
     fn packets_wake_no_program_at_a_descriptor() {

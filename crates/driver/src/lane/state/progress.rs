@@ -84,9 +84,9 @@ impl Found {
     }
 }
 
-/// Who waits for what the events of a step tell. They call next, and their calls send the responses.
+/// Whom the events of a step wake, if they call next: their calls send the responses.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Told {
+pub(crate) struct Notified {
     /// A program that waits outside of the library for a notification.
     pub(super) program: bool,
     pub(super) tasks: bool,
@@ -159,9 +159,9 @@ impl LaneState {
         // Packets that this device drops may have woken a program, too, that must get a notification then. After packets through
         // shared memory the descriptor may still be readable: the wake-up is then read by the program.
         let has_woken = reads.is_some_and(|reads| reads != self.sockets.descriptor_reads());
-        let mut told = Told::default();
+        let mut notified = Notified::default();
         if has_woken {
-            told = self.dispatch_events();
+            notified = self.dispatch_events();
             self.packet_wakeups.note_taken();
         }
         if matches!(intent, Intent::Before) {
@@ -171,10 +171,10 @@ impl LaneState {
         if arrived > 0 || !intent.is_look() {
             self.serve_timers(now);
             let more = self.dispatch_events();
-            told.program |= more.program;
-            told.tasks |= more.tasks;
+            notified.program |= more.program;
+            notified.tasks |= more.tasks;
         }
-        let mut found = self.find(intent, told);
+        let mut found = self.find(intent, notified);
         match (intent, &found) {
             (_, Found::Completion(_)) => self.defer_responses(),
             (_, Found::Part) => {}
@@ -244,7 +244,7 @@ impl LaneState {
     }
 
     /// What is there.
-    fn find(&mut self, intent: Intent<'_>, told: Told) -> Found {
+    fn find(&mut self, intent: Intent<'_>, notified: Notified) -> Found {
         let ready = |is_ready| {
             if is_ready {
                 Found::Ready
@@ -253,9 +253,9 @@ impl LaneState {
             }
         };
         match intent {
-            Intent::Serve => ready(told.program),
+            Intent::Serve => ready(notified.program),
             #[cfg(feature = "async")]
-            Intent::ForTasks => ready(told.tasks),
+            Intent::ForTasks => ready(notified.tasks),
             Intent::Look | Intent::OwnPackets | Intent::Before => Found::Nothing,
             Intent::Poll(queue) | Intent::PollAgain(queue) => self.find_completion(queue),
             Intent::BeforeSleep(awaited) | Intent::BeforeDescriptor(awaited) => {

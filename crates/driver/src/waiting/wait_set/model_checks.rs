@@ -5,7 +5,8 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::tests::is_readable;
-use super::{AtomicBool, Ordering, WaitSet};
+use super::{Ordering, Sleeper, WaitSet, Wakeup};
+use crate::sync::AtomicBool;
 
 /// As every waiter does it: enter, check, sleep at the descriptor.
 #[test]
@@ -44,6 +45,31 @@ fn a_woken_thread_sees_the_change() {
             assert!(changed.load(Ordering::Relaxed));
         }
         waker.join().expect("no panic");
+    });
+}
+
+/// As a thread that watches several queues does it: it enters, checks, sleeps, is woken by packets, and sleeps again. In each order the
+/// wake-up is noted while it is awake, or makes its descriptor readable.
+#[test]
+fn a_thread_that_sleeps_twice_in_its_sets_misses_no_wake_up() {
+    loom::model(|| {
+        let set = Arc::new(WaitSet::default());
+        let wakeup = Wakeup::obtain();
+        wakeup.begin();
+        set.add_thread(&wakeup);
+        let waking = Arc::clone(&set);
+        let waker = thread::spawn(move || waking.wake_all());
+        drop(Sleeper::of(&wakeup));
+        let sleeper = Sleeper::of(&wakeup);
+        let sleeps = !sleeper.was_woken();
+        waker.join().expect("no panic");
+        assert!(!sleeps || is_readable(&sleeper), "it sleeps forever");
+        assert!(sleeper.was_woken());
+        drop(sleeper);
+        set.remove_thread(&wakeup);
+        wakeup.end();
+        let next = set.enter();
+        assert!(!next.was_woken() && !is_readable(&next));
     });
 }
 

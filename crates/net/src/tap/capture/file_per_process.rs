@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::CaptureError;
 use crate::sys;
@@ -19,8 +19,8 @@ use crate::times::{GIVE_UP_AFTER, TICK};
 /// The maximum number of captures that one process can have under one name.
 pub(super) const ATTEMPTS: u32 = 100;
 
-/// How many seconds to wait for the reader of a pipe, which is often started at the same time.
-const READER_TIMEOUT: u32 = 10;
+/// How long a process waits for the reader of a pipe, which is often started at the same time.
+pub(super) const READER_TIMEOUT: Duration = GIVE_UP_AFTER.saturating_mul(10);
 
 /// How many bytes of a file are searched for the mark of a run.
 const LONGEST_HEADER: usize = 1024;
@@ -33,6 +33,8 @@ const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 ///
 /// A lock shows whether a process is writing. The kernel releases it when its owner ends in any
 /// way, so there is nothing to clean up.
+///
+/// Never waits for the reader of a pipe; see [`with_reader`].
 pub(super) fn open(name: &Path) -> Result<(PathBuf, File), CaptureError> {
     let process = std::process::id();
     let name = expanded(name, process);
@@ -79,25 +81,26 @@ fn open_alone(path: &Path, attempt: u32) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Opens a file. If it is a pipe, waits for a reader for some time; other files do not wait.
-fn open_for_reader(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let begin = Instant::now();
-    options.custom_flags(libc::O_NONBLOCK);
+/// Repeats an attempt to open a capture while its file is a pipe without a reader, until the time is up. The attempt tells when the
+/// wait has begun.
+pub(super) fn with_reader<T>(
+    mut attempt: impl FnMut() -> (Result<T, CaptureError>, Instant),
+) -> Result<T, CaptureError> {
     loop {
-        match options.open(path) {
-            Ok(file) => {
-                sys::process::make_blocking(file.as_fd())?;
-                return Ok(file);
-            }
-            Err(error)
-                if is_without_reader(&error, path)
-                    && begin.elapsed() < READER_TIMEOUT * GIVE_UP_AFTER =>
-            {
+        match attempt() {
+            (Err(CaptureError::NoReader(_)), begun) if begun.elapsed() < READER_TIMEOUT => {
                 sleep(2 * TICK);
             }
-            Err(error) => return Err(error),
+            (opened, _) => return opened,
         }
     }
+}
+
+/// Opens a file. A pipe without a reader is an error.
+fn open_for_reader(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    sys::process::make_blocking(file.as_fd())?;
+    Ok(file)
 }
 
 fn is_without_reader(error: &io::Error, path: &Path) -> bool {
