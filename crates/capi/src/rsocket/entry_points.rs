@@ -98,7 +98,7 @@ entry! {
         from_length: Pointer<socklen_t>,
     ) -> CountOrMinusOne {
         let (count, sender) = receive(number, &mut [buffer_at(into, length)], flags)?;
-        // Only who asks for the peer of a stream gets it: the connection manager knows it.
+        // The peer of a stream is looked up only if the program asks for it: that is a call of the connection manager.
         let asks = sender.is_none() && count.0 > 0 && !from.0.is_null();
         let sender = if asks { socket_table::stream(number)?.peer_address() } else { sender };
         if let Some(sender) = sender {

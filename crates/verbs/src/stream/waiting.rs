@@ -23,12 +23,14 @@ impl Waiting {
 
     /// Lets the next progress wake a task. If there was some since `seen`, the task is woken now.
     pub(super) fn add(&self, seen: u64, task: &Waker) {
+        // Without the lock, because this runs code of the executor.
+        let task = task.clone();
         let mut tasks = self.tasks();
         if tasks.progress != seen {
             drop(tasks);
-            task.wake_by_ref();
-        } else if !tasks.tasks.iter().any(|it| it.will_wake(task)) {
-            tasks.tasks.push(task.clone());
+            task.wake();
+        } else if !tasks.tasks.iter().any(|it| it.will_wake(&task)) {
+            tasks.tasks.push(task);
         }
     }
 
